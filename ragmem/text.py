@@ -168,6 +168,15 @@ def counted(count: int, name: str) -> str:
     return f"{count:,} {name}"
 
 
+def in_short(count: int) -> str:
+    """A large number for people: `950`, `1.9k`, `25k`, `1.2M`."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            shown = f"{count / size:.1f}" if count < 10 * size else f"{count / size:.0f}"
+            return f"{shown.removesuffix('.0')}{unit}"
+    return str(count)
+
+
 def bar(part: float, whole: float, width: int) -> str:
     """How much of a whole, as a bar of so many columns; nothing at all is told from a little."""
     share = min(1.0, part / whole) if whole > 0 else 0.0

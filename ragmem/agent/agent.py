@@ -16,6 +16,7 @@ from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts.values import Remembered
 from ragmem.messages import ToolUse
 from ragmem.records import Session, ToolCall, Turn
+from ragmem.tools.base import PermissionMode
 
 
 class CommandRun(TurnRun):
@@ -68,6 +69,20 @@ class Agent:
     def effort(self) -> Effort | None:
         """How long the model may think; None: as its provider has it."""
         return self._parts.effort
+
+    @property
+    def context_window(self) -> int | None:
+        """Tokens that the model can take in; None where that is not known."""
+        return self._parts.llm.info.context_window
+
+    @property
+    def permission_mode(self) -> PermissionMode:
+        """Who may do what at the moment."""
+        return self._parts.mode.value
+
+    def use_mode(self, mode: PermissionMode) -> None:
+        """Let another mode hold from the next tool call on, also in a running turn."""
+        self._parts.mode.value = mode
 
     @property
     def turn(self) -> Turn | None:

@@ -3,18 +3,26 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolStarted
+from ragmem.events import (
+    Event,
+    Notice,
+    PermissionDenial,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.leases import settled
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
-from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, tool
+from ragmem.messages import ImagePart, Message, ToolAnswer, ToolUse, assistant, tool
 from ragmem.records import CallOrigin, ToolCall, utc_now
 from ragmem.text import clean, one_line
-from ragmem.tools.base import InvalidArguments, ToolOutcome, Toolset
+from ragmem.tools.base import InvalidArguments, OutputSoFar, Tell, ToolOutcome, Toolset
 
 _SAME_CALL_LIMIT = 3
 """The same call so many times, with nothing changed in between, is not run again."""
@@ -23,6 +31,10 @@ _WHOLE_ENDS = {
     "stop", "end_turn", "stop_sequence", "eos", "eos_token",
 }  # fmt: skip
 """How a message ends that the model has finished: with a call or with a stop."""
+_IMAGES_BYTES = 14_000_000
+"""As text of base64 they fit in the 20 MB of a whole request to Gemini:
+https://ai.google.dev/gemini-api/docs/image-understanding
+"""
 _REFUSAL_LIMIT = 3
 """After so many refusals, or broken messages in a row, the turn is stuck."""
 
@@ -67,6 +79,8 @@ class CallRunner:
         self._done: dict[str, ToolCall] = {}
         """Of the message that is being answered: whole, whatever of them is stored."""
         self.denials: list[PermissionDenial] = []
+        self.images: list[ImagePart] = []
+        """Pictures that the prompt names."""
 
     @property
     def stuck(self) -> bool:
@@ -109,18 +123,41 @@ class CallRunner:
         if not outcome.success:
             if outcome.denied:
                 self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
-            self._emit(Notice(level="warning", text=f"@{path} was not read: {outcome.text}"))
+            self._warn_unread(path, outcome.text)
             return None
+        if outcome.image:
+            if sum(len(each.data) for each in (*self.images, outcome.image)) > _IMAGES_BYTES:
+                most = f"the pictures of a prompt may have {_IMAGES_BYTES // 1_000_000} MB together"
+                self._warn_unread(path, f"{most}. Ask about it in another one.")
+                return None
+            self.images.append(outcome.image)
         call = self._new_call(use, 0, origin="mention")
         self._emit(self._started(call))
         return await self._finished(call, outcome)
+
+    def _warn_unread(self, path: str, why: str) -> None:
+        self._emit(Notice(level="warning", text=f"@{path} was not read: {why}"))
 
     async def own(self, use: ToolUse) -> None:
         """Run what the person runs by themself: it is theirs to repeat, and nobody is asked."""
         call = self._new_call(use, 0, origin="person")
         self._emit(self._started(call))
         await self._recording.call(call)
-        await self._finished(call, await self._toolset.call(use))
+        await self._finished(call, await self._toolset.call(use, self._teller(call)))
+
+    def _teller(self, call: ToolCall) -> Tell:
+        """Emit what a call prints, whichever thread tells it."""
+        loop = asyncio.get_running_loop()
+
+        def tell(printed: OutputSoFar) -> None:
+            event = ToolProgress(
+                tool_call_id=call.tool_call_id, tail=printed.tail, lines=printed.lines
+            )
+            # A chat that has ended needs to hear nothing more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._emit, event)
+
+        return tell
 
     def _new_call(
         self, use: ToolUse, iteration: int, *, preamble: str = "", origin: CallOrigin = "model"
@@ -179,7 +216,7 @@ class CallRunner:
         if not read_only:
             # Should the process die now, the call is known and its effects are not.
             await self._recording.call(call)
-        outcome = await self._toolset.call(use)
+        outcome = await self._toolset.call(use, self._teller(call))
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
         await self._finished(call, outcome)

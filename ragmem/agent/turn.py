@@ -19,6 +19,7 @@ from ragmem.errors import (
     ContextTooLong,
     ProviderRefused,
     RagmemError,
+    RequestRefused,
     StreamCut,
 )
 from ragmem.events import (
@@ -29,6 +30,7 @@ from ragmem.events import (
     Notice,
     ReasoningDelta,
     Recalled,
+    RetryWaiting,
     Subtype,
     TextDelta,
     TurnFinished,
@@ -44,6 +46,7 @@ from ragmem.llm.base import (
     Effort,
     ReasoningChunk,
     Request,
+    RetryChunk,
     TextChunk,
     answering,
 )
@@ -51,11 +54,11 @@ from ragmem.memory.context import Context, ContextBuilder, FindCode, Place
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.messages import Json, Message, ToolSpec, ToolUse, assistant, user
+from ragmem.messages import IMAGE_CHARS, Json, Message, ToolSpec, ToolUse, assistant, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
-from ragmem.text import clean, one_line
-from ragmem.tools.base import Toolset
+from ragmem.text import clean, estimate_tokens, one_line
+from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.mentions import at_paths, named_files
 
@@ -76,6 +79,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     toolset: Toolset
     builder: ContextBuilder
     place: Place
+    mode: CurrentMode = msgspec.field(default_factory=CurrentMode)
+    """Who may do what; the tools look at it with each call."""
     find_code: FindCode | None = None
     """Looks through the project's code; None where that is not indexed."""
     project: Project
@@ -86,6 +91,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """How long the model may think; None: as its provider has it."""
     offers_tools: bool = True
     """False: the model is told of no tools; mentions are still read."""
+    keeps_thoughts: bool = True
+    """False: what the model thinks is shown, and not stored."""
     notices: Callable[[], Sequence[str]] = tuple
     """What is to be said once, such as that the store is away; asked between the turn's steps."""
     at_start: Callable[[], None] = lambda: None
@@ -175,7 +182,7 @@ class TurnRun:
                 subtype="error_during_execution",
                 text=self._partial,
                 error=str(error),
-                hint=error.hint,
+                hint=self._hint(error),
                 exit_code=error.exit_code,
             )
         except (OSError, MemoryError, ImportError) as error:
@@ -185,6 +192,13 @@ class TurnRun:
             raise
         finally:
             await settled(self._finish(ending))
+
+    def _hint(self, error: RagmemError) -> str:
+        """What to do: a request with pictures may be refused by a server that takes none."""
+        info = self._parts.llm.info
+        if isinstance(error, RequestRefused) and self._calls.images and not info.supports_images:
+            return f"If {info.name} can't see, ask without pictures, or another model (-m)."
+        return error.hint
 
     async def _begin(self, prompt: str) -> None:
         parts = self._parts
@@ -210,6 +224,7 @@ class TurnRun:
         limits = self._parts.limits
         specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
         mentions = await self._mentions(prompt)
+        self._say_unseen()
         changed = await self._news()
         context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
@@ -257,7 +272,30 @@ class TurnRun:
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         schema = self._parts.schema
         rule = (user(schema.rule),) if schema else ()
-        return ToolLoop((*context.messages, *rule), limit=context.chars + room)
+        messages = (*self._with_images(context.messages), *rule)
+        images = IMAGE_CHARS * len(self._calls.images)
+        return ToolLoop(messages, limit=context.chars + images + room)
+
+    def _with_images(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Show the pictures that the prompt names beside it, to a model that can see."""
+        images = self._calls.images
+        if not images or self._parts.llm.info.supports_images is False:
+            return messages
+        *before, prompt = messages
+        return (*before, msgspec.structs.replace(prompt, parts=(*prompt.parts, *images)))
+
+    def _say_unseen(self) -> None:
+        """Warn where pictures are named to a model that can't see."""
+        info, count = self._parts.llm.info, len(self._calls.images)
+        if count and info.supports_images is False:
+            what = (
+                "the picture: it is told its name" if count == 1 else "pictures: it is told names"
+            )
+            self._warn(f"{info.name} can't see {what} alone. /model and -m choose another.")
+
+    def _answer_schema(self, specs: tuple[ToolSpec, ...]) -> dict[str, Json] | None:
+        """What the provider is to hold the model to: beside tools some take none."""
+        return self._parts.schema.schema if self._parts.schema and not specs else None
 
     def _structured(self, text: str) -> tuple[Json, str]:
         """An answer as a value, where a schema wants one; or why it does not fit that."""
@@ -346,7 +384,8 @@ class TurnRun:
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """One call of the model; asked again while nothing of a broken answer was shown."""
-        self._emit(ModelCallStarted(number=self._usage.model_calls + 1))
+        sent = _request_tokens(messages, specs)
+        self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
         for attempt in range(_EMPTY_RETRIES + 1):
             assembler = Assembler()
             started = time.monotonic()
@@ -357,6 +396,7 @@ class TurnRun:
                     tools=specs,
                     effort=self._parts.effort,
                     cache_key=self._session.session_id,
+                    answer_schema=self._answer_schema(specs),
                 )
                 async with answering(self._parts.llm, request) as chunks:
                     async for chunk in chunks:
@@ -368,6 +408,8 @@ class TurnRun:
                                 self._emit(TextDelta(text=clean(text)))
                             case ReasoningChunk(text):
                                 self._emit(ReasoningDelta(text=clean(text)))
+                            case RetryChunk():
+                                self._emit(_waiting(chunk))
                         # However fast they come: who shows them, and who stops them, has a turn.
                         await asyncio.sleep(0)
                 completion = _renamed(assembler.completion())
@@ -385,7 +427,11 @@ class TurnRun:
             self._said.clear()
             failpoint("model.answered")
             uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
-            self._emit(MessageFinished(text=clean(completion.text), tool_uses=uses))
+            said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
+            held = (used.input_tokens or sent) + (used.output_tokens or said)
+            self._emit(
+                MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
+            )
             return completion
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -432,7 +478,7 @@ class TurnRun:
 
     async def _finish(self, ending: Ending) -> None:
         parts = self._parts
-        reasoning = "\n\n".join(filter(None, self._reasoning))
+        reasoning = "\n\n".join(filter(None, self._reasoning)) if parts.keeps_thoughts else ""
         await self._recording.finish(
             ending.status, ending.text, reasoning=reasoning, usage=self._usage
         )
@@ -460,10 +506,32 @@ class TurnRun:
 
 def _recalled(context: Context) -> tuple[Recalled, ...]:
     return tuple(
-        Recalled(id=item.record_id, section=section.name, score=item.score, why=item.why)
+        Recalled(
+            id=item.record_id,
+            section=section.name,
+            score=item.score,
+            why=item.why,
+            label=item.label,
+            chars=item.chars,
+            source=item.source,
+            at=item.at,
+            similarity=item.similarity,
+        )
         for section in context.sections
         for item in section.items
         if item.record_id
+    )
+
+
+def _request_tokens(messages: Sequence[Message], specs: Sequence[ToolSpec]) -> int:
+    """As estimated, with what the model is told of its tools."""
+    told = sum(len(msgspec.json.encode(spec)) for spec in specs)
+    return estimate_tokens(sum(message.char_count for message in messages) + told)
+
+
+def _waiting(chunk: RetryChunk) -> RetryWaiting:
+    return RetryWaiting(
+        reason=chunk.reason, attempt=chunk.attempt, most=chunk.most, wait_s=chunk.wait_s
     )
 
 

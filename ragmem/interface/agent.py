@@ -25,7 +25,7 @@ from ragmem.memory.files import shown_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import SimilarSession, similar_sessions
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import UNSUMMARIZED, Project, Session, SessionQuery
 from ragmem.redact import redact

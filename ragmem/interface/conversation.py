@@ -12,8 +12,8 @@ from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import shapes
 from ragmem.interface.shapes import checked_strategy, found_session
 from ragmem.memory.context import Context, Counts, Strategy
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
-from ragmem.memory.recall import Question
 from ragmem.memory.recording import redacted
 from ragmem.memory.sessions import fork_at
 from ragmem.records import Scope, Session, ToolCall, Turn, TurnQuery

@@ -13,8 +13,9 @@ from ragmem.interface.values import Parts
 from ragmem.llm.base import LLM
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import kept, redacted
-from ragmem.memory.summaries import Summarizer, summary_id
+from ragmem.memory.summaries import summary_id
 from ragmem.memory.summaries.plan import to_roll_up
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import AddSummary, Summary, Turn, utc_now
 from ragmem.store.base import Store
 

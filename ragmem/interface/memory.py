@@ -32,9 +32,9 @@ from ragmem.interface.shapes import (
 from ragmem.interface.values import Folder, LoadedSession, Parts, Where, Work
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Strategy
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
-from ragmem.memory.recall import Question
 from ragmem.memory.recording import kept, redacted
 from ragmem.memory.worker import Worker
 from ragmem.records import (

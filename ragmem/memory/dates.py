@@ -17,24 +17,12 @@ import msgspec
 
 from ragmem.memory import date_words as words
 from ragmem.memory.date_words import any_of
+from ragmem.memory.found import TimeSpan
 from ragmem.terms import guess_language, query_terms
 
 T = TypeVar("T")
 
 _LONGEST_READ = 2_000
-
-
-class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A half-open interval that a question names."""
-
-    start_at: datetime
-    end_at: datetime
-    confidence: float
-    """0 to 1: how surely the words mean this interval, and that something was said in it."""
-    text: str
-    """The words, without case and accents."""
-    relative: bool = False
-    """The words name no date of their own, so that no turn is found by them."""
 
 
 class Day(msgspec.Struct, frozen=True):

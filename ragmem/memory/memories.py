@@ -91,15 +91,21 @@ def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
     return f"{how[memory.source]} by {who}"
 
 
-def marks(memory: MemoryRecord, now: datetime) -> list[str]:
-    """What is to be known of it at once: pinned, superseded, expired, its dates."""
+def marks(
+    memory: MemoryRecord, now: datetime, dated: Callable[[datetime], str] | None = None
+) -> list[str]:
+    """What is to be known of it at once: pinned, superseded, expired, its dates, as `dated` says.
+
+    Without it a date is that of `day`.
+    """
+    dated = dated or day
     expired = memory.expires_at is not None and memory.expires_at <= now
     return [
         *(["pinned"] if memory.pinned else []),
         *(["superseded"] if memory.superseded_by else []),
         *(["expired"] if expired else []),
-        *([f"due {day(memory.at)}"] if memory.at and memory.kind == "deadline" else []),
-        *([f"until {day(memory.expires_at)}"] if memory.expires_at and not expired else []),
+        *([f"due {dated(memory.at)}"] if memory.at and memory.kind == "deadline" else []),
+        *([f"until {dated(memory.expires_at)}"] if memory.expires_at and not expired else []),
     ]
 
 

@@ -29,10 +29,11 @@ from ragmem.memory.context import (
 from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Remembered
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
-from ragmem.memory.recall import Question, Recall
+from ragmem.memory.recall import Recall
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
@@ -52,6 +53,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
+from ragmem.service import Client
 from ragmem.store.base import Store
 from ragmem.text import clean
 from ragmem.usage import Metrics
@@ -80,6 +82,7 @@ class Memory:
         *,
         records: bool = True,
         embedder: Embedder | None = None,
+        service: Client | None = None,
         tail: Tail | None = None,
         on_finished: Callable[[], None] = lambda: None,
         on_written: Callable[[Remembered], None] = lambda _: None,
@@ -88,7 +91,8 @@ class Memory:
     ) -> None:
         """Take what to work with.
 
-        `tail` keeps the newest sessions for when the store is away. `on_finished` is called when
+        `service` may search for this process. `tail` keeps the newest sessions for when the
+        store is away. `on_finished` is called when
         a turn has ended: there is work for the background; `on_written` with each fact that was
         added or updated.
         """
@@ -102,7 +106,9 @@ class Memory:
         self._presence = Presence(self._store, self.owner_id)
         self._local: dict[str, list[Turn]] = {}
         self._running: dict[str, TurnRecording] = {}
-        self._recall = Recall(self._store, embedder, metrics=self._metrics, clock=clock)
+        self._recall = Recall(
+            self._store, embedder, service=service, metrics=self._metrics, clock=clock
+        )
         limits = thresholds(embedder.info, config.embeddings) if embedder else None
         self.floor = limits.history if limits else None
         facts = Facts(
@@ -111,6 +117,7 @@ class Memory:
             embedder=embedder,
             limits=limits,
             config=config.facts,
+            service=service,
             on_written=on_written,
             metrics=self._metrics,
             clock=clock,

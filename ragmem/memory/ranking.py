@@ -32,18 +32,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ragmem.memory.dates import TimeSpan
+from ragmem.memory.found import Ranked, TimeSpan
 from ragmem.records import TURN_LEVEL, Candidate
 from ragmem.scores import group_z_scores, middle_for_unknown, z_scores
-
-
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with what it is worth; comparable within one search only."""
-
-    candidate: Candidate
-    score: float
-    parts: tuple[tuple[str, float], ...]
-    """What the score is made of, by name; they sum to it."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ragmem.embedder.base import Embedder
 from ragmem.embedder.numbers import cosines, load_numpy
 from ragmem.errors import EmbedderError, StoreError
 from ragmem.memory.embedding import ComparableVectors
+from ragmem.memory.found import Found, Question, Ranked, TimeSpan
 from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -32,14 +33,12 @@ from ragmem.records import (
     WeightedTerm,
     utc_now,
 )
+from ragmem.service import SEARCH_S, Client
 from ragmem.store.base import Store
 from ragmem.usage import Metrics
 
-if TYPE_CHECKING:
-    from ragmem.memory.dates import TimeSpan
-    from ragmem.memory.ranking import Ranked
-
-
+FIND = "find"
+"""What a service is asked for, by a `Question`; it answers with what is `Found`."""
 _QUESTION_CHARS = 4_000
 """Of a longer one the beginning and the end are looked for: what is between was pasted."""
 _MOST_INTERVALS = 4
@@ -59,33 +58,6 @@ _NAMING = frozenset({"identifier", "name", "number"})
 """Kinds of words that are no accident."""
 _SAYS_SOMETHING = 15
 """Different terms of a turn, that it be told of a time before the others."""
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched for, and how."""
-
-    text: str
-    scope: Scope = EVERYTHING
-    session_id: str = ""
-    """The conversation that asks: of two alike, its own turn is meant."""
-    semantic: bool = True
-    """False: by words alone."""
-    max_results: int = 5
-    levels: tuple[int, ...] = ()
-    """0 for turns, 1 and up for summaries; empty for all."""
-    min_similarity: float | None = None
-    """A hit must be nearer (strictly), unless it holds words of the question: then it must be as
-    near as a part of that, or hold one of its names."""
-    patience_s: float | None = None
-    """So long the embedder is waited for; then the words alone are looked for."""
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What bears on a question, best first, before its texts are loaded."""
-
-    question: Question
-    ranked: tuple[Ranked, ...] = ()
-    spans: tuple[TimeSpan, ...] = ()
 
 
 ScopeName = Literal["session", "project", "all"]
@@ -113,17 +85,22 @@ class Recall:
         open_store: Callable[[], Awaitable[Store]],
         embedder: Embedder | None,
         *,
+        service: Client | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`service` is asked first, and does all but the loading where it answers."""
         self._open_store = open_store
         self._embedder = embedder
+        self._service = service
         self._metrics = metrics or Metrics()
         self._vectors = ComparableVectors(embedder, self._metrics)
         self._clock = clock
 
     async def prepare(self) -> None:
         """Load what takes time before the first question, if there is anything to be found."""
+        if self._service and self._service.may_answer:
+            return
         with suppress(StoreError, EmbedderError):
             store = await self._open_store()
             if not await store.sessions(SessionQuery(limit=1)):
@@ -138,11 +115,17 @@ class Recall:
 
     async def find(self, question: Question) -> Found:
         """All that may answer it, ranked; raises StoreError."""
+        if question.max_results < 1 or not question.text.strip():
+            return Found(question=question)
+        if self._service:
+            with self._metrics.time("recall.search"):
+                found = await self._service.ask(FIND, question, Found, within_s=SEARCH_S)
+            if found:
+                self._metrics.count("recall.searches")
+                return found
         from ragmem.memory.dates import names_only_time, time_spans, without_time_words
         from ragmem.memory.ranking import of_time
 
-        if question.max_results < 1 or not question.text.strip():
-            return Found(question=question)
         store = await self._open_store()
         now = self._clock().astimezone()
         text = _ends(question.text)

@@ -1,6 +1,6 @@
 """What a person does with a whole session: name it, tag it, archive it, fork it at a turn."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -13,6 +13,8 @@ from ragmem.text import clean, counted, one_line
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
+
+_SHOWN_ALIKE = 20
 
 
 class Findable(Protocol):
@@ -31,24 +33,37 @@ async def find_session(store: Findable, reference: str, *, mine: bool = False) -
     if not found:
         if mine and await store.find_sessions(reference):
             raise SessionNotFound(
-                f"Conversation {one_line(reference, 80)} is another person's.",
+                f"Session {one_line(reference, 80)} is another person's.",
                 hint="--everyone, beside -c or -r of `ask` and `chat`, takes those of others too.",
             )
         raise SessionNotFound(
-            f"Conversation {one_line(reference, 80)} not found.",
+            f"Session {one_line(reference, 80)} not found.",
             hint="`ragmem sessions list --all` shows every session.",
         )
     exact = [s for s in found if s.session_id == reference]
     if len(found) > 1 and not exact:
-        lines = "\n".join(
-            f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
-        )
-        raise AmbiguousSession(
-            f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
-            candidates=tuple(s.session_id for s in found),
-            hint="Name one by more of its id.",
-        )
+        raise _ambiguous(reference, found)
     return (exact or found)[0]
+
+
+def _ambiguous(reference: str, found: Sequence[Session]) -> AmbiguousSession:
+    lines = "\n".join(
+        f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
+    )
+    return AmbiguousSession(
+        f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
+        candidates=tuple(s.session_id for s in found),
+        hint="Name one by more of its id.",
+    )
+
+
+def with_part(found: Iterable[Session], part: str) -> Session | None:
+    """The one session whose name holds a part, or None; AmbiguousSession where several do."""
+    wanted = " ".join(part.casefold().split())
+    alike = [each for each in found if wanted and wanted in each.called.casefold()]
+    if len(alike) > 1:
+        raise _ambiguous(part, alike[:_SHOWN_ALIKE])
+    return alike[0] if alike else None
 
 
 MAX_TAG_CHARS = 40

@@ -16,7 +16,6 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import Recorder, redacted
-from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import (
     FINDING_CHARS,
     plain_line,
@@ -26,6 +25,7 @@ from ragmem.memory.summaries.digest import (
     thread_records,
     turn_records,
 )
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.prompts import prompt
 from ragmem.records import (
     DEFAULT_TITLE,

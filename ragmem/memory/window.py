@@ -30,6 +30,8 @@ class Window(msgspec.Struct, frozen=True):
 
     turns: tuple[Turn, ...]
     messages: tuple[Message, ...]
+    sizes: tuple[int, ...] = ()
+    """Characters of each turn's messages, tool calls and their results among them."""
 
     @property
     def char_count(self) -> int:
@@ -149,6 +151,7 @@ def recent_window(turns: Sequence[Turn], *, high: int, low: int, result_limit: i
     return Window(
         turns=tuple(turns[start:]),
         messages=tuple(message for messages in kept for message in messages),
+        sizes=tuple(sum(message.char_count for message in messages) for messages in kept),
     )
 
 

@@ -22,7 +22,8 @@ from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import Summarizer, plan
+from ragmem.memory.summaries import plan
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
     AddSummary,
     Pending,
@@ -107,6 +108,8 @@ class Worker:
         """Looked at: nothing to do, or nothing that this process does better."""
         self._swept: set[Work] = set()
         """Kinds of work of which it has looked at all."""
+        self.doing = ""
+        """What it works on, in a word; empty while it waits."""
         self._given_up: set[str] = set()
         """Failed here: left to other processes."""
         self._renewed: set[str] = set()
@@ -179,15 +182,23 @@ class Worker:
 
     async def step(self) -> bool:
         """One piece of work, or one batch of vectors; false when nothing is pending."""
-        store = await self._open_store()
+        try:
+            return await self._step(await self._open_store())
+        finally:
+            self.doing = ""
+
+    async def _step(self, store: Store) -> bool:
+        self.doing = "indexing"
         if self._embedding and not self._rests and await self._embed(store, self._embedding):
             return True
+        self.doing = "summaries"
         for sum_up in (self._level1, self._renew, self._roll_up, self._thread):
             if self._summarizer is not None and await sum_up(store, self._summarizer):
                 return True
+        self.doing = "indexing"
         if self._linker and await self._look_through(store, "references", self._linker):
             return True
-        extractor = self._extractor
+        extractor, self.doing = self._extractor, "learning"
         if extractor and await self._look_through(store, "memories", extractor):
             return True
         if extractor:

@@ -15,6 +15,7 @@ from ragmem.events import (
     ContextBuilt,
     Event,
     MessageFinished,
+    ModelCallStarted,
     Notice,
     TextDelta,
     ToolFinished,
@@ -56,6 +57,11 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert kinds[1] is ContextBuilt
     assert kinds[-1] is TurnFinished
     assert kinds.index(ToolStarted) < kinds.index(ToolFinished)
+    asked = [e.context_tokens for e in events if isinstance(e, ModelCallStarted)]
+    assert 0 < asked[0] < asked[1]
+    # As reported: what was read and what was written.
+    said = [e.context_tokens for e in events if isinstance(e, MessageFinished)]
+    assert said == [120, 120]
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I look.It prints."
     finished = events[-1]
     assert isinstance(finished, TurnFinished)

@@ -8,7 +8,7 @@ import msgspec
 
 from ragmem.config import SummariesConfig
 from ragmem.llm.base import ModelInfo, Request
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import Summary
 from tests.fakes.scripted_llm import ScriptedLLM, Step
 

@@ -151,6 +151,7 @@ def test_queries_older_than_the_window() -> None:
     window = next(s for s in context.sections if s.name == "Recent Conversation")
     first = 11 - len(window.items) + 1
     assert window.dropped == first - 1 > 0
+    assert sum(item.chars for item in window.items) == window.chars
     assert f"[Turn {first - 1}] question {first - 1}" in block
     assert f"question {first}\n" not in block
     queries = next(s for s in context.sections if s.name == "Last User Queries")

@@ -16,8 +16,9 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder
 from ragmem.memory.context.history import COMPRESSION_MARKER
+from ragmem.memory.found import Question
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import Question, scope_of
+from ragmem.memory.recall import scope_of
 from ragmem.messages import Message
 from ragmem.records import UpdateSession, utc_now
 from ragmem.store.base import Store

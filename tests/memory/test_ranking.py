@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.dates import TimeSpan, time_spans
-from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, of_time, rank
+from ragmem.memory.dates import time_spans
+from ragmem.memory.found import Ranked, TimeSpan
+from ragmem.memory.ranking import Weights, closeness, demoted, of_time, rank
 from ragmem.records import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)

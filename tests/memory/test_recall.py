@@ -13,8 +13,9 @@ from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.embedder.base import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
-from ragmem.memory.recall import Question, Recall, ScopeName, scope_of
+from ragmem.memory.recall import Recall, ScopeName, scope_of
 from ragmem.records import CreateSession, EmbedderMark, RecordToolCall, Session
 from ragmem.store.base import Store
 from ragmem.usage import Metrics

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.config import SummariesConfig
-from ragmem.memory.summaries import Summarizer
-from ragmem.memory.summaries.digest import Digest, bounded, read_object
+from ragmem.memory.summaries.digest import Digest, bounded, read_object, schema_of
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from tests.fakes.scripted_llm import Says
@@ -201,3 +201,17 @@ async def test_secrets_reach_neither_the_model_nor_the_summary() -> None:
 def test_an_answer_in_another_plausible_shape_is_understood(answer: str) -> None:
     found = parse_digest(answer)
     assert found == Digest(text="It works.", key_findings=("one",), topics=("a",))
+
+
+def test_a_provider_is_told_every_key_and_that_there_are_no_others() -> None:
+    """Without defaults: some refuse a schema with any."""
+    assert schema_of(Digest) == {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "key_findings": {"type": "array", "items": {"type": "string"}},
+            "topics": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["text", "key_findings", "topics"],
+        "additionalProperties": False,
+    }

@@ -9,7 +9,7 @@ from ragmem.config import SummariesConfig
 from ragmem.errors import ProviderUnavailable, StreamCut
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, UsageChunk
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.store.base import Store
 from ragmem.usage import Spending, UsageLog

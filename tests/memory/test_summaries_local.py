@@ -7,7 +7,7 @@ from ragmem.config import SummariesConfig, find_paths
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.local import LOCAL_INFO, LocalLLM
 from ragmem.llm.models import find_local_model
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 
 from .summary_turns import coding_turns, facts
 

@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 from ragmem.config import SummariesConfig
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.titles import (
     MAX_LINES,
     TITLE_CHARS,

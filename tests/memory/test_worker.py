@@ -25,11 +25,12 @@ from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Kind
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.llm.base import ModelInfo
+from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.summaries import Summarizer, attempts
+from ragmem.memory.summaries import attempts
 from ragmem.memory.summaries.attempts import TRIES
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
 from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary
@@ -86,6 +87,21 @@ async def test_a_short_session_that_has_rested_has_a_digest(store: Store) -> Non
     assert longer.summarized_count == 6
     assert (longer.summary or "").startswith("Beds were planned. Question 2 of ")
     assert len(llm.requests) == asked
+
+
+async def test_what_a_worker_does_is_told_while_it_does_it(store: Store) -> None:
+    """A chat shows it: summaries while the model is asked, nothing once all is done."""
+    await a_session(store, 1, chars=120)
+    doing: list[str] = []
+
+    def answer(_: Request) -> Says:
+        doing.append(worker.doing)
+        return DIGEST
+
+    worker = a_worker(store, llm=ScriptedLLM([answer], repeat=True))
+    await worker.drain()
+    assert set(doing) == {"summaries"}
+    assert worker.doing == ""
 
 
 # --- vectors -------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, Session, Turn, Write
 from ragmem.store.base import Store

@@ -22,7 +22,7 @@ from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.messages import TextPart
 from ragmem.records import Evidence, MemoryKind, MemoryQuery, MemoryScope, Session, ToolCall, Turn

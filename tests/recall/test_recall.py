@@ -12,8 +12,9 @@ from types import ModuleType
 
 import pytest
 
+from ragmem.memory.found import Question
 from ragmem.memory.ranking import DEFAULT_WEIGHTS
-from ragmem.memory.recall import Question, Recall
+from ragmem.memory.recall import Recall
 from ragmem.records import (
     BeginTurn,
     CreateSession,

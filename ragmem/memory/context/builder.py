@@ -333,7 +333,7 @@ class ContextBuilder:
             name="Recent Conversation",
             chars=window.char_count,
             budget=self.chars(self._config.recent.window_percent),
-            items=tuple(sections.turn_item(turn) for turn in window.turns),
+            items=tuple(map(sections.turn_item, window.turns, window.sizes)),
             dropped=older_count,
         )
 

@@ -25,9 +25,10 @@ from ragmem.memory.context.values import (
 )
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
+from ragmem.memory.found import Found, Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import in_time
-from ragmem.memory.recall import Found, Question, Recall, scope_of
+from ragmem.memory.recall import Recall, scope_of
 from ragmem.memory.window import window_limit
 from ragmem.records import (
     FileAccess,

@@ -8,7 +8,6 @@ from typing import Any
 from ragmem.ids import short_id
 from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
-from ragmem.memory.facts.failures import failures
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.hits import Hit
@@ -51,10 +50,12 @@ class Entries:
         )
 
 
-def turn_item(turn: Turn) -> ContextItem:
-    """A turn of the window."""
+def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
+    """A turn of the window, with the characters that it has there."""
     label = f"Turn {turn.turn_index}: {one_line(turn.user_message, 60)}"
-    return ContextItem(label=label, chars=turn.char_count, why="among the latest turns")
+    return ContextItem(
+        label=label, chars=turn.char_count if chars is None else chars, why="among the latest turns"
+    )
 
 
 def history_part(material: Material, *, budget: int) -> Part:
@@ -134,6 +135,8 @@ def last_time_part(
             one_line(recap.outcome or recap.session.called, 80),
             why="among the newest sessions",
             record_id=recap.session.session_id,
+            source=f"session {short_id(recap.session.session_id)}",
+            at=recap.session.last_activity_at,
         )
     text = "\n".join([heading, *entries.texts])
     return entries.part("Last Time", text, dropped=len(recaps) - len(entries.texts))
@@ -189,6 +192,8 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
                 one_line(memory.content, 80),
                 why="a rule of the person" if memory.kind == "rule" else "pinned by the person",
                 record_id=memory.memory_id,
+                source=_source(memory),
+                at=memory.created_at,
             )
     left_out = [memory for memory in theirs if memory.memory_id not in chosen]
     text = "\n".join([PINNED_HEADING, *entries.texts])
@@ -233,6 +238,8 @@ def preferences_part(
                 one_line(memory.content, 80),
                 why="a preference of the person",
                 record_id=memory.memory_id,
+                source=_source(memory),
+                at=memory.created_at,
             )
     text = "\n".join([PREFERENCES_HEADING, *entries.texts])
     return entries.part("Preferences", text, dropped=len(liked) - len(entries.texts))
@@ -270,6 +277,9 @@ def facts_part(
             score=hit.score,
             why=hit.why,
             record_id=hit.memory.memory_id,
+            source=_source(hit.memory),
+            at=hit.memory.created_at,
+            similarity=hit.similarity,
         )
     text = "\n".join([FACTS_HEADING, *entries.texts])
     return entries.part("Remembered Facts", text, dropped=len(chosen) - len(entries.texts))
@@ -288,6 +298,10 @@ def told_by(memory: MemoryRecord) -> str:
         if evidence.tool_name:
             return f"read in the output of {one_line(evidence.tool_name, 60)}"
     return "read in a file or an output"
+
+
+def _source(memory: MemoryRecord) -> str:
+    return told_by(memory) or "told by you"
 
 
 def dated(memory: MemoryRecord, now: datetime) -> str:
@@ -414,7 +428,14 @@ def relevant_parts(
         if entry and len(entry) + 2 <= room:
             room -= len(entry) + 2
             kinds[hit.type].add(
-                entry, _label(hit), score=hit.score, why=hit.why, record_id=hit.record_id
+                entry,
+                _label(hit),
+                score=hit.score,
+                why=hit.why,
+                record_id=hit.record_id,
+                source="this session" if hit.session_id == session_id else hit.where(),
+                at=hit.at,
+                similarity=hit.similarity,
             )
 
     def part(kind: str, name: str, heading: str) -> Part:
@@ -459,6 +480,8 @@ def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget:
             joint=2,
             why="not yet part of a level-2 summary",
             record_id=summary.summary_id,
+            source="this session",
+            at=summary.created_at,
         )
     text = heading + "\n\n".join(entries.texts)
     return entries.part("Level 1 Summaries", text, dropped=len(listed) - len(entries.texts))
@@ -499,6 +522,8 @@ def _turn_entry(
     room: int,
     source: str,
 ) -> str:
+    from ragmem.memory.facts.failures import failures
+
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
     failed = failures(turn, locate=str)[-_MOST_FAILED:]
     room -= len(failed) * (_SINCE_CHARS + 1)

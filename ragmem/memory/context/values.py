@@ -40,6 +40,12 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     record_id: str = ""
     """Of the turn, summary or memory that was recalled."""
+    source: str = ""
+    """Whose word it is, or where it was said, for people."""
+    at: datetime | None = None
+    """When it was said or made known."""
+    similarity: float | None = None
+    """Cosine to the prompt; None for what was found by words alone, or is always there."""
 
 
 class ContextSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import is_
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ragmem.errors import StoreUnavailable
-from ragmem.memory.facts.ranking import Book, IndexedFact, book_of, entry_of
 from ragmem.records import MEMORY_LEVEL, MemoryQuery, MemoryRecord, PutMemory, Write
 from ragmem.store.base import Store
+
+if TYPE_CHECKING:
+    from ragmem.memory.facts.ranking import Book, IndexedFact
 
 FRESH_S = 1.0
 """So long what was read stands: one turn asks several times. Then others may have written."""
@@ -21,7 +24,7 @@ FRESH_S = 1.0
 class CachedFacts(msgspec.Struct, frozen=True):
     """What was read of a project and of the person; a value, renewed by reading again."""
 
-    book: Book
+    book: "Book"
     rows: dict[str, bytes]
     """Vectors by memory."""
     revision: int
@@ -135,13 +138,19 @@ class FactCache:
         if held and len(entries) == len(before) and all(map(is_, entries, held.book.entries)):
             book = held.book
         else:
+            from ragmem.memory.facts.ranking import book_of
+
             book = await asyncio.to_thread(book_of, entries)
         # In one order, however they came: so the last digit of a cosine is always the same.
         rows = {m.memory_id: rows[m.memory_id] for m in found if m.memory_id in rows}
         return CachedFacts(book, rows, revision, read_at)
 
 
-def _entries(found: Sequence[MemoryRecord], before: Mapping[str, IndexedFact]) -> list[IndexedFact]:
+def _entries(
+    found: Sequence[MemoryRecord], before: "Mapping[str, IndexedFact]"
+) -> "list[IndexedFact]":
+    from ragmem.memory.facts.ranking import entry_of
+
     known = [before.get(memory.memory_id) for memory in found]
     return [
         old if old and old.memory == memory else entry_of(memory)

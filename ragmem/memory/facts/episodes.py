@@ -58,6 +58,11 @@ _DECISION = _any(
     r"migrate to)\b",
     r"\bthe decision (?:is|was) (?:to|that)\b",
     r"\bwe (?:won't|will not|no longer) (?:use|support|keep|ship)\b",
+    r"\b(?:we|i)(?:'ve| have)? (?:now |just |finally )?(?:switched|moved|migrated) (?:over )?"
+    r"(?:from \S+ )?to \w",
+    r"^(?:ok(?:ay)?,? |so,? )*(?:final|last) (?:call|answer|word)\s*:",
+    r"^(?:ok(?:ay)?,? |no,? |hm+,? )*(?:actually|on second thoughts?|change of plans?)[,:;.]? "
+    r"(?:let's|we'll|we will|we use|use|go with|make it|keep|take)\b",
     # French
     r"^(?:notre )?decisions?(?: prise| finale)?\s*:",
     r"\b(?:on|nous|j'|j) ?(?:a|avons|ai) (?:finalement |enfin )?(?:decide|convenu|choisi|tranche|"
@@ -67,6 +72,24 @@ _DECISION = _any(
     r"\b(?:on|nous) (?:part|partons|partira|reste|restons|restera) (?:donc )?(?:sur|avec)\b",
     r"\bon (?:va (?:utiliser|garder|adopter|abandonner)|garde|adopte|abandonne) \w",
     r"\bla decision (?:est|etait) (?:de|que|d')",
+    r"\b(?:on|nous) (?:passe|passons|bascule|basculons|migre|migrons) "
+    r"(?:donc |plutot |finalement )?(?:sur|a|vers|en)\b",
+    r"\bfinalement,? (?:on|nous) (?:prend|prenons|utilise|utilisons|garde|gardons|met|mettons)\b",
+    r"^(?:ok,? |bon,? |donc,? |alors,? )*on (?:prend|utilise) (?:donc |plutot |finalement )?\w",
+    # German
+    r"^(?:unsere )?entscheidung(?:en)?(?: getroffen| gefallen)?\s*:",
+    r"\b(?:wir|ich) hab(?:en|e)? (?:uns |mich )?(?:\S+ ){0,6}(?:entschieden|beschlossen|vereinbart|"
+    r"geeinigt|festgelegt)\b",
+    r"\bes (?:ist|wurde) (?:\w+ )?(?:entschieden|beschlossen|vereinbart)\b",
+    r"\bwir bleiben (?:also |jetzt |nun |doch )?(?:bei|dabei)\b",
+    r"^(?:ok(?:ay)?,? |gut,? |ja,? |also,? |dann )*(?:wir |dann )?(?:nehmen|verwenden|benutzen|"
+    r"nutzen|wechseln|behalten|streichen) (?:wir )?(?:also |jetzt |nun |doch |kunftig |lieber )?\w",
+    r"^(?:ok(?:ay)?,? |gut,? |also,? |dann )*lass(?:t)? uns \w.*\b(?:nehmen|verwenden|benutzen|"
+    r"nutzen|wechseln|bleiben|behalten)\b",
+    r"\bdie entscheidung (?:ist|war|lautet)\b",
+    r"\bwir (?:verwenden|benutzen|nutzen|nehmen|unterstutzen) \w.* nicht mehr\b",
+    r"\b(?:statt|anstatt|anstelle von) \S+ (?:nehmen|verwenden|benutzen|nutzen) wir\b",
+    r"\bwir (?:nehmen|verwenden|benutzen|nutzen) (?:jetzt|nun|doch|kunftig|lieber|also) \w",
 )
 _NO_DECISION = _any(
     r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
@@ -74,6 +97,10 @@ _NO_DECISION = _any(
     r"\b(?:if|whether|when|once|until|before|unless|should|could|can|may|might|would) (?:we|i) ",
     r"\b(?:n'a|n'avons|n'ai|pas encore|si on|si nous|quand on) ?\w* ?(?:decid|choisi|pas)",
     r"\b(?:suppose|imagine|example|for instance|e\.g\.|par exemple|supposons)\b",
+    r"\b(?:noch nicht|noch nichts|nie|niemals) (?:\S+ )?(?:entschieden|beschlossen|vereinbart)\b",
+    r"\b(?:wenn|ob|falls|sobald|bevor|sollen|sollten|konnen|konnten|durfen) (?:wir|ich)\b",
+    r"\b(?:angenommen|zum beispiel|beispielsweise|was|warum|wie|wieso|weshalb|wann) (?:haben |hat |"
+    r"nehmen |verwenden |nutzen )?(?:wir|ich)\b",
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
 )
@@ -83,6 +110,14 @@ _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? )*please,? (?:always|never) \w",
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?: that|[:,])? (?:to )?"
     r"(?:always|never) \w",
+    # French
+    r"^(?:ok,? |et |bon,? |donc,? )*(?:desormais|dorenavant|a partir de maintenant)\b,? \S+ \w",
+    r"\w+ \w+,? (?:desormais|dorenavant)[.!]*$",
+    # German
+    r"^(?:ok(?:ay)?,? |und |also,? |bitte,? )*(?:ab jetzt|ab sofort|von nun an|kunftig|"
+    r"in zukunft)\b,? \S+ \w",
+    r"\w+ \w+,? (?:ab jetzt|ab sofort|von nun an)[.!]*$",
+    r"^(?:und |also,? )*bitte (?:immer|nie|niemals) \w",
 )
 _REMEMBER = re.compile(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
@@ -109,6 +144,12 @@ _PREFERENCE = _any(
     r"\bje (?:prefere|prefererais|deteste|n'aime pas|n'aime vraiment pas|adore)\b",
     r"\bj'(?:aime(?:rais)? (?:mieux|bien|que|quand|beaucoup|pas)|adore)\b",
     r"\bma preference\b|\bmon \w+ prefere\b|\bma \w+ preferee\b",
+    # German
+    r"\bich (?:bevorzuge|hasse|mag|liebe)\b|\bich (?:hatte|habe|will|mochte) (?:\S+ ){0,3}lieber\b",
+    r"\b(?:ist|sind|waren) mir lieber\b|\bmir (?:ist|sind) (?:\S+ ){1,3}lieber\b",
+    r"\bmein(?:e|en)? (?:vorliebe|lieblings\w+)\b|\bich arbeite (?:immer|lieber|am liebsten)\b",
+    r"\bich (?:nutze|benutze|verwende|schreibe|will|mochte) (?:immer|nie|niemals|grundsatzlich)\b",
+    # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
 )
 _NO_PREFERENCE = _any(
@@ -120,6 +161,8 @@ _NO_PREFERENCE = _any(
     r"\b(?:if|whether) (?:i|you)\b",
     r"\bj'aimerais (?:bien )?(?:savoir|que tu|que vous|comprendre|voir|avoir|ajouter|corriger)\b",
     r"\bpreferes-tu|preferez-vous\b",
+    r"\b(?:magst|bevorzugst|hast) du\b|\bich mag (?:das|es|die idee|deine \w+)[\s.!]*$",
+    r"\bich (?:mochte|wurde gerne?|hatte gerne?) (?:\S+ )?(?:wissen|verstehen|sehen|fragen)\b",
     r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",
     r"\bj'(?:aime bien|adore)[\s.!]*$",
 )
@@ -138,11 +181,15 @@ _DUE = _any(
     r"\b.*\b(?:d'ici|avant|pour|jusqu'a|le|au|a la)\b",
     r"\b(?:livr|rend|sort|fin|termin|publi|lanc|deploy|present|remett|envoy)\w*\b.*\b(?:d'ici|"
     r"avant|pour|au plus tard)\b",
+    # German
+    r"\b(?:frist|stichtag|abgabe\w*|spatestens|fallig)\b",
+    r"\b(?:muss|mussen|soll|sollen|sollte|sollten|will|wollen|wird|werden|braucht|brauchen|geht|gehen)"
+    r"\b.*\b(?:bis|am|zum|innerhalb)\b",
 )
 _BEFORE_DATE = re.compile(
     r"(?:\b(?:by|before|until|due(?: on| in| by)?|no later than|deadline(?: is| on|:| for \S+ is)?|"
-    r"on|for|is|within|the latest|bis|avant|d'ici|pour|jusqu'a|jusqu'au|au plus tard|le|au|est|"
-    r"limite|echeance|a|antes del?|entro|para)"
+    r"on|for|is|within|the latest|bis(?: zum)?|am|zum|vor dem|avant|d'ici|pour|jusqu'a|jusqu'au|"
+    r"au plus tard|le|au|est|limite|echeance|a|antes del?|entro|para)"
     r"|:|\()\s*(?:the |le |la |l'|this |ce |coming |d'ici |end of )*$"
 )
 _PAST = _any(
@@ -152,6 +199,7 @@ _PAST = _any(
     r"^(?!.*\b(?:must|has to|have to|need|needs|will|should|be|deadline|due)\b).*\b(?:got|failed|"
     r"worked|fixed|finished|released|shipped|merged|delivered|completed)\b",
     r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
+    r"\b(?:war|waren|wurden?|gestern|vorgestern|letzte[nrsm]?)\b",
 )
 _ASKS = re.compile(
     r"[?？]|^(?:can|could|would|will|do|does|did|is|are|should|shall|what|why|how|when|where|who|"

@@ -43,6 +43,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
+from ragmem.service import SEARCH_S, Client
 from ragmem.store.base import Store
 from ragmem.text import clean, one_line
 from ragmem.usage import Metrics
@@ -96,10 +97,24 @@ _KEY_CHARS = 80
 _VALUE_CHARS = 400
 
 
+FACTS = "facts"
+"""What a service is asked for, by a `FactQuestion`; it answers with a list of `FactHit`s."""
+
+
+class FactQuestion(msgspec.Struct, frozen=True):
+    """What `Facts.search` is asked."""
+
+    text: str
+    project_id: str | None
+    limit: int
+    subjects: tuple[str, ...] = ()
+    floor: bool = True
+
+
 class Facts:
     """See the module's text. One for each process; reached as `memory.facts`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         open_store: Callable[[], Awaitable[Store]],
         owner_id: str,
@@ -107,12 +122,17 @@ class Facts:
         embedder: Embedder | None = None,
         limits: Thresholds | None = None,
         config: FactsConfig = FactsConfig(),  # noqa: B008 - frozen
+        service: Client | None = None,
         on_written: Callable[[Remembered], None] = lambda _: None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`on_written` is called with each memory that was added or updated: a person sees it."""
+        """`on_written` is called with each memory that was added or updated: a person sees it.
+
+        `service` is asked first what bears on a text.
+        """
         self._open_store = open_store
+        self._service = service
         self._thresholds = limits or (embedder.info.thresholds if embedder else Thresholds())
         self._config = config
         self._metrics = metrics or Metrics()
@@ -219,17 +239,24 @@ class Facts:
         another name with the text; without it the best. `limit`: as many as the settings say.
         StoreError.
         """
-        from ragmem.memory.facts.ranking import Asked, search
-
         limit = self._config.shown if limit is None else limit
         if limit < 1:
             return []
+        if self._service:
+            asked = FactQuestion(text, project_id, limit, subjects, floor)
+            with self._metrics.time("facts.search"):
+                found = await self._service.ask(FACTS, asked, list[FactHit], within_s=SEARCH_S)
+            if found is not None:
+                self._found(found)
+                return found
+        from ragmem.memory.facts.ranking import Asked, search
+
         store = await self._open_store()
         with self._metrics.time("facts.search"):
             held = await self._cache.of(store, project_id)
             if not held.book.entries:
                 return []
-            asked = Asked(
+            sought = Asked(
                 text=text,
                 subjects=subjects,
                 limit=limit,
@@ -238,10 +265,13 @@ class Facts:
             )
             near = await self._near(store, held, text, patience_s)
             # Thousands take a moment: whoever types comes first.
-            found = await asyncio.to_thread(search, held.book, asked, near, self._clock())
+            found = await asyncio.to_thread(search, held.book, sought, near, self._clock())
+        self._found(found)
+        return found
+
+    def _found(self, found: list[FactHit]) -> None:
         self._metrics.count("facts.searches")
         self._metrics.count("facts.found", 1 if found else 0)
-        return found
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
         """The latest, newest first."""

@@ -25,6 +25,10 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
+_NAMING = frozenset(["name", "identifier", "number"])
+"""Kinds of words that are no accident."""
+_BY_WORDS = 0.5
+"""Of the floor: what shares another word must be so near."""
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
 _LONGEST_NAME = 4
@@ -176,7 +180,7 @@ def search(
     about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
         alive &= about
-    words, telling = _by_words(book, asked.text, others)
+    words, named_by, telling = _by_words(book, asked.text, others)
     near = {i for i, s in similarities.items() if asked.floor is None or s > asked.floor}
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing.
@@ -184,7 +188,8 @@ def search(
         score, why, enough = _scored(
             book.entries[i], asked, words.get(i, 0.0), similarities.get(i), names
         )
-        if asked.subjects or (score > 0 and (enough or i in telling or not asked.floored)):
+        by_word = i in named_by or (i in telling and _is_not_far(similarities.get(i), asked))
+        if asked.subjects or (score > 0 and (enough or by_word or not asked.floored)):
             scored[i] = (score, why)
     _widen(book, asked, alive, scored)
     if is_generic(asked.text):
@@ -242,11 +247,16 @@ def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(named), frozenset(others - named)
 
 
+def _is_not_far(similarity: float | None, asked: Asked) -> bool:
+    """Whether what shares a word may be meant: what is far from the question has it by chance."""
+    return similarity is None or asked.floor is None or similarity > _BY_WORDS * asked.floor
+
+
 def _by_words(
     book: Book, text: str, others: Collection[str]
-) -> tuple[dict[int, float], frozenset[int]]:
-    """BM25 as a share of what the best possible memory would have, by place; and which of them
-    hold a word that tells something."""
+) -> tuple[dict[int, float], frozenset[int], frozenset[int]]:
+    """BM25 as a share of what the best possible memory would have, by place; which of them hold
+    a name, an identifier or a number of the text; and which any word that tells something."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
     wanted += [
         QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
@@ -254,6 +264,7 @@ def _by_words(
     count = len(book.entries)
     scores: dict[int, float] = {}
     telling: set[int] = set()
+    named: set[int] = set()
     best = 0.0
     for term in wanted:
         places = book.postings.get(term.term, ())
@@ -261,13 +272,15 @@ def _by_words(
         best += term.weight * idf * (_K1 + 1)
         if len(places) <= max(_COMMON, count // 5):
             telling.update(places)
+            if term.kind in _NAMING:
+                named.update(places)
         for i in places:
             entry = book.entries[i]
             often = entry.counts[term.term]
             norm = _K1 * (1 - _B + _B * entry.length / book.mean_length)
             scores[i] = scores.get(i, 0.0) + term.weight * idf * often * (_K1 + 1) / (often + norm)
     share = {i: min(1.0, score / best) for i, score in scores.items()} if best else {}
-    return share, frozenset(telling)
+    return share, frozenset(named), frozenset(telling)
 
 
 def _widen(

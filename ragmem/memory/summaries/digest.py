@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ import msgspec
 
 from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
 from ragmem.memory.window import argument, result_text
+from ragmem.messages import Json
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, clip_middle, one_line
@@ -216,6 +218,26 @@ def clip_sentences(text: str, limit: int) -> str:
 def quoted_records(data: str, tag: str) -> str:
     """Records between marks that bear these letters."""
     return f"<records-{tag}>\n{data}\n</records-{tag}>"
+
+
+@cache
+def schema_of(kind: type) -> dict[str, Json]:
+    """The JSON Schema of a struct, as providers that hold a model to one want it.
+
+    Each object says that all its keys must be there, and no others.
+    """
+    schema = msgspec.json.schema(kind)
+    parts = schema.pop("$defs", {})
+    for part in parts.values():
+        part.pop("title", None)
+        part.pop("description", None)
+        keys = part.get("properties", {})
+        for each in keys.values():
+            each.pop("default", None)
+        if keys:
+            part |= {"required": list(keys), "additionalProperties": False}
+    root: dict[str, Json] = parts.pop(schema["$ref"].rpartition("/")[2])
+    return root | ({"$defs": parts} if parts else {})
 
 
 def read_object(answer: str, kind: type[T], tag: str) -> T:

@@ -43,6 +43,7 @@ from ragmem.memory.summaries.digest import (
     files_of,
     quoted_records,
     read_object,
+    schema_of,
     split,
     summaries_digest,
     summaries_records,
@@ -406,7 +407,7 @@ class Summarizer:
             tag = _tag(data)
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
             told = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
-            asked = _request((system(rules), user(told)), llm.info)
+            asked = _request((system(rules), user(told)), llm.info, kind)
             sent = sum(message.char_count for message in asked.messages)
             if not self._may_ask(session_id, llm.info, sent):
                 return None
@@ -484,10 +485,11 @@ def _tag(data: str) -> str:
     return tag
 
 
-def _request(messages: tuple[Message, ...], info: ModelInfo) -> Request:
-    """A request with room for the answer, as far as the model's window goes."""
+def _request(messages: tuple[Message, ...], info: ModelInfo, kind: type) -> Request:
+    """A request for such an object, with room for it as far as the model's window goes."""
     window = info.context_window or 4 * _OUTPUT_TOKENS
     return Request(
         messages=messages,
         max_output_tokens=min(_OUTPUT_TOKENS, info.max_output_tokens or window, window // 4),
+        answer_schema=schema_of(kind),
     )

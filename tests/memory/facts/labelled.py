@@ -25,8 +25,7 @@ from ragmem.ids import new_id
 from ragmem.llm.base import LLM
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.words import plain
-from ragmem.memory.summaries import Summarizer
-from ragmem.memory.summaries.summarizer import is_too_small
+from ragmem.memory.summaries.summarizer import Summarizer, is_too_small
 from ragmem.records import MemoryRecord
 from ragmem.store.sqlite import SQLiteStore
 

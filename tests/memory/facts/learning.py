@@ -8,7 +8,7 @@ from ragmem.embedder.base import Embedder
 from ragmem.ids import new_id
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import ToolCall, Turn, Write
 from ragmem.store.base import Store

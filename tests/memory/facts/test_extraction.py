@@ -14,7 +14,7 @@ from ragmem.errors import ProviderRefused, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,

@@ -375,3 +375,29 @@ async def test_five_thousand_are_searched_fast(tmp_path: Path) -> None:
     # Measured: 15 ms, and 110 ms more where they are read again; side by side, however busy the
     # machine is.
     assert min(spent[True]) < min(spent[False]) / 2
+
+
+def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
+    """What shares a name, an identifier or a number is meant, however far it is; what shares
+    another word must not be far."""
+    contents = (
+        "The report of the harbour takes the long road",
+        "parse_report wants bytes",
+        "Ana reads the report first",
+    )
+    memories = [
+        MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW)
+        for text in contents
+    ]
+    book = book_of([entry_of(memory) for memory in memories])
+    far = dict.fromkeys(range(3), 0.05)
+    near = {**far, 0: 0.19}
+
+    def found(text: str, similarities: dict[int, float]) -> list[str]:
+        hits = search(book, Asked(text=text, floor=0.3), similarities, NOW)
+        return [hit.memory.content.split()[0] for hit in hits]
+
+    assert found("make a new road", far) == []
+    assert found("make a new road", near) == ["The"]
+    assert found("make a new road", {}) == ["The"]
+    assert found("what does parse_report want for a road", far) == ["parse_report"]
