@@ -1,5 +1,6 @@
 """What an interface sees of a running turn. The loop yields these and never prints."""
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -31,13 +32,23 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
     recorded: bool = True
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn, summary or memory that goes to the model with the prompt, and why."""
+class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A turn, summary, memory or place in the code that goes to the model, and why."""
 
     id: str
     section: str
     score: float | None
     why: str
+    label: str = ""
+    """What it says, in a line."""
+    chars: int = 0
+    """Of its text in the request."""
+    source: str = ""
+    """Whose word it is, or where it was said."""
+    at: datetime | None = None
+    """When it was said or made known."""
+    similarity: float | None = None
+    """Cosine to the prompt; None for what was found otherwise."""
 
 
 class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
@@ -54,6 +65,19 @@ class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):
     """A request goes out; `number` counts from 1 within the turn."""
 
     number: int
+    context_tokens: int = 0
+    """Of the request, estimated."""
+
+
+class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry"):
+    """The model could not be asked, and is asked again after a while."""
+
+    reason: str
+    """In a few words."""
+    attempt: int
+    """Which try comes next, of `most`."""
+    most: int
+    wait_s: float
 
 
 class TextDelta(_Event, frozen=True, kw_only=True, tag="text"):
@@ -74,6 +98,8 @@ class MessageFinished(_Event, frozen=True, kw_only=True, tag="message"):
     text: str
     tool_uses: tuple[tuple[str, str, str], ...] = ()
     """(id, name, JSON arguments) each."""
+    context_tokens: int = 0
+    """Of the request and this answer; estimated where the provider reports none."""
 
 
 class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool_started"):
@@ -83,6 +109,16 @@ class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool_started"):
     name: str
     title: str
     """One line for the person, such as `read_file ragmem/app.py`."""
+
+
+class ToolProgress(_Event, frozen=True, kw_only=True, tag="tool_progress"):
+    """What a tool that runs has printed so far; a few times a second at most."""
+
+    tool_call_id: str
+    tail: str
+    """Its last lines."""
+    lines: int
+    """In all."""
 
 
 class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
@@ -167,10 +203,12 @@ Event = (
     TurnStarted
     | ContextBuilt
     | ModelCallStarted
+    | RetryWaiting
     | TextDelta
     | ReasoningDelta
     | MessageFinished
     | ToolStarted
+    | ToolProgress
     | ToolFinished
     | MemoryWritten
     | Notice

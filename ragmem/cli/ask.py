@@ -354,7 +354,7 @@ def terminal_approver(progress: Progress) -> Approver:
 
 def proposal_text(proposal: Proposal) -> str:
     """The proposal in full, with every hidden character shown."""
-    lines = [f"── {reveal(proposal.title)} ({len(proposal.body):,} characters)"]
+    lines = [f"── {reveal(proposal.title)} ({proposal.size})"]
     lines += [f"warning: {reveal(warning)}" for warning in proposal.warnings]
     return "\n".join([*lines, reveal(proposal.body).rstrip("\n"), ""])
 

@@ -68,7 +68,13 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         )
         opened.append(
             open_app(
-                config, paths, ephemeral=ephemeral, patient=False, everyone=everyone, show=show
+                config,
+                paths,
+                ephemeral=ephemeral,
+                patient=False,
+                everyone=everyone,
+                brief=False,
+                show=show,
             )
         )
         return opened[0], options
@@ -77,7 +83,12 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 
     opening = Opening(resume=resume, continue_last=continue_last, fork=fork, title=typed(name))
     code = run_chat(
-        start, opening=opening, cwd=cwd, history=paths.prompt_history, color=config.ui.color
+        start,
+        opening=opening,
+        cwd=cwd,
+        history=paths.prompt_history,
+        look=config.ui,
+        editing=config.chat.editing_mode,
     )
     # Done is what is kept too.
     kept = ephemeral or all(each.remembers for each in opened)

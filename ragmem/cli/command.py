@@ -136,12 +136,13 @@ def open_app(
     ephemeral: bool = False,
     patient: bool = True,
     everyone: bool = False,
+    brief: bool = True,
     show: Callable[[str], None] = lambda text: say(f"note: {visible(text)}\n"),
 ) -> "App":
     """The App of the current folder, to be entered with `async with`.
 
     `patient`: a silent or cold store is waited for, as long as the settings say; false where
-    somebody talks with a model meanwhile.
+    somebody talks with a model meanwhile. `brief`: see `App`.
     """
     from ragmem.app import App
 
@@ -152,6 +153,7 @@ def open_app(
         ephemeral=ephemeral,
         patient=patient,
         everyone=everyone,
+        brief=brief,
         say=show,
     )
 

@@ -18,7 +18,7 @@ from ragmem.cli.output import columns, say, to_json, typed, write, write_json
 from ragmem.errors import UsageError
 from ragmem.listings import table
 from ragmem.memory.context import Context, Strategy
-from ragmem.messages import Json, Part, TextPart, ToolAnswer, ToolUse
+from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible
 from ragmem.tools.base import deny_all
 
@@ -123,6 +123,8 @@ def _block(part: Part) -> dict[str, Json]:
     match part:
         case TextPart(text):
             return text_block(text)
+        case ImagePart(media_type):
+            return {"type": "image", "media_type": media_type, "bytes": len(part.data)}
         case ToolUse(tool_use_id, name, arguments):
             return tool_use_block(tool_use_id, name, arguments)
         case ToolAnswer(tool_use_id, text, is_error):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
+from ragmem.cli.colors import Paint, paint_for
 from ragmem.cli.command import Interruption, current_folder, run_async
 from ragmem.cli.options import commands
 from ragmem.cli.output import columns, write
-from ragmem.config import Config, Paths, environment, find_paths, load_config
+from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
@@ -26,6 +27,7 @@ app = commands()
 
 _NAME_WIDTH = 11
 Health = Literal["ok", "note", "broken"]
+_STYLES: dict[Health, str] = {"ok": "green", "note": "bold yellow", "broken": "bold red"}
 _OLDEST_PYTHON = (3, 11)
 
 
@@ -45,13 +47,21 @@ def doctor() -> None:
 
     async def main(_: Interruption) -> int:
         broken = False
-        width = columns(80) if sys.stdout.isatty() else None
+        paint = paint_for(_look())
+        width = columns(80) if paint else None
         async for check in examine():
-            write(check_text(check, width=width))
+            write(check_text(check, width=width, paint=paint))
             broken |= check.health == "broken"
         return EXIT_FAILED if broken else EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+def _look() -> UiConfig:
+    try:
+        return load_config(find_paths().config_file).ui
+    except RagmemError:  # told by the check of it
+        return UiConfig()
 
 
 async def examine() -> AsyncIterator[Check]:
@@ -92,13 +102,17 @@ async def examine() -> AsyncIterator[Check]:
     yield check_ripgrep(find_ripgrep((cwd,)))
 
 
-def check_text(check: Check, *, width: int | None = None) -> str:
+def check_text(check: Check, *, width: int | None = None, paint: Paint | None = None) -> str:
     """A check as a line, or as many as fit into the width, its advice indented below."""
     head = f"{check.health:<6} {check.name:<{_NAME_WIDTH}} "
     lines = hanging(head, visible(check.detail), width)
     # Commands are to be copied: they stay on a line each.
     lines += [f"{' ' * len(head)}{line}" for line in visible(check.advice).splitlines()]
-    return redact("\n".join(lines)) + "\n"
+    text = redact("\n".join(lines)) + "\n"
+    if paint is None:
+        return text
+    style, rest = _STYLES[check.health], text.removeprefix(check.health)
+    return paint((check.health, style), (rest, "bold" if check.health == "broken" else ""))
 
 
 # --- what is looked at --------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.cli import profile
+from ragmem.cli.colors import drawn
 from ragmem.cli.command import (
     Home,
     Report,
@@ -21,6 +22,7 @@ from ragmem.cli.command import (
     open_app,
     say_notices,
 )
+from ragmem.cli.days import memories_by_day
 from ragmem.cli.documents import memory_document
 from ragmem.cli.options import (
     Exported,
@@ -164,12 +166,17 @@ async def list_memories(
     )
     projects = await _folders(opened) if everywhere else None
     people = await others_of(await opened.store())
+    now = datetime.now(UTC)
     print_all(
         output,
         found,
         lambda memory: memory_document(memory, people),
-        lambda width: memories_table(
-            found, datetime.now(UTC), width=width, projects=projects, people=people
+        drawn(
+            opened.config.ui,
+            lambda width: memories_table(found, now, width=width, projects=projects, people=people),
+            lambda width, paint: memories_by_day(
+                found, now, width=width, paint=paint, projects=projects, people=people
+            ),
         ),
         _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from ragmem.cli.colors import drawn
 from ragmem.cli.command import (
     choose_session,
     command,
@@ -20,6 +21,7 @@ from ragmem.cli.documents import (
     hit_document,
     memory_document,
 )
+from ragmem.cli.found import Light, found_code, found_hits, found_sessions
 from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.options import (
     Continue,
@@ -129,11 +131,18 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     else:
         found, close, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
     say(f"{none_close}\n" if found and none_close else "")
+    now = datetime.now(UTC)
     print_all(
         output,
         found,
         hit_document,
-        lambda width: hits_text(found, datetime.now(UTC), width=width, close=close),
+        drawn(
+            opened.config.ui,
+            lambda width: hits_text(found, now, width=width, close=close),
+            lambda width, paint: found_hits(
+                found, now, width=width, paint=paint, light=Light(query), close=close
+            ),
+        ),
         _NOTHING,
     )
 
@@ -182,11 +191,18 @@ async def search_sessions(
     close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
     say_notices(opened, await opened.background.vectors_notice())
     say(f"{none_close}\n" if found and none_close else "")
+    now = datetime.now(UTC)
     print_all(
         output,
         found,
         lambda each: document(f"{SESSION} hits", each[0], hits=list(map(hit_document, each[1]))),
-        lambda width: found_text(found, datetime.now(UTC), width=width, close=close),
+        drawn(
+            opened.config.ui,
+            lambda width: found_text(found, now, width=width, close=close),
+            lambda width, paint: found_sessions(
+                found, now, width=width, paint=paint, light=Light(typed(query)), close=close
+            ),
+        ),
         _NOTHING,
     )
 
@@ -330,12 +346,19 @@ async def _search_code(
     if output != "json":
         found, none_close = worth_showing(found, opened.memory.floor)
     say(f"{none_close}\n" if found and none_close else "")
+
+    def listed(width: int) -> str:
+        project, now = code.project.path, datetime.now(UTC)
+        return code_text(found, now, cwd=opened.cwd, project=project, width=width)
+
     print_all(
         output,
         found,
         scope_document,
-        lambda width: code_text(
-            found, datetime.now(UTC), cwd=opened.cwd, project=code.project.path, width=width
+        drawn(
+            opened.config.ui,
+            listed,
+            lambda width, paint: found_code(listed(width), paint=paint, light=Light(query)),
         ),
         _NOTHING,
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from ragmem.cli import search
+from ragmem.cli.colors import drawn, joined, paint_for
 from ragmem.cli.command import (
     Home,
     Report,
@@ -23,7 +24,10 @@ from ragmem.cli.command import (
     open_app,
     resumed,
 )
+from ragmem.cli.conversation import conversation_painted, conversation_text
+from ragmem.cli.days import sessions_by_day
 from ragmem.cli.documents import SESSION, conversation_document, document
+from ragmem.cli.found import without_markdown
 from ragmem.cli.options import (
     Exported,
     Format,
@@ -53,7 +57,7 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import session_marks, session_name, sessions_table
+from ragmem.listings import session_name, sessions_table
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
 from ragmem.records import (
     Insight,
@@ -62,11 +66,11 @@ from ragmem.records import (
     SessionQuery,
     SessionStatus,
     Span,
-    ToolCall,
     Turn,
+    TurnQuery,
 )
 from ragmem.store.base import Archive
-from ragmem.text import ago, clip_middle, clip_to_width, counted, hanging, one_line, visible
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -83,8 +87,6 @@ _LONGEST_TURN = timedelta(days=1)
 _NARROWEST = 20
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 _NOTHING = "Nothing was joined."
-_SHOWN_CHARS = 400
-_QUOTED_CHARS = 2_000
 
 
 @command(app, open_app, "list")
@@ -134,20 +136,41 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
     if not everyone:
         nothing += "--everyone shows those of other people too.\n"
+    now, folders = datetime.now(UTC), query.cwd is None
+    paint = paint_for(opened.config.ui) if output == "table" else None
+    prompts = await _first_prompts(opened, found) if paint else {}
     print_all(
         output,
         found,
         lambda each: document(SESSION, each),
-        lambda width: sessions_table(
-            found, datetime.now(UTC), width=width, folders=query.cwd is None
+        drawn(
+            opened.config.ui,
+            lambda width: sessions_table(found, now, width=width, folders=folders),
+            lambda width, paint: sessions_by_day(
+                found, now, width=width, paint=paint, folders=folders, prompts=prompts
+            ),
         ),
         nothing,
     )
-    if output == "table" and found and sys.stdout.isatty():
+    if paint and found:
         recap = await opened.memory.recap(found[0])
-        told = ["", f"Last time ({short_id(found[0].session_id)}):", *map(visible, recap.lines())]
+        told = [without_markdown(row) for row in recap.lines()]
         width = columns()
-        write("".join(f"{clip_to_width(one_line(row, 400), width)}\n" for row in told))
+        rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
+        dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
+        write(joined(["", *dim]))
+
+
+async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]:
+    """By the session's id, those of the ones that others have the same title as."""
+    store, names = await app.store(), Counter(map(session_name, found))
+    first = TurnQuery(before_index=2, with_tool_calls=False)
+    prompts = {}
+    for each in found:
+        if names[session_name(each)] > 1:
+            turns = await store.turns(each.session_id, first)
+            prompts[each.session_id] = turns[0].user_message if turns else ""
+    return prompts
 
 
 @command(app, open_app)
@@ -165,7 +188,13 @@ async def show(
     print_one(
         output,
         lambda: conversation_document(session, turns, reasoning=reasoning),
-        lambda _: conversation_text(session, turns, reasoning=reasoning, results=results),
+        drawn(
+            opened.config.ui,
+            lambda _: conversation_text(session, turns, reasoning=reasoning, results=results),
+            lambda width, paint: conversation_painted(
+                session, turns, width=width, paint=paint, reasoning=reasoning, results=results
+            ),
+        ),
     )
 
 
@@ -262,43 +291,6 @@ command(app, open_app, "search")(search.search_sessions)
 command(app, open_app, "similar")(search.find_similar)
 
 
-def conversation_text(
-    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
-) -> str:
-    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
-    from ragmem.memory.window import result_text
-
-    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    lines = [
-        session_name(session) + visible(session_marks(session)),
-        f"{session.session_id} · {visible(session.cwd)} · started {started}",
-    ]
-    for turn in turns:
-        mark = "" if turn.status == "completed" else f" ({turn.status})"
-        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(turn.user_message)}"]
-        if reasoning and turn.reasoning:
-            lines += ["", *_quoted(turn.reasoning, "~ ")]
-        for call in turn.tool_calls:
-            lines.append(_call_line(call))
-            lines += _quoted(result_text(call), "  ⎿ ") if results else []
-        if turn.assistant_message:
-            lines += ["", visible(turn.assistant_message)]
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str, mark: str) -> list[str]:
-    """Behind a margin, so that it can't pass for something else."""
-    clipped = clip_middle(text.strip(), _QUOTED_CHARS)
-    return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
-
-
-def _call_line(call: ToolCall) -> str:
-    mark = "●" if call.success else "✗"
-    reason = f" — {one_line(call.error, 200)}" if call.error else ""
-    arguments = one_line(clip_middle(call.arguments, _SHOWN_CHARS), 160)
-    return f"{mark} {one_line(call.tool_name, 80)} {arguments}{reason}"
-
-
 # --- insights -----------------------------------------------------------------
 
 
@@ -340,9 +332,8 @@ async def insights(
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summary_model
-    from ragmem.memory.summaries import Summarizer
     from ragmem.memory.summaries.attempts import TRIES
-    from ragmem.memory.summaries.summarizer import is_too_small
+    from ragmem.memory.summaries.summarizer import Summarizer, is_too_small
     from ragmem.memory.titles import insight_into, insight_item
 
     config, paths = opened.config, opened.paths
@@ -418,16 +409,22 @@ async def export_session(
     reference: OrNewest = None,
     file: NewFile = None,
     output: Annotated[
-        Literal["json", "md"], option("--format", "json can be imported again; md is for people.")
+        Literal["json", "md", "html"],
+        option("--format", "json can be imported again; md and html are for people."),
     ] = "json",
 ) -> None:
     """Write a session with everything that belongs to it."""
-    from ragmem.store.transfer.document import document_of, encoded, markdown
+    from ragmem.store.transfer.document import document_of, encoded
+    from ragmem.store.transfer.pages import html, markdown
 
     session = await _meant(own, reference)
     async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:
         document = await document_of(store, session.session_id)
-    data = encoded(document) if output == "json" else markdown(document).encode()
+    if output == "json":
+        data = encoded(document)
+    else:
+        page = html if output == "html" else markdown
+        data = page(document.session, document.turns).encode()
     if file is None:
         (write_json if output == "json" else write_utf8)(data.decode())
         return

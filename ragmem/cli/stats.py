@@ -1,16 +1,18 @@
 """`ragmem stats`: how much is remembered, how fast, how well, and what it cost."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ragmem.cli.colors import Paint, drawn, joined
 from ragmem.cli.command import command, open_app
 from ragmem.cli.documents import Document, document
 from ragmem.cli.index import INDEXED, code_text
 from ragmem.cli.options import Format, commands
 from ragmem.cli.output import print_one
 from ragmem.listings import table
-from ragmem.text import bar, counted, hanging, visible
+from ragmem.text import bar, counted, hanging, in_short, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -36,6 +38,13 @@ _TOKENS = {
     "embedded": "embedder.tokens",
 }
 """As providers reported them, estimated for background calls where they did not."""
+_USED = (
+    ("turns.input_tokens", "turns.output_tokens"),
+    ("background.input_tokens", "background.output_tokens"),
+)
+_NAME = re.compile(r"[a-z]+ +")
+_PIECES = re.compile(r"█+|▒+|·{2,}|[^█▒·]+|·")
+_BAR_STYLES = {"█": "cyan", "▒": "yellow", "·": "dim"}
 _COUNTED = {
     "sessions": "session",
     "turns": "turn",
@@ -75,7 +84,16 @@ async def stats(opened: "App", output: Format = "table") -> None:
     )
     today = datetime.now().astimezone().date()
     print_one(
-        output, lambda: found, lambda width: stats_text(found, width=width, today=today), pipe=80
+        output,
+        lambda: found,
+        drawn(
+            opened.config.ui,
+            lambda width: stats_text(found, width=width, today=today),
+            lambda width, paint: stats_painted(
+                stats_text(found, width=width, today=today, days=opened.usage.days()), paint
+            ),
+        ),
+        pipe=80,
     )
 
 
@@ -166,8 +184,8 @@ def _timing(found: "Timing") -> dict[str, float]:
     }
 
 
-def stats_text(found: Document, *, width: int, today: date) -> str:
-    """For people: numbers, and bars for what is compared."""
+def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Measured]" = ()) -> str:
+    """For people: numbers, and bars for what is compared; of `days` the tokens of each."""
     width = max(_NARROWEST, width)
     counts = ", ".join(counted(found["counts"].get(key, 0), name) for key, name in _COUNTED.items())
     size = found["database_size_bytes"]
@@ -178,6 +196,7 @@ def stats_text(found: Document, *, width: int, today: date) -> str:
     levels = found["summaries_per_level"].items()
     lines += _bars("summaries", [(f"level {level}", count) for level, count in levels], width)
     lines += _bars("turns", _days(found, today), width)
+    lines += _tokens_a_day(days, width, today)
     if found["since"]:
         processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
@@ -192,9 +211,51 @@ def stats_text(found: Document, *, width: int, today: date) -> str:
 def _days(found: Document, today: date) -> list[tuple[str, int]]:
     """The last days, the empty ones between them too."""
     turns = {each["day"]: each["turns"] for each in found["days"]}
-    shown = [today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS))]
+    shown = _last_days(today)
     first = next((i for i, day in enumerate(shown) if turns.get(day)), len(shown))
     return [(f"{day:%a %d %b}", turns.get(day, 0)) for day in shown[first:]]
+
+
+def _last_days(today: date) -> list[date]:
+    return [today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS))]
+
+
+def stats_painted(text: str, paint: Paint) -> str:
+    """The same with the bars in colour, the background's share in another, and bright names."""
+    rows = []
+    for row in text.splitlines():
+        name = row[:11] if _NAME.fullmatch(row[:11]) else ""
+        parts = [(name, "bold")]
+        for piece in _PIECES.findall(row[len(name) :]):
+            parts.append((piece, _BAR_STYLES.get(piece[0], "")))
+        rows.append(paint(*parts))
+    return joined(rows)
+
+
+def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[str]:
+    """What each of the last days used, in and out, and how much of it was background work."""
+    used = {each.day: [sum(map(each.count, names)) for names in _USED] for each in days}
+    shown = [(day, *used.get(day, (0, 0))) for day in _last_days(today)]
+    while shown and not sum(shown[0][1:]):
+        shown.pop(0)
+    if not shown:
+        return []
+    most = max(own + background for _, own, background in shown)
+    label = len(f"{today:%a %d %b}")
+    room = max(4, min(50, width - 11 - label - 2 - 10))
+    rows = []
+    for i, (day, own, background) in enumerate(shown):
+        both = bar(own + background, most, room)
+        filled = both.count("█")
+        share = background / max(1, own + background)
+        behind = min(filled, max(1, round(filled * share))) if background else 0
+        both = "█" * (filled - behind) + "▒" * behind + both[filled:]
+        name = "tokens" if i == 0 else ""
+        rows.append(f"{name:<10} {day:%a %d %b} {in_short(int(own + background)):>8}  {both}")
+    whole = sum(own + background for _, own, background in shown)
+    share = sum(background for _, _, background in shown) / whole
+    said = f"▒ background work: {share:.0%} of them"
+    return [*rows, *(hanging(" " * 11, said, width) if share else [])]
 
 
 def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from ragmem.errors import ConfigError
 from ragmem.paths import NO_HOME, Paths
+from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -144,7 +145,7 @@ class EmbeddingsConfig(_Section, frozen=True):
     duplicate_similarity: Similarity = 0.0
     """Cosine above which two facts are one; 0: as fitted for the model."""
     idle_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
-    """The background process keeps the shipped model loaded for others so long; 0: not at all."""
+    """The background process stays for others' searches so long, all loaded; 0: not at all."""
 
 
 class FactsConfig(_Section, frozen=True):
@@ -167,6 +168,8 @@ class MemoryConfig(_Section, frozen=True):
     """Where past turns are looked for: this conversation, its project, or everywhere."""
     worker: Literal["detached", "inline", "off"] = "detached"
     """What is left to do after `ask`: by a process of its own, before it ends, or next time."""
+    thoughts: bool = True
+    """False: what a model thinks is not stored with its answers."""
     context: ContextConfig = ContextConfig()
     recent: RecentConfig = RecentConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
@@ -198,13 +201,46 @@ class ToolsConfig(_Section, frozen=True):
     """Of a command that names none, in seconds."""
 
 
+Color = Annotated[str, msgspec.Meta(pattern=r"^(#[0-9a-fA-F]{6})?$")]
+"""`#rrggbb`; empty: as the theme has it."""
+
+
+class ColorsConfig(_Section, frozen=True):
+    """Colours of your own, `#rrggbb`, in place of the theme's; empty: as the theme has it."""
+
+    accent: Color = ""
+    good: Color = ""
+    bad: Color = ""
+    warning: Color = ""
+    mode: Color = ""
+    """The footer's word for plan mode."""
+    quiet: Color = ""
+    """What is less important."""
+
+
 class UiConfig(_Section, frozen=True):
     """The terminal."""
 
     color: Literal["auto", "always", "never"] = "auto"
     """`auto`: on a terminal, unless NO_COLOR is set."""
+    theme: ThemeName = "auto"
+    """`auto`: for the background that the terminal tells; `plain`: bold and dim alone."""
+    colors: ColorsConfig = ColorsConfig()
     permission_mode: Literal["default", "acceptEdits", "plan"] = "default"
     """`default` asks before edits and commands, `acceptEdits` before commands; `plan` reads."""
+
+
+class ChatConfig(_Section, frozen=True):
+    """What a chat shows beside the answers, and the keys of its prompt."""
+
+    memory_line: bool = True
+    """Before each answer a row that says what memory put into the request (`/why` lists it)."""
+    title: bool = True
+    """The terminal's title names the session, and says when the chat needs you."""
+    bell: bool = True
+    """The terminal's bell rings when the chat needs you, or an answer took 10 seconds or more."""
+    editing_mode: Literal["emacs", "vi"] = "emacs"
+    """Keys of the prompt of a chat."""
 
 
 class Config(_Section, frozen=True):
@@ -217,6 +253,7 @@ class Config(_Section, frozen=True):
     code: CodeConfig = CodeConfig()
     tools: ToolsConfig = ToolsConfig()
     ui: UiConfig = UiConfig()
+    chat: ChatConfig = ChatConfig()
 
     def passwords(self) -> dict[str, str]:
         """Those that stand in addresses, where they should not: for `ragmem.redact.know`."""

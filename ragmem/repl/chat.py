@@ -11,45 +11,65 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ragmem.config import environment
+import msgspec
+
+from ragmem.config import UiConfig, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT
 from ragmem.events import Event, TurnFinished
+from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
+from ragmem.repl.attention import Attention
 from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening
-from ragmem.repl.terminal import Line, PlainTerminal, Submission, Terminal, abandon, restored
+from ragmem.repl.terminal import (
+    EditingKeys,
+    Line,
+    PlainTerminal,
+    Submission,
+    Terminal,
+    abandon,
+    restored,
+)
 from ragmem.text import one_line
+from ragmem.themes import Colors
 
 if TYPE_CHECKING:
     from ragmem.app import App, Options
     from ragmem.repl.completion import FileListing
     from ragmem.repl.output import ChatOutput, ColorMode
     from ragmem.repl.turn import TurnView
-    from ragmem.tools.base import Proposal
+    from ragmem.repl.values import Values
+    from ragmem.tools.base import Decision, Proposal
 
 __all__ = ["Opening", "Start", "run_chat"]
 
 Start = Callable[[Callable[[str], None]], "tuple[App, Options]"]
 """Makes the app; called in a thread while the person types."""
-Color = Literal["auto", "always", "never"]
-
 _EXIT_SIGHUP = 129
 _GONE = (errno.EIO, errno.EPIPE, errno.EBADF, errno.ENXIO)
 _BY_CHOICE = (EXIT_DONE, EXIT_SIGINT)
 _EXIT_WITHIN_S, _KILLED_WITHIN_S = 10.0, 1.8
 _TICK_S = 0.5
 _TOLD_WITHIN_S = 1.0
+_OTHERS_S = 3.0
+"""So often a chat that waits looks for turns that others have added to its session."""
 _STOP_WITHIN_S = 1.0
 _SHOWN_QUEUE = 3
 
 
 def run_chat(
-    start: Start, *, opening: Opening, cwd: Path, history: Path, color: Color = "auto"
+    start: Start,
+    *,
+    opening: Opening,
+    cwd: Path,
+    history: Path,
+    look: UiConfig = UiConfig(),  # noqa: B008 - it is frozen
+    editing: EditingKeys = "emacs",
 ) -> int:
     """Chat until the person leaves, and return the exit code.
 
@@ -61,9 +81,19 @@ def run_chat(
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        mode = _color_mode(color)
+        mode, environ = _color_mode(look), environment()
+        colors = Colors()
+        if mode == "color":
+            colors = Colors(look.theme, msgspec.structs.asdict(look.colors), environ)
         loop = ChatLoop(
-            start, opening, cwd=cwd, history=history, mode=mode, leave=lambda c: _leave(left, c)
+            start,
+            opening,
+            cwd=cwd,
+            history=history,
+            mode=mode,
+            colors=colors,
+            editing=editing,
+            leave=lambda c: _leave(left, c),
         )
         _listen(left)
         return await _chat(loop, left)
@@ -104,11 +134,11 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
     return left.result()
 
 
-def _color_mode(color: Color) -> "ColorMode":
+def _color_mode(look: UiConfig) -> "ColorMode":
     if not early.capable():
         return "none"
-    plain = color == "never" or (color == "auto" and environment().get("NO_COLOR"))
-    return "mono" if plain else "color"
+    plain = look.color == "never" or (look.color == "auto" and environment().get("NO_COLOR"))
+    return "mono" if plain or look.theme == "plain" else "color"
 
 
 def _leave(left: asyncio.Future[int], exit_code: int) -> None:
@@ -139,6 +169,21 @@ def _listen(left: asyncio.Future[int]) -> None:
     loop.set_exception_handler(broken)
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """What goes on beside the conversation."""
+
+    doing: str = ""
+    spent: Usage = Usage()
+    """By background work for the session."""
+
+    def total(self, cost_usd: float | None) -> float | None:
+        """Return what the session costs with it; None where a price is not known."""
+        if not self.spent.model_calls:
+            return cost_usd
+        own = self.spent.cost_usd
+        return None if cost_usd is None or own is None else cost_usd + own
+
+
 class ChatLoop:
     """Does what is sent off, one after the other: prompts, slash commands, `!command`s.
 
@@ -153,12 +198,15 @@ class ChatLoop:
         cwd: Path,
         history: Path,
         mode: "ColorMode",
+        colors: Colors,
+        editing: EditingKeys,
         leave: Callable[[int], None],
     ) -> None:
         self._start = start
         self._opening = opening
         self._cwd = cwd
         self._mode = mode
+        self._colors = colors
         self.leave = leave
         self._queue: deque[Submission] = deque()
         self._arrived = asyncio.Event()
@@ -169,16 +217,26 @@ class ChatLoop:
         self._view: TurnView | None = None
         # These are there once all is loaded.
         self._chat: ChatSession | None = None
+        self._readers: set[asyncio.Task[None]] = set()
+        """Commands that only read, beside what runs."""
+        self._beside = Beside()
+        self._attention: Attention | None = None
         self._files: FileListing | None = None
+        self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
-        self.terminal = self._terminal(history)
+        self.terminal = self._terminal(history, editing)
 
-    def _terminal(self, history: Path) -> Terminal:
+    def _terminal(self, history: Path, editing: EditingKeys) -> Terminal:
         if self._mode == "none":
             return PlainTerminal(self)
         from ragmem.repl.input import LiveTerminal
 
-        return LiveTerminal(self, history=history, color=self._mode == "color")
+        return LiveTerminal(
+            self,
+            history=history,
+            colors=self._colors if self._mode == "color" else None,
+            editing=editing,
+        )
 
     @property
     def files(self) -> Sequence[str] | None:
@@ -189,22 +247,53 @@ class ChatLoop:
         """Have a running turn recorded as interrupted, before anything is closed."""
         if self._files:
             self._files.close()
+        for task in self._readers:
+            task.cancel()
         if self._running and self._chat:
             self._chat.agent.interrupt()
             await asyncio.wait({self._running}, timeout=_STOP_WITHIN_S)
 
     def say_farewell(self) -> None:
         """Say the last words."""
+        if self._attention:
+            self._attention.close()
         if self._chat:
             self._chat.say_farewell()
 
     # --- what the terminal tells ----------------------------------------------
 
     def submit(self, submission: Submission) -> None:
-        """Queue a prompt."""
+        """Queue a prompt; what only reads is answered at once beside a running turn."""
+        if self._is_busy and self._only_reads(submission.text):
+            task = asyncio.create_task(self._answer_beside(submission))
+            self._readers.add(task)
+            task.add_done_callback(self._read)
+            return
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._chat is not None and self._running is not None and not self._running.done()
+
+    def _only_reads(self, text: str) -> bool:
+        from ragmem.repl.commands import only_reads
+
+        return only_reads(text)
+
+    async def _answer_beside(self, submission: Submission) -> None:
+        from ragmem.repl.commands import run_command
+
+        if self._chat:
+            if self._mode != "none" and submission.shown:
+                self._chat.output.prompt(submission.shown)
+            await run_command(submission.text, self._chat)
+
+    def _read(self, task: asyncio.Task[None]) -> None:
+        self._readers.discard(task)
+        if not task.cancelled():
+            task.result()  # what it raises is a bug, and ends the chat
 
     def stop(self) -> bool:
         """End what runs; prompts that wait come back into the draft, so that none runs unasked."""
@@ -223,6 +312,14 @@ class ChatLoop:
             self._running.cancel()
         return True
 
+    def take_back(self) -> str | None:
+        """Take the last prompt that waits out of the queue."""
+        return self._queue.pop().shown if self._queue else None
+
+    def values(self, command: str) -> Sequence[tuple[str, str]] | None:
+        """Return what can follow a slash command."""
+        return self._values.of(command) if self._values else None
+
     def live(self, columns: int, rows: int) -> list[Line]:
         """Return the turn's rows, and below them what is queued."""
         queued: list[Line] = [
@@ -231,20 +328,41 @@ class ChatLoop:
         ]
         if more := len(self._queue) - len(queued):
             queued.append((("dim", f"and {more} more"),))
+        if queued:
+            last = (("dim", one_line("Up takes the last one back", columns)),)
+            queued = queued if rows <= len(queued) else [*queued, last]
         if self._view:
             return self._view.live(columns, max(1, rows - len(queued))) + queued
         if self._queue and self._chat is None:
             return [(("dim", "loading …"),), *queued]
         return queued
 
-    def toolbar(self) -> list[str]:
-        """Return model, session, permissions, size of the context."""
+    def toolbar(self, columns: int) -> Line:
+        """Return model, session, mode, how full the window is, what was spent, what goes on."""
         chat = self._chat
         if chat is None:
-            return ["loading …"]
-        chars = (self._view and self._view.context_chars) or chat.context_chars
-        context = [f"context {chars:,} characters"] if chars else []
-        return [chat.agent.model, chat.short_id, chat.options.permission_mode, *context]
+            return (("dim", "  loading …"),)
+        from ragmem.repl.status import Status, toolbar
+
+        status = Status(
+            model=chat.agent.model,
+            session=chat.called,
+            mode=chat.options.permission_mode,
+            always_count=chat.always_count,
+            tokens=chat.context_tokens,
+            window=chat.agent.context_window,
+            cost_usd=self._beside.total(chat.cost_usd),
+            doing=self._beside.doing,
+        )
+        return toolbar(status, columns)
+
+    def next_mode(self) -> None:
+        """Go on to the next permission mode; nothing that runs already is asked for again."""
+        if self._chat:
+            from ragmem.repl.status import next_mode
+
+            self._chat.use_mode(next_mode(self._chat.options.permission_mode))
+            self.terminal.refresh()
 
     # --- the work ---------------------------------------------------------------
 
@@ -254,24 +372,27 @@ class ChatLoop:
         async with app:
             chat = self._chat = await self._open(app, options, output)
             from ragmem.repl.completion import FileListing
+            from ragmem.repl.values import Values
 
             files = self._files = FileListing(self._cwd, self.terminal.offer)
             files.renew()
+            self._values = Values(chat, self.terminal.offer)
             app.start_background(model=options.model)
             try:
                 while True:
                     self.terminal.idle()
                     if await self._handle(await self._next(chat), chat):
                         files.renew()
+                    self._values.forget()
             finally:
                 await app.leave_background(model=options.model)
 
     def _load(self) -> "tuple[ChatOutput, tuple[App, Options]]":
-        from ragmem.repl import commands, completion, turn  # noqa: F401 - when needed
+        from ragmem.repl import commands, completion, turn, values  # noqa: F401 - when needed
         from ragmem.repl.output import ChatOutput
 
         self.commands = commands.COMMANDS
-        output = ChatOutput(self.terminal, mode=self._mode)
+        output = ChatOutput(self.terminal, mode=self._mode, colors=self._colors)
         return output, self._start(output.say)
 
     async def _open(self, app: "App", options: "Options", output: "ChatOutput") -> ChatSession:
@@ -282,17 +403,38 @@ class ChatLoop:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
-        approvals = Approvals(output, self._asked, self.stop)
-        chat = await ChatSession.open(app, options, approvals, output, opening)
+        approvals = Approvals(output, self._decided, self.stop)
+
+        async def approve(proposal: "Proposal") -> "Decision":
+            return await self._waited_for(approvals(proposal))
+
+        chat = await ChatSession.open(app, options, approve, output, opening)
         await chat.greet(opening)
+        shown = app.config.chat
+        self._attention = Attention(
+            self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
+        )
+        self._name(chat)
         return chat
 
+    def _name(self, chat: ChatSession) -> None:
+        """Let the window's title say what this is about."""
+        is_named = chat.called != chat.short_id
+        if self._attention:
+            self._attention.name(chat.called if is_named else self._cwd.name)
+
     async def _next(self, chat: ChatSession) -> Submission:
+        looked_at = time.monotonic()
         while not self._queue:
             self._arrived.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), _TOLD_WITHIN_S)
             self._tell(chat)
+            self._look_beside()
+            if not self._queue and time.monotonic() - looked_at >= _OTHERS_S:
+                looked_at = time.monotonic()
+                if await chat.tell_of_others():
+                    self.terminal.idle()
         return self._queue.popleft()
 
     def _tell(self, chat: ChatSession) -> None:
@@ -310,7 +452,9 @@ class ChatLoop:
         from ragmem.repl.commands import is_command
 
         self._stopped_at, self._seen_to_end = None, False
-        if self._mode != "none":
+        if self._attention:
+            self._attention.attended()
+        if self._mode != "none" and submission.shown:
             chat.output.prompt(submission.shown)
         self._running = asyncio.create_task(self._do(submission.text, chat))
         try:
@@ -323,6 +467,7 @@ class ChatLoop:
             chat.output.say("interrupted", "warning")
         else:
             self._running.result()
+        self._name(chat)
         return not is_command(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
@@ -341,7 +486,12 @@ class ChatLoop:
                     await chat.introduce()
         else:
             reminder = Reminder(chat, text)
-            view = TurnView(shows_live=self._mode != "none")
+            config = chat.app.config
+            view = TurnView(
+                shows_live=self._mode != "none",
+                shows_recall=config.chat.memory_line,
+                shows_thoughts=config.memory.thoughts and chat.app.memory.records,
+            )
             try:
                 await self._show(chat.agent.ask(text), view, chat, reminder.see)
             finally:
@@ -361,8 +511,10 @@ class ChatLoop:
         try:
             async with aclosing(events):
                 async for event in events:
+                    chat.see(event)
                     if isinstance(event, TurnFinished):
-                        chat.finished(event, view.context_chars)
+                        if self._attention:
+                            self._attention.ended()
                         self._view, self._seen_to_end = None, True
                     for kind, part in view.show(event):
                         chat.output.show(part, kind)
@@ -376,8 +528,39 @@ class ChatLoop:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            self._look_beside()
             self.terminal.refresh()
 
-    def _asked(self, proposal: "Proposal") -> None:
-        if self._view:
-            self._view.was_asked(proposal.tool_name)
+    def _look_beside(self) -> None:
+        """See what the background does and has spent; what is shown follows."""
+        if self._chat is None:
+            return
+        background = self._chat.app.background
+        spent = background.spent(self._chat.session.session_id)
+        beside = Beside(doing=background.doing, spent=spent)
+        if beside != self._beside:
+            self._beside = beside
+            self.terminal.refresh()
+
+    async def _waited_for(self, deciding: "Awaitable[Decision]") -> "Decision":
+        """Let the person decide; meanwhile no clock runs."""
+        view, attention = self._view, self._attention
+        if view:
+            view.pause()
+        if attention:
+            attention.needs_person()
+        try:
+            decision = await deciding
+        finally:
+            if view:
+                view.go_on()
+            if attention and self._chat:
+                attention.attended()
+                self._name(self._chat)
+        if decision.remember and self._chat:
+            self._chat.always_count += 1
+        return decision
+
+    def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
+        if self._view and proposal.kind == "diff":
+            self._view.decided(proposal.tool_name, allowed=decision.allowed)

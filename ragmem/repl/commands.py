@@ -15,7 +15,6 @@ from ragmem.ids import short_id
 from ragmem.index.lookup import find_code
 from ragmem.listings import code_text, files_table, hits_text, page
 from ragmem.llm.base import Effort
-from ragmem.memory.context import Context
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.files import FileChange, Rewind, rewind_to
@@ -33,10 +32,21 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.records import MemoryRecord, Turn, Usage
+from ragmem.repl.choices import model_question, turn_question
+from ragmem.repl.expand import expand
+from ragmem.repl.export import export
 from ragmem.repl.output import ChatOutput, clipped, columns, failure, listing, memory_row, spent
-from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here, show_sessions
+from ragmem.repl.picture import picture
+from ragmem.repl.recalled import items_text, whole
+from ragmem.repl.session import (
+    NO_SESSIONS,
+    ChatSession,
+    choose_session,
+    sessions_here,
+    show_sessions,
+)
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import bar, counted, one_line, visible
+from ragmem.text import counted, one_line, visible
 from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
 
@@ -49,14 +59,32 @@ _KEYS = (
     ("#text", "remembers a fact; with always or never, a rule"),
     ("!command", "runs it; the agent sees with your next prompt what it printed"),
     ("Alt-Enter, \\ Enter", "adds a line"),
-    ("Ctrl-R, Up", "earlier prompts"),
-    ("Esc", "stops the answer, keeps what came"),
+    ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
+    ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
+    ("Ctrl-O", "opens what was shown in short: results, thoughts, long prompts"),
+    ("Ctrl-G", "opens what is typed in $VISUAL or $EDITOR"),
+    ("Esc", "stops the answer, keeps what came; twice: back to an earlier turn"),
     ("Ctrl-C", "stops, then clears, then (twice) leaves"),
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
+_READING = frozenset(
+    {
+        "help",
+        "cost",
+        "usage",
+        "context",
+        "why",
+        "memory",
+        "search",
+        "files",
+        "sessions",
+        "status",
+        "expand",
+    }
+)
+_NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
-_BAR = 10
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
 _YES_NO = (("y", "yes"), ("n", "no"))
 _OUTCOMES: dict[Outcome, str] = {
@@ -66,6 +94,10 @@ _OUTCOMES: dict[Outcome, str] = {
     "kept": "left as it is",
     "failed": "not restored",
 }
+
+
+_BARE = {"exit": "/exit", "quit": "/exit", "?": "/help"}
+"""Words that are meant for the chat where they are all that was typed."""
 
 
 def is_note(text: str) -> bool:
@@ -84,10 +116,16 @@ def is_own_command(text: str) -> bool:
 
 def is_command(text: str) -> bool:
     """Return whether a prompt is a slash command or a `#text`; a path like `/etc/hosts` is none."""
-    if is_note(text):
+    if is_note(text) or text.strip() in _BARE:
         return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
+
+
+def only_reads(text: str) -> bool:
+    """Return whether a prompt is a slash command that shows something and changes nothing."""
+    head = text.split(maxsplit=1)[:1]
+    return is_command(text) and bool(head) and head[0][1:].lower() in _READING
 
 
 def own_command(text: str, output: ChatOutput) -> str:
@@ -105,6 +143,7 @@ def own_command(text: str, output: ChatOutput) -> str:
 
 async def run_command(line: str, chat: ChatSession) -> Then:
     """Run a slash command or a `#text` and show its answer; mistakes become text."""
+    line = _BARE.get(line.strip(), line)
     name, *rest = line[1:].split(maxsplit=1) or [""]
     handler = _HANDLERS.get(name.lower())
     if is_note(line):
@@ -146,12 +185,9 @@ async def _sessions(_: str, chat: ChatSession) -> None:
 
 async def _resume(reference: str, chat: ChatSession) -> Then:
     if not reference:
-        found = await sessions_here(chat.app)
-        if not found:
-            chat.output.note(f"{NO_SESSIONS}.")
-            return None
-        reference = await pick_session(found, chat.output, current=chat.session.session_id) or ""
-        if not reference:
+        current = chat.session.session_id
+        reference = await choose_session(chat.app, chat.output, current=current) or ""
+        if not reference or reference == current:
             return None
     try:
         await chat.resume(reference)
@@ -202,28 +238,13 @@ async def _files(text: str, chat: ChatSession) -> None:
         chat.output.note("This session has touched no files yet.")
 
 
-async def _context(prompt: str, chat: ChatSession) -> None:
-    chat.output.show(context_list(await chat.agent.context(prompt)))
-
-
-def context_list(context: Context) -> RenderableType:
-    """Show what would be sent: sections with their budgets, their items and what was left out."""
-    rows: list[Text] = []
-    for section in context.sections:
-        of = f" of {section.budget:,}" if section.budget else ""
-        out = f", {section.dropped} left out" if section.dropped else ""
-        size = f"  {section.chars:,}{of} characters{out}"
-        if section.budget:
-            size += f"  {bar(section.chars, section.budget, _BAR)}"
-        rows.append(Text(one_line(section.name, 60), style="bold") + Text(size))
-        for item in section.items:
-            said = item.label + (f" ({item.why})" if item.why else "")
-            rows.append(clipped((f"{item.chars:>9,}  {one_line(said, 1_000)}", "dim")))
-    total = f"{counted(len(context.messages), 'message')}, about {context.tokens:,} tokens"
-    rows.append(Text(f"{total}; room for {context.max_chars:,} characters", style="dim"))
-    if context.fallback:
-        rows.append(Text("The store could not answer: pruned history.", style="yellow"))
-    return Group(*rows)
+async def _context(text: str, chat: ChatSession) -> None:
+    """Run `/context [all] [prompt]`."""
+    first, _, rest = text.partition(" ")
+    lists = first == "all"
+    context = await chat.agent.context(rest.strip() if lists else text)
+    window, width = chat.agent.context_window, chat.output.width
+    chat.output.show(picture(context, width=width, window=window, items=lists))
 
 
 async def _summarize(_: str, chat: ChatSession) -> None:
@@ -232,6 +253,11 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 
 async def _model(name: str, chat: ChatSession) -> None:
+    if not name and chat.output.picks:
+        question = model_question(chat.app, current=chat.agent.model)
+        name = await chat.output.pick(question) or ""
+        if name == chat.agent.model:
+            name = ""
     if name:
         await chat.go_on_with(model=name)
         if doubt := await chat.app.doubts_model(name):
@@ -303,6 +329,8 @@ async def _rewind(number: str, chat: ChatSession) -> Then:
 
 
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
+    if output.picks:
+        return await output.pick(turn_question(turns)) or ""
     rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
@@ -471,11 +499,30 @@ def _memories(found: Sequence[MemoryRecord], width: int) -> RenderableType:
 
 
 async def _why(reference: str, chat: ChatSession) -> None:
+    now, output = datetime.now(UTC), chat.output
     if not reference:
-        raise UsageError("Why what?", hint="/why followed by an id, as /memory shows it.")
+        return _why_last(now, chat)
+    if _NUMBER.fullmatch(reference):
+        items = chat.recalled or ()
+        if not 0 < int(reference) <= len(items):
+            raise UsageError(f"There is no {reference} in the list.", hint="/why shows it.")
+        lines = await whole(items[int(reference) - 1], chat.app, now)
+        return output.show(listing(page(lines, output.width)))
     facts = facts_of(chat.app.memory)
     chain = await chain_of(await _found(facts, reference), facts, await chat.app.store())
-    chat.output.show(listing(page(told(chain, datetime.now(UTC)), chat.output.width)))
+    output.show(listing(page(told(chain, now), output.width)))
+
+
+def _why_last(now: datetime, chat: ChatSession) -> None:
+    if chat.recalled is None:
+        raise UsageError(
+            "Nothing was asked in this session yet.",
+            hint="/why followed by an id, as /memory shows it, tells where a memory comes from.",
+        )
+    if not chat.recalled:
+        return chat.output.note("Memory put nothing into the last request.")
+    chat.output.show(listing(items_text(chat.recalled, now)))
+    chat.output.note("/why followed by a number tells one in full.")
 
 
 async def _found(facts: Facts, reference: str) -> MemoryRecord:
@@ -517,7 +564,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("sessions", "sessions of this folder", _sessions),
     ("resume", "go on in another session: /resume [id or name]", _resume),
     ("rename", "name this session: /rename name", _rename),
-    ("tag", "tag this session: /tag word, /tag -word takes it away", _tag),
+    ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
     ("fork", "go on in a copy of this session: /fork [name]", _fork),
     (
         "rewind",
@@ -527,18 +574,25 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("files", "files this session has touched", _files),
     (
         "search",
-        "what was said and done before: /search text; in the files: /search --code text",
+        "what was said and done before, with --code what the files hold: /search [--code] text",
         _search,
     ),
+    (
+        "export",
+        "write this session as .md, .json or .html: /export [file]",
+        export,
+    ),
     ("summarize", "sum this session up now", _summarize),
-    ("context", "what is sent with a prompt: /context [prompt]", _context),
+    ("expand", "open what was shown in short: results, thoughts, long prompts", expand),
+    ("context", "what is sent with a prompt: /context [all] [prompt]", _context),
     ("memory", "what is remembered here: /memory [text]", _memory),
-    ("why", "where a memory comes from: /why id", _why),
-    ("pin", "keep in every request: /pin text, or the id of a memory", _pin),
+    ("why", "what memory put into the last request: /why [number or id]", _why),
+    ("pin", "keep a text or a memory in every request: /pin text or id", _pin),
     ("forget", "forget a memory for ever: /forget id", _forget),
     ("model", "which model answers: /model [provider/model]", _model),
-    ("effort", "how long it may think: /effort [none, low, medium or high]", _effort),
+    ("effort", "how long it may think: /effort [none|low|medium|high]", _effort),
     ("cost", "tokens and money spent", _cost),
+    ("usage", "the same as /cost", _cost),
     ("exit", "leave", _exit),
 )
 COMMANDS = {name: text for name, text, _ in _TABLE}

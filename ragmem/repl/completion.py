@@ -1,4 +1,4 @@
-"""What Tab offers: slash commands, and the files of the project after `@`."""
+"""What Tab offers: slash commands, what can follow them, and the project's files after `@`."""
 
 import asyncio
 import os
@@ -10,13 +10,20 @@ from pathlib import Path
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 
+from ragmem.repl.early import sign
+from ragmem.repl.matching import fold, lit, rate, spread
 from ragmem.repl.terminal import Host
+from ragmem.text import clip_to_width, display_width, one_line
 
 _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
+_VALUE = re.compile(r"/(\w+) +([^\n]*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
 _SHOWN = 50
+_LONGEST = 400
 _LISTING = ("the files are being listed …", "what fits is offered then")
 """Stands in place of candidates, which follow: two lines, since a single one that changes nothing
 is not shown."""
@@ -25,7 +32,7 @@ _TIMEOUT_S = 5.0
 
 
 class ChatCompleter(Completer):
-    """Offers both kinds; the host is asked each time, since both come in the background."""
+    """Offers all three kinds; the host is asked each time, since they come in the background."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -34,19 +41,44 @@ class ChatCompleter(Completer):
         """Yield candidates for what stands before the cursor."""
         before = document.text_before_cursor
         if (typed := command_at(before)) is not None:
-            for name, text in self._host.commands.items():
-                if name.startswith(typed.lower()):
-                    yield Completion(
-                        f"/{name}", -len(typed) - 1, display=f"/{name}", display_meta=text
-                    )
+            yield from self._commands(typed)
+        elif value := value_at(before):
+            yield from self._values(*value)
         elif (typed := mention_at(before)) is not None:
-            files = self._host.files
-            if files is None:
-                for line in _LISTING:
-                    yield Completion(f"@{typed}", -len(typed) - 1, display=line)
-                return
-            for path in rank(typed, files):
-                yield Completion(f"@{_quoted(path)} ", -len(typed) - 1, display=path)
+            yield from self._files(typed)
+
+    def _commands(self, typed: str) -> Iterable[Completion]:
+        word = fold(typed)
+        rated = [(rate([word], name), name) for name in self._host.commands]
+        fits = [(rating, name) for rating, name in rated if rating is not None]
+        for _, name in sorted(fits, key=lambda each: each[0]):
+            text, _, arguments = self._host.commands[name].partition(f": /{name} ")
+            shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
+            if arguments:
+                shown.append(("class:argument", f" {arguments}"))
+            yield Completion(f"/{name}", -len(typed) - 1, display=shown, display_meta=text)
+
+    def _values(self, command: str, typed: str) -> Iterable[Completion]:
+        words = fold(typed).split()
+        fits = []
+        for value, text in self._host.values(command) or ():
+            if (rating := rate(words, fold(f"{value} {text}"))) is not None:
+                fits.append((rating, value, text))
+        fits.sort(key=lambda each: each[0])
+        for _, value, text in fits[:_SHOWN]:
+            shown = lit_pieces(one_line(value, _LONGEST), words)
+            told = one_line(text, _LONGEST)
+            yield Completion(value, -len(typed), display=shown, display_meta=told)
+
+    def _files(self, typed: str) -> Iterable[Completion]:
+        files = self._host.files
+        if files is None:
+            for line in _LISTING:
+                yield Completion(f"@{typed}", -len(typed) - 1, display=line)
+            return
+        for path in rank(typed, files):
+            shown = lit_pieces(path, [fold(typed)])
+            yield Completion(f"@{_quoted(path)} ", -len(typed) - 1, display=shown)
 
 
 def mention_at(before: str) -> str | None:
@@ -61,6 +93,12 @@ def command_at(before: str) -> str | None:
     return found[1] if found else None
 
 
+def value_at(before: str) -> tuple[str, str] | None:
+    """Return a slash command and what is typed behind it; None when there is none."""
+    found = _VALUE.fullmatch(before)
+    return (found[1], found[2]) if found else None
+
+
 def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:
     """Return paths that hold the query's characters in this order, the likeliest first.
 
@@ -68,11 +106,10 @@ def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:
     that does, then the rest; shorter ones first.
     """
     wanted = query.casefold()
-    spread = re.compile(".*?".join(map(re.escape, wanted)), re.DOTALL)
     found = []
     for path in paths:
         folded = path.casefold()
-        if not spread.search(folded):
+        if wanted and not spread(wanted, folded):
             continue
         name = folded.rsplit("/", 1)[-1]
         misses = (not name.startswith(wanted), wanted not in name, wanted not in folded)
@@ -83,6 +120,56 @@ def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:
 def _quoted(path: str) -> str:
     """Spell a path as `ragmem.tools.mentions` reads it."""
     return path if _PLAIN.fullmatch(path) else f'"{path}"'
+
+
+# --- how it is offered --------------------------------------------------------
+
+
+def lit_pieces(text: str, words: Sequence[str], style: str = "") -> StyleAndTextTuples:
+    """Return the text, with the letters that folded words were found at in another style."""
+    places = lit(words, fold(text))
+    pieces: StyleAndTextTuples = []
+    for at, char in enumerate(text):
+        one = f"{style} class:match" if at in places else style
+        if pieces and pieces[-1][0] == one:
+            pieces[-1] = (one, pieces[-1][1] + char)
+        else:
+            pieces.append((one, char))
+    return pieces
+
+
+def menu_rows(
+    candidates: Sequence[Completion], chosen: int | None, columns: int, most: int
+) -> StyleAndTextTuples:
+    """Return at most so many rows of what is offered, with the chosen one among them."""
+    top = max(0, min((chosen or 0) - most // 2, len(candidates) - most))
+    seen = candidates[top : top + most]
+    widths = [display_width(fragment_list_to_text(each.display)) for each in seen]
+    told = any(each.display_meta_text for each in seen)
+    room = max(8, columns - 5)
+    width = min(max(widths, default=0), room * 3 // 5 if told else room)
+    pieces: StyleAndTextTuples = []
+    for place, candidate in enumerate(seen, top):
+        is_chosen = place == chosen
+        pieces.append(("class:prompt", f"  {sign('▸', '>') if is_chosen else ' '} "))
+        shown, taken = _clipped(candidate.display, width, "class:chosen" if is_chosen else "")
+        meta = clip_to_width(candidate.display_meta_text, room - width - 2) if told else ""
+        pieces += [*shown, ("class:dim", f"{' ' * (width - taken)}  {meta}".rstrip()), ("", "\n")]
+    return pieces[:-1]
+
+
+def _clipped(pieces: StyleAndTextTuples, width: int, style: str) -> tuple[StyleAndTextTuples, int]:
+    """Return pieces that fill at most so many columns, and how many they fill."""
+    kept: StyleAndTextTuples = []
+    taken = 0
+    for piece in pieces:
+        text = clip_to_width(piece[1], max(0, width - taken)) if taken < width else ""
+        taken += display_width(text)
+        kept.append((f"{style} {piece[0]}", text))
+    return kept, taken
+
+
+# --- the files ------------------------------------------------------------------
 
 
 class FileListing:

@@ -30,11 +30,21 @@ def capable() -> bool:
 
 def prompt() -> str:
     """Return the prompt, in characters that the terminal's encoding has."""
+    return sign(PROMPT, "> ")
+
+
+def expand_key() -> str:
+    """Return what opens a result that is shown in short: a key where keys are read one by one."""
+    return "Ctrl-O" if capable() else "/expand"
+
+
+def sign(wanted: str, plain: str) -> str:
+    """Return a sign where the terminal's encoding has it, else what stands for it."""
     try:
-        PROMPT.encode(sys.stdout.encoding or "ascii")
+        wanted.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return "> "
-    return PROMPT
+        return plain
+    return wanted
 
 
 def show() -> bool:

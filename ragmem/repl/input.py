@@ -1,73 +1,100 @@
 """The prompt of an interactive terminal: its keys, its layout, its pastes and its history.
 
-The prompt stays at the bottom while output is printed above it. No question is
-ever sent to the terminal (no cursor position requests), so no answer of it can
-land in what is typed.
+The prompt stays at the bottom while output is printed above it. The terminal is
+asked nothing but, once, the colour of its background; the answer never lands in
+what is typed.
 """
 
 import asyncio
-import contextlib
-import os
-import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, ThreadedCompleter
 from prompt_toolkit.document import Document
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, FilterOrBool, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
-    CompletionsMenu,
     ConditionalContainer,
+    Container,
     Dimension,
-    Float,
-    FloatContainer,
+    DynamicContainer,
     FormattedTextControl,
     HSplit,
     Layout,
     Window,
 )
-from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style
-from prompt_toolkit.widgets import SearchToolbar
+from prompt_toolkit.styles import DynamicStyle, Style
 
-from ragmem.redact import redact
+from ragmem.config import environment
 from ragmem.repl import early
-from ragmem.repl.completion import ChatCompleter, command_at, mention_at
-from ragmem.repl.terminal import LEAVE_WITHIN_S, ChatQuestion, Host, LeaveRequest, Submission
+from ragmem.repl.completion import ChatCompleter, command_at, mention_at, menu_rows, value_at
+from ragmem.repl.terminal import (
+    LEAVE_WITHIN_S,
+    ChatQuestion,
+    EditingKeys,
+    Host,
+    PickQuestion,
+    PressedTwice,
+    Submission,
+)
+from ragmem.repl.typed import EarlierPrompts, KeyParser, Pastes, PromptHistory
 from ragmem.text import clean, visible
+from ragmem.themes import ASKS_BACKGROUND, Colors, Theme
+
+if TYPE_CHECKING:
+    from ragmem.repl.picker import Picker
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
+_OFFERED_AGAIN = 5
+_GO_BACK, _EXPAND = "/rewind", "/expand"
 _ERASE_ROW = "\x1b[K"
-_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
-_FOLD_LINES, _FOLD_CHARS = 5, 1_000
-_KEPT_WHOLE = 20_000
-_LOADED_BYTES = 4_000_000
-_MENU_ROWS = 8
-_STYLE = Style.from_dict(
-    {
-        "prompt": "bold ansicyan",
-        "question": "bold ansiyellow",
-        "key": "bold underline",
-        "dim": "ansibrightblack",
-        "warning": "ansiyellow",
-        "tool": "ansicyan",
+_MENU_ROWS = 10
+_HELD_LIVE = 2
+"""Rows of what goes on that are shown beside a picker."""
+_STYLE = {
+    "prompt": "bold ansicyan",
+    "question": "bold ansiyellow",
+    "key": "bold underline",
+    "dim": "ansibrightblack",
+    "warning": "ansiyellow",
+    "tool": "ansicyan",
+    "plan": "bold ansiblue",
+    "danger": "bold ansired",
+    "chosen": "bold",
+    "match": "bold underline ansicyan",
+    "argument": "ansicyan",
+}
+
+
+def _style(theme: Theme) -> Style:
+    """Return the style of what is drawn around the prompt, in a theme's colours."""
+    names = {
+        ("ansibrightblack" if name == "dim" else f"ansi{name}"): color
+        for name, color in theme.colors.items()
     }
-)
+    return Style.from_dict(
+        {
+            of: " ".join(names.get(word, word) for word in said.split())
+            for of, said in _STYLE.items()
+        }
+    )
 
 
 class _Output(Vt100_Output):
@@ -83,8 +110,20 @@ class _Output(Vt100_Output):
 class LiveTerminal:
     """A `ragmem.repl.terminal.Terminal` whose prompt stays at the bottom of a real one."""
 
-    def __init__(self, host: Host, *, history: Path, color: bool) -> None:
+    picks = True
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        history: Path,
+        colors: Colors | None = None,
+        editing: EditingKeys = "emacs",
+    ) -> None:
+        """Show a chat; without `colors` in none."""
         self._host = host
+        self._colors = colors or Colors()
+        self._style = _style(self._colors.theme)
         self._history = PromptHistory(history)
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
@@ -92,7 +131,15 @@ class LiveTerminal:
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
         self._last_key_at = float("-inf")
-        self._leaving = LeaveRequest()
+        self._leaving, self._going_back = PressedTwice(), PressedTwice()
+        self._again = (False, False)
+        """Whether the key that is pressed is the second Ctrl-C, or the second Esc."""
+        self.picker: Picker | None = None
+        self._searching: asyncio.Task[None] | None = None
+        self._away: asyncio.Task[None] | None = None
+        """While an editor or a pager has the screen."""
+        self._held: list[str] = []
+        """What was to be printed meanwhile."""
         self.buffer = Buffer(
             multiline=True,
             history=self._history,
@@ -101,18 +148,21 @@ class LiveTerminal:
             on_text_changed=self._typed,
         )
         terminal_input = Vt100Input(sys.stdin)
-        terminal_input.vt100_parser = KeyParser(terminal_input.vt100_parser.feed_key_callback)
+        terminal_input.vt100_parser = KeyParser(
+            terminal_input.vt100_parser.feed_key_callback, self._told
+        )
         self._output = cast(_Output, _Output.from_pty(sys.stdout))
         self._output.enable_cpr = False
         self._app: Application[None] = Application(
             layout=chat_layout(self, host),
-            key_bindings=key_bindings(self),
-            style=_STYLE,
-            color_depth=None if color else ColorDepth.DEPTH_1_BIT,
+            key_bindings=key_bindings(self, host),
+            style=DynamicStyle(lambda: self._style),
+            color_depth=ColorDepth.DEPTH_1_BIT if colors is None else None,
             input=terminal_input,
             output=self._output,
             erase_when_done=True,
             min_redraw_interval=0.03,
+            editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.05
         self._app.key_processor.before_key_press += self._note_key
@@ -134,6 +184,8 @@ class LiveTerminal:
 
         def first_render(_: object) -> None:
             self._app.after_render -= first_render
+            if self._colors.asks:
+                self.signal(ASKS_BACKGROUND)
             ready()
 
         self._app.after_render += first_render
@@ -148,7 +200,10 @@ class LiveTerminal:
             self._app.exit()
 
     def write(self, text: str) -> None:
-        """Print above the prompt."""
+        """Print above the prompt; while an editor or a pager has the screen, when it is left."""
+        if self._away:
+            self._held.append(text)
+            return
         app, output = self._app, self._output
         if not app.is_running or app.is_done:
             output.write_raw(text)
@@ -163,17 +218,39 @@ class LiveTerminal:
         output.erase_down()
         app.renderer.render(app, app.layout)
 
+    def _told(self, answer: str) -> None:
+        """Take what the terminal says of its background."""
+        self._colors.answered(answer)
+        self._style = _style(self._colors.theme)
+        self.refresh()
+
+    def signal(self, sequence: str) -> None:
+        """Send what moves no cursor, such as the bell."""
+        self._output.write_raw(sequence)
+        self._output.flush()
+
     def refresh(self) -> None:
         """Show what is live anew."""
         self._app.invalidate()
 
     def offer(self) -> None:
         """Complete anew what is being typed, unless one of what is offered was chosen."""
+        self._offer(_OFFERED_AGAIN)
+
+    def _offer(self, tries: int) -> None:
         state = self.buffer.complete_state
-        if self.completes() and not (state and state.current_completion):
-            # Where something is offered already, nothing would begin.
-            self.buffer.complete_state = None
-            self.buffer.start_completion()
+        if not self.completes() or (state and state.current_completion):
+            return
+        # Where something is offered already, nothing would begin.
+        self.buffer.complete_state = None
+        self.buffer.start_completion()
+        if tries:
+            # Nor does it while what was offered before is still being made.
+            asyncio.get_running_loop().call_later(0.1, self._offer_if_none, tries - 1)
+
+    def _offer_if_none(self, tries: int) -> None:
+        if self.buffer.complete_state is None:
+            self._offer(tries)
 
     def idle(self) -> None:
         """Draw anew; the prompt is there already."""
@@ -201,6 +278,30 @@ class LiveTerminal:
                 self.question = self._answer = None
                 self.buffer.set_document(Document(_joined(draft, typed)))
                 self.refresh()
+
+    async def pick(self, question: PickQuestion) -> str | None:
+        """Let a row be picked, in place of the draft, which comes back as it was."""
+        async with self._asking:
+            return await self._picked(self._picking(question))
+
+    def _picking(self, question: PickQuestion) -> "Picker":
+        """Open a picker: the next key is typed there."""
+        from ragmem.repl.picker import Picker
+
+        picker = self.picker = Picker(question, size=self._size, refresh=self.refresh)
+        self._app.layout.focus(picker.filter)
+        return picker
+
+    async def _picked(self, picker: "Picker") -> str | None:
+        try:
+            return await picker.picked()
+        finally:
+            self.picker = None
+            self._app.layout.focus(self.buffer)
+            self.write("")  # the rows below the prompt are given back
+
+    def _size(self) -> tuple[int, int]:
+        return self.columns, self.rows
 
     # --- what the keys do ---------------------------------------------------
 
@@ -288,29 +389,56 @@ class LiveTerminal:
             return
         self._history.remember(text, shown)
         self.buffer.reset()
+        self._app.vi_state.input_mode = InputMode.INSERT
         self._host.submit(Submission(text, shown))
 
     def escape(self) -> None:
-        """Refuse to answer, or close the menu, or stop the agent."""
+        """Refuse to answer, close the menu, stop the agent, or (twice) go back to a turn."""
         if self.question:
             self._reply(None)
         elif self.buffer.complete_state:
             self.buffer.cancel_completion()
+        elif self._leaves_insertion():
+            self._app.vi_state.input_mode = InputMode.NAVIGATION
+        elif self._host.stop() or self.buffer.text:
+            return
+        elif self._again[1]:
+            self._host.submit(Submission(_GO_BACK, _GO_BACK))
         else:
-            self._host.stop()
+            self._wait_for_another(self._going_back)
+
+    def escape_twice(self) -> None:
+        """Do what two presses do that came so fast that they are one key."""
+        self.escape()
+        self._note_key(None)
+        self.escape()
+
+    def _leaves_insertion(self) -> bool:
+        """Return whether Esc belongs to vi: with words typed, and first of all."""
+        inserting = self._app.vi_state.input_mode != InputMode.NAVIGATION
+        return self._app.editing_mode == EditingMode.VI and inserting and bool(self.buffer.text)
+
+    def _wait_for_another(self, key: PressedTwice) -> None:
+        key.repeated()
+        asyncio.get_running_loop().call_later(LEAVE_WITHIN_S, self.refresh)
 
     def interrupt(self) -> None:
         """Refuse to answer at Ctrl-C; else interrupt, then clear, then (twice) leave."""
-        if self.question:
+        if self._away:
+            return
+        if self.picker:
+            self.picker.leave()
+        elif self.question:
             self._reply(None)
         elif self._host.stop():
             return
         elif self.buffer.text:
             self.buffer.reset()
-        elif self._leaving.repeated():
+            self._app.vi_state.input_mode = InputMode.INSERT
+        elif self._again[0]:
             self._host.leave(130)
         else:
-            asyncio.get_running_loop().call_later(LEAVE_WITHIN_S, self.refresh)
+            self._wait_for_another(self._leaving)
 
     def end(self) -> None:
         """Leave, or refuse to answer, at Ctrl-D on an empty line."""
@@ -319,22 +447,97 @@ class LiveTerminal:
         else:
             self._host.leave(0)
 
+    def earlier(self) -> None:
+        """Take the last prompt that waits back into the draft; else go up, or to an earlier one."""
+        at_top = not self.buffer.complete_state and not self.buffer.document.cursor_position_row
+        waited = self._host.take_back() if at_top and not self.question else None
+        if waited is None:
+            self.buffer.auto_up()
+        else:
+            self.put_back(waited)
+
+    def search_history(self) -> None:
+        """Pick one of the earlier prompts into the draft."""
+        if not self.question and not self.picker:
+            earlier = EarlierPrompts(self._history)
+            picker = self._picking(earlier.question)
+            self._searching = asyncio.create_task(self._take_earlier(picker, earlier))
+
+    async def _take_earlier(self, picker: "Picker", earlier: EarlierPrompts) -> None:
+        async with self._asking:
+            if (picked := await self._picked(picker)) is not None:
+                self.buffer.set_document(Document(earlier.prompts[int(picked)]))
+
+    def edit(self) -> None:
+        """Open the draft in $VISUAL or $EDITOR."""
+        if not self.question and not self._away:
+            self._leave_screen(self.buffer.open_in_editor())
+
+    async def page(self, text: str) -> None:
+        """Open the text in $PAGER, or less; print it where there is none."""
+        if self._away or not (pager := _pager()):
+            self.write(text)
+            return
+        read: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        async def reading() -> None:
+            shown = await run_in_terminal(lambda: _shown_by(pager, text), in_executor=True)
+            read.set_result(shown)
+
+        await self._leave_screen(reading())
+        if not read.result():
+            self.write(text)
+
+    def _leave_screen(self, doing: Awaitable[None]) -> asyncio.Task[None]:
+        """Let another program have the screen; what is printed meanwhile comes when it ends."""
+
+        async def meanwhile() -> None:
+            try:
+                await doing
+            finally:
+                self._away = None
+                held, self._held = "".join(self._held), []
+                self.write(held)
+
+        self._away = asyncio.create_task(meanwhile())
+        return self._away
+
+    def expand(self) -> None:
+        """Offer what was shown in short, to be opened."""
+        if not self.question and not self.picker and not self._away:
+            self._host.submit(Submission(_EXPAND, ""))
+
     def completes(self) -> bool:
         """Return whether candidates are offered while one types."""
         before = self.buffer.document.text_before_cursor
-        return not self.question and (
-            command_at(before) is not None or mention_at(before) is not None
-        )
+        if self.question:
+            return False
+        if value := value_at(before):
+            return self._host.values(value[0]) is not None
+        return command_at(before) is not None or mention_at(before) is not None
 
     @property
     def about_to_leave(self) -> bool:
         """Return whether Ctrl-C was pressed a moment ago, with nothing to interrupt or clear."""
         return self._leaving.is_pending and not self.buffer.text
 
+    @property
+    def about_to_go_back(self) -> bool:
+        """Return whether Esc was pressed a moment ago, with nothing to stop."""
+        return self._going_back.is_pending and not self.buffer.text
+
+    @property
+    def answers_with_words(self) -> bool:
+        """Return whether a question waits for a key, and the draft holds more than that."""
+        asks = self.question is not None and bool(self.question.choices)
+        return asks and bool(self.buffer.text) and not self._choice()
+
     # --- inner ways ---------------------------------------------------------
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()
+        # Only the next key can be the second of two.
+        self._again = (self._leaving.forget(), self._going_back.forget())
 
     async def _quiet(self) -> None:
         loop = asyncio.get_running_loop()
@@ -351,6 +554,24 @@ class LiveTerminal:
         self._app.key_processor.feed_multiple(keys)
 
 
+def _pager() -> list[str]:
+    """Return the command that shows long texts; empty where there is none."""
+    try:
+        named = shlex.split(environment().get("PAGER", ""))
+    except ValueError:
+        named = []
+    return named or [name for name in ("less", "more") if shutil.which(name)][:1]
+
+
+def _shown_by(pager: Sequence[str], text: str) -> bool:
+    """Show text by a command that reads it; whether it could be started."""
+    try:
+        subprocess.run(pager, input=text.encode("utf-8", "replace"), check=False)
+    except OSError:
+        return False
+    return True
+
+
 def _joined(*texts: str) -> str:
     return "\n".join(filter(None, texts))
 
@@ -358,7 +579,7 @@ def _joined(*texts: str) -> str:
 # --- keys ------------------------------------------------------------------
 
 
-def key_bindings(terminal: LiveTerminal) -> KeyBindings:
+def key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
     """Return our bindings, which go before prompt-toolkit's own."""
     keys = KeyBindings()
     typing = has_focus(terminal.buffer)
@@ -370,7 +591,15 @@ def key_bindings(terminal: LiveTerminal) -> KeyBindings:
         add(terminal.enter, enter)
         add(terminal.add_line, "escape", enter)
     add(terminal.complete, "tab")
+    no_menu = Condition(lambda: not terminal.buffer.complete_state)
+    add(host.next_mode, "s-tab", when=typing & no_menu)
+    add(terminal.earlier, "up")
+    add(terminal.search_history, "c-r")
+    add(terminal.edit, "c-g")
+    add(terminal.edit, "c-x", "c-e")
+    add(terminal.expand, "c-o")
     add(terminal.escape, "escape")
+    add(terminal.escape_twice, "escape", "escape")
     add(terminal.interrupt, "c-c")
     add(terminal.interrupt, "<sigint>", when=True)
     add(terminal.end, "c-d", when=typing & Condition(lambda: not terminal.buffer.text))
@@ -380,79 +609,35 @@ def key_bindings(terminal: LiveTerminal) -> KeyBindings:
     return keys
 
 
-class KeyParser(Vt100Parser):
-    """Makes keys of what a terminal sends, with pastes of megabytes in linear time.
-
-    prompt-toolkit's own parser looks for a paste's end in all of the paste, each
-    time that more of it comes; so pastes are taken out before it.
-    """
-
-    def __init__(self, take: Callable[[KeyPress], None]) -> None:
-        super().__init__(take)
-        self._pasted: list[str] | None = None
-        """Pieces of a paste that has begun."""
-        self._held = ""
-        """What may be the beginning of a paste's mark."""
-
-    def feed(self, data: str) -> None:
-        """Take more of what the terminal sent."""
-        data, found = self._held + data, "yes"
-        while found:
-            mark = _PASTE_START if self._pasted is None else _PASTE_END
-            text, found, data = data.partition(mark)
-            self._held = "" if found else _begun(mark, text)
-            text = text.removesuffix(self._held)
-            if self._pasted is not None:
-                self._pasted.append(text)
-                if found:
-                    pasted, self._pasted = "".join(self._pasted), None
-                    self.feed_key_callback(KeyPress(Keys.BracketedPaste, pasted))
-            else:
-                super().feed(text)
-                if found:
-                    super().flush()
-                    self._pasted = []
-
-    def flush(self) -> None:
-        """Take what is held as keys: nothing follows that could belong to it."""
-        if self._pasted is None:
-            held, self._held = self._held, ""
-            super().feed(held)
-            super().flush()
-
-
-def _begun(mark: str, text: str) -> str:
-    """Return as much of a mark's beginning as a text ends with."""
-    sizes = range(len(mark) - 1, 0, -1)
-    return next((mark[:size] for size in sizes if text.endswith(mark[:size])), "")
-
-
 # --- layout ----------------------------------------------------------------
 
 
 def chat_layout(terminal: LiveTerminal, host: Host) -> Layout:
     """Return the rows, from top to bottom; the draft has the focus."""
-    search = SearchToolbar()
     draft = Window(
-        BufferControl(
-            terminal.buffer,
-            input_processors=[HighlightIncrementalSearchProcessor()],
-            search_buffer_control=search.control,
-            preview_search=True,
-        ),
-        height=lambda: _draft_height(terminal),
+        BufferControl(terminal.buffer),
+        height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
         get_line_prefix=_prefix,
         wrap_lines=True,
         dont_extend_height=True,
     )
-    menu = Float(CompletionsMenu(_MENU_ROWS), xcursor=True, ycursor=True)
     asking = Condition(lambda: terminal.question is not None)
+    offering = Condition(lambda: terminal.buffer.complete_state is not None)
+    typing = HSplit(
+        [
+            ConditionalContainer(_text(lambda: _asked(terminal)), asking),
+            draft,
+            ConditionalContainer(_text(lambda: _menu(terminal)), offering),
+        ]
+    )
+
+    def shown() -> Container:
+        return terminal.picker.container if terminal.picker else typing
+
     rows = HSplit(
         [
             _text(lambda: _live(terminal, host)),
-            ConditionalContainer(_text(lambda: _asked(terminal)), asking),
-            FloatContainer(draft, [menu]),
-            search,
+            DynamicContainer(shown),
             _text(lambda: _toolbar(terminal, host), height=1),
             Window(),
         ]
@@ -465,10 +650,12 @@ def _text(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Wi
     return Window(control, height=height, wrap_lines=height is None, dont_extend_height=True)
 
 
-def _draft_height(terminal: LiveTerminal) -> Dimension:
-    most = max(3, terminal.rows // 2)
-    wanted = _MENU_ROWS + 1 if terminal.buffer.complete_state else 1
-    return Dimension(min=min(wanted, most), max=most)
+def _menu(terminal: LiveTerminal) -> StyleAndTextTuples:
+    state = terminal.buffer.complete_state
+    if state is None:
+        return []
+    most = max(1, min(_MENU_ROWS, terminal.rows // 2 - 1))
+    return menu_rows(state.completions, state.complete_index, terminal.columns, most)
 
 
 def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
@@ -477,7 +664,8 @@ def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
 
 def _live(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
     pieces: StyleAndTextTuples = []
-    for line in host.live(terminal.columns, max(1, terminal.rows // 2)):
+    most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
+    for line in host.live(terminal.columns, most):
         pieces += [(f"class:{style}" if style else "", text) for style, text in line]
         pieces.append(("", "\n"))
     return pieces[:-1]
@@ -497,86 +685,12 @@ def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
 def _toolbar(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
     if terminal.about_to_leave:
         return [("class:warning", "  Ctrl-C again to leave")]
-    room, shown = terminal.columns - 2, ""
-    for part in map(visible, host.toolbar()):
-        longer = f"{shown} · {part}" if shown else part
-        if len(longer) <= room or not shown:
-            shown = longer
-    return [("class:dim", f"  {shown}")]
-
-
-# --- what was typed --------------------------------------------------------
-
-
-class Pastes:
-    """Keeps the long texts that were pasted, by the mark that stands for each in the prompt."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def fold(self, text: str) -> str:
-        """Return what to insert for a pasted text: itself if it is short, else its mark."""
-        text = clean(text).replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + (not text.endswith("\n"))
-        if lines < _FOLD_LINES and len(text) <= _FOLD_CHARS:
-            return text
-        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
-        mark, number = f"[pasted {size}]", 1
-        while self._texts.get(mark, text) != text:
-            number += 1
-            mark = f"[pasted {size} #{number}]"
-        self._texts[mark] = text
-        return mark
-
-    def unfold(self, draft: str) -> str:
-        """Return the draft with each whole mark replaced by its text."""
-        if not self._texts:
-            return draft
-        marks = re.compile("|".join(map(re.escape, self._texts)))
-        return marks.sub(lambda mark: self._texts[mark[0]], draft)
-
-    def mark_before(self, draft: str) -> str:
-        """Return the mark that the draft ends with, or nothing."""
-        return next((mark for mark in self._texts if draft.endswith(mark)), "")
-
-
-class PromptHistory(FileHistory):
-    """Keeps prompts in prompt-toolkit's file format, mode 0600.
-
-    A file that can't be written costs no prompt.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        super().__init__(file)
-
-    def remember(self, text: str, shown: str) -> None:
-        """Keep a prompt; one with a huge paste is kept as it was shown."""
-        kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
-        if self.get_strings()[-1:] != [kept]:
-            self.append_string(kept)
-
-    def load_history_strings(self) -> list[str]:
-        """Return prompts, the newest first; none where there is no file or it can't be read."""
-        try:
-            with self._file.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _LOADED_BYTES))
-                lines = file.read().decode("utf-8", "replace").split("\n")
-        except OSError:
-            return []
-        prompts: list[list[str]] = [[]]
-        for line in lines:
-            if line.startswith("+"):
-                prompts[-1].append(line[1:])
-            elif prompts[-1]:
-                prompts.append([])
-        return ["\n".join(prompt) for prompt in reversed(prompts) if prompt]
-
-    def store_string(self, string: str) -> None:
-        """Append a prompt to the file."""
-        with contextlib.suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-            os.chmod(self._file, 0o600)
-            super().store_string(string)
+    if terminal.about_to_go_back:
+        return [("class:warning", "  Esc again to go back to an earlier turn")]
+    if terminal.answers_with_words:
+        return [("class:warning", "  text in the prompt · empty it to answer")]
+    if terminal.picker:
+        hint = "  Enter picks · Esc leaves · type to find"
+        return [("class:dim", hint)]
+    row = host.toolbar(terminal.columns)
+    return [(f"class:{style}" if style else "", text) for style, text in row]

@@ -6,6 +6,7 @@ and address, images their address, HTML stays text: no escape sequence but our
 own colours, and nothing that is left out in silence.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable
 from io import StringIO
@@ -24,8 +25,9 @@ from rich.theme import Theme
 from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
-from ragmem.repl.terminal import ChatQuestion, Terminal
+from ragmem.repl.terminal import ChatQuestion, PickQuestion, Terminal
 from ragmem.text import counted, duration, one_line, visible
+from ragmem.themes import Colors
 
 _THEME = Theme(
     {
@@ -41,7 +43,8 @@ _THEME = Theme(
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
-_DIFF_LINES = 60
+_PASSED_LINES, _FAILED_LINES = 3, 12
+"""Rows of the end of what an agent's command printed; a failure says there what is wrong."""
 _RESULT_MARK = "  ⎿ "
 _FIRST, _LAST = 60, 140
 """Rows of a person's own command that are shown; a file has all, and the model is given more."""
@@ -49,7 +52,7 @@ _FIRST, _LAST = 60, 140
 ColorMode = Literal["color", "mono", "none"]
 """Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 Level = Literal["info", "warning", "error"]
-Kind = Literal["prompt", "text", "tool", "notice", "closing", "note"]
+Kind = Literal["prompt", "recall", "text", "tool", "notice", "closing", "note"]
 """A blank line goes between parts of different kinds."""
 _TOGETHER = {"tool", "notice"}
 
@@ -57,9 +60,12 @@ _TOGETHER = {"tool", "notice"}
 class ChatOutput:
     """Prints above the prompt, once and for good."""
 
-    def __init__(self, terminal: Terminal, *, mode: ColorMode) -> None:
+    def __init__(
+        self, terminal: Terminal, *, mode: ColorMode, colors: Colors | None = None
+    ) -> None:
         self._terminal = terminal
         self._mode = mode
+        self._colors = colors or Colors()
         self._last: Kind | None = None
 
     @property
@@ -71,9 +77,11 @@ class ChatOutput:
         """Print one part."""
         follows = kind in _TOGETHER and kind == self._last
         closes = kind == "closing" and self._last != "prompt"
+        closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
-        self._terminal.write(gap + paint(what, width=self.width, mode=self._mode))
+        painted = paint(what, width=self.width, mode=self._mode)
+        self._terminal.write(gap + self._colors.theme.recolor(painted))
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""
@@ -96,9 +104,22 @@ class ChatOutput:
         mark = early.prompt()
         self.show(gutter(visible(shown), mark=mark, style="bold", words=True), "prompt")
 
+    async def page(self, text: str) -> None:
+        """Let a long text be read as `Terminal.page` does."""
+        await self._terminal.page(await asyncio.to_thread(visible, text))
+
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask as `Terminal.ask` does."""
         return await self._terminal.ask(question)
+
+    @property
+    def picks(self) -> bool:
+        """Return whether `pick` can be used."""
+        return self._terminal.picks
+
+    async def pick(self, question: PickQuestion) -> str | None:
+        """Let one be picked as `Terminal.pick` does."""
+        return await self._terminal.pick(question)
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
@@ -120,8 +141,8 @@ def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
         theme=_THEME,
     )
     with console.capture() as capture:
-        for renderable in what:
-            console.print(renderable)
+        # Texts that stand alone would be joined, and wrapped where they are to be clipped.
+        console.print(Group(*what))
     return _TRAILING_BLANKS.sub(r"\1", capture.get()).strip("\n") + "\n"
 
 
@@ -213,22 +234,44 @@ def tool_title(title: str, *, success: bool = True) -> Text:
     return clipped(("● ", "green" if success else "red"), (one_line(title, 1_000), "bold"))
 
 
-def tool_result(event: ToolFinished, *, brief: bool = False) -> RenderableType:
-    """Return `  ⎿ 120 lines (12 ms)`, or a diff in colour; `brief` where the person has seen it."""
-    lines = visible(event.display).rstrip("\n").split("\n")
-    first = next((i for i, line in enumerate(lines) if _starts_diff(lines, i)), len(lines))
-    said, shown_diff = lines[:first], lines[first:]
+def tool_result(event: ToolFinished) -> RenderableType:
+    """Return `  ⎿ 120 lines (12 ms)`."""
+    said = visible(event.display).rstrip("\n").split("\n")
     time = "" if event.duration_ms < 1 else f" ({duration(event.duration_ms)})"
     more = len(said) - _RESULT_LINES
-    said = said[:_RESULT_LINES] + ([f"… {more} more lines"] if more > 0 else [])
-    head = said[0] if said else _changes(shown_diff)
-    text = "\n".join([head + time, *said[1:]])
+    said = said[:_RESULT_LINES] + (
+        [f"… {more} more lines · {early.expand_key()}"] if more > 0 else []
+    )
+    text = "\n".join([said[0] + time, *said[1:]])
     style = "red" if event.failed else "dim"
-    parts = [gutter(text, mark=_RESULT_MARK, style=style, words=True)]
-    if shown_diff and not brief:
-        parts.append(diff(shown_diff[:_DIFF_LINES], mark="    "))
-        if (more := len(shown_diff) - _DIFF_LINES) > 0:
-            parts.append(Text(f"    … {more} more lines", style="dim"))
+    return gutter(text, mark=_RESULT_MARK, style=style, words=True)
+
+
+def command_block(title: str, event: ToolFinished) -> RenderableType:
+    """Return a command that has ended: how, in how long, and the end of what it printed."""
+    code, passed = event.exit_code or 0, not event.failed
+    ended = f"killed by signal {-code}" if code < 0 else f"exit {code}"
+    said = duration(event.duration_ms) if passed else f"{ended} · {duration(event.duration_ms)}"
+    style = "green" if passed else "bold red"
+    head = clipped((f"{'✓' if passed else '✗'} ", style), (one_line(title, 1_000), "bold"))
+    # In rows of their own where both have no room in one.
+    row = Table.grid(padding=(0, 2), expand=False)
+    row.add_column(overflow="ellipsis", no_wrap=True)
+    row.add_column(no_wrap=True, style="dim" if passed else "red")
+    row.add_row(head, said)
+    _, *lines = visible(event.display).rstrip("\n").split("\n")
+    most = _PASSED_LINES if passed else _FAILED_LINES
+    parts: list[RenderableType] = [row]
+    if (more := len(lines) - most) > 0:
+        before = f"… {counted(more, 'line')} before · {early.expand_key()}"
+        parts.append(Text(f"{_RESULT_MARK}{before}", style="dim"))
+        lines = lines[-most:]
+    elif lines:
+        first, *lines = lines
+        parts.append(gutter(first, mark=_RESULT_MARK, style="dim" if passed else "", words=True))
+    if lines:
+        text = "\n".join(lines)
+        parts.append(gutter(text, mark="    ", style="dim" if passed else "", words=True))
     return Group(*parts)
 
 
@@ -240,40 +283,22 @@ def command_result(event: ToolFinished) -> RenderableType:
     """
     head, *lines = visible(event.text).rstrip("\n").split("\n")
     if (more := len(lines) - _FIRST - _LAST) > 0:
-        lines = [*lines[:_FIRST], f"… {counted(more, 'more line')} …", *lines[-_LAST:]]
+        left_out = f"… {counted(more, 'more line')} · {early.expand_key()} …"
+        lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
     said = f"{head} ({duration(event.duration_ms)})"
     style = "red" if event.failed else "dim"
     printed = [gutter("\n".join(lines), mark="  ")] if lines else []
     return Group(*printed, gutter(said, mark=_RESULT_MARK, style=style, words=True))
 
 
-def _changes(lines: list[str]) -> str:
-    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
-    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
-    return f"+{added} −{removed}"
-
-
-def _starts_diff(lines: list[str], at: int) -> bool:
-    pair = lines[at : at + 2]
-    return lines[at].startswith("@@ ") or (
-        len(pair) == 2 and pair[0].startswith("--- ") and pair[1].startswith("+++ ")
-    )
-
-
-def diff(lines: list[str], *, mark: str) -> RenderableType:
-    """Colour a unified diff, every character of which stays."""
-    return Group(*(gutter(line, mark=mark, rest=mark, style=_diff_style(line)) for line in lines))
-
-
-def _diff_style(line: str) -> str:
-    if line.startswith(("--- ", "+++ ")):
-        return "bold"
-    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-
-
 def notice(event: Notice) -> RenderableType:
     """Return what is said beside the answer."""
     return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
+
+
+def thoughts_row(length: int) -> Text:
+    """Return how much was thought before what follows, in characters, and how to read it."""
+    return Text(f"· thought: {length:,} characters · {early.expand_key()}", style="dim")
 
 
 def memory_row(text: str) -> Text:

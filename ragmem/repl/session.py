@@ -13,22 +13,35 @@ import msgspec
 
 from ragmem import __version__
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
-from ragmem.events import ContextBuilt, Event, MessageFinished, TextDelta, TurnFinished
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    MessageFinished,
+    ModelCallStarted,
+    Recalled,
+    TextDelta,
+    TurnFinished,
+)
 from ragmem.ids import short_id
-from ragmem.records import DEFAULT_TITLE, Session, Usage
+from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import ChatQuestion
 from ragmem.text import ago, clip_middle, counted, one_line
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
     from ragmem.app import App, Options
+    from ragmem.memory.context import SessionRecap
     from ragmem.memory.recall import SimilarSession
     from ragmem.repl.output import ChatOutput
-    from ragmem.tools.base import Approver
+    from ragmem.tools.base import Approver, PermissionMode
 
 NO_SESSIONS = "There are no sessions in this folder yet"
+_WELCOME = (
+    "All that is said and done here is remembered, on this machine. @path names a file, !command "
+    "runs one, #text is remembered for good, Shift-Tab changes what may be done without asking."
+)
 _LISTED = 20
-_SHOWN_TURNS = 3
+_SEARCHED = 10_000
 _SHOWN_CHARS = 4_000
 _MOST_SIMILAR = 3
 _MOST_OPEN = 2
@@ -70,8 +83,19 @@ class ChatSession:
         """By this process, in all of its sessions."""
         self.turn_count = 0
         """Asked in this session by this process."""
-        self.context_chars: int | None = None
+        self.context_tokens = 0
+        """Of the last request and its answer; 0 before the first."""
+        self.cost_usd: float | None = 0.0
+        """Of the session's turns; None where the price of one is not known."""
+        self.always_count = 0
+        """Things that the person has allowed always, of this agent."""
+        self.recalled: Sequence[Recalled] | None = None
+        """What memory put into the last request; None before the first."""
         self._approver = approver
+        self._is_own_fork = False
+        """Made of the session that was shown before it."""
+        self._turns_known = session.turn_count
+        """Turns of the session that this chat has shown or made."""
 
     @classmethod
     async def open(
@@ -96,7 +120,7 @@ class ChatSession:
 
     async def resume(self, reference: str) -> None:
         """Go to another session; this one stays when it can't be found."""
-        await self._go_to(await self.app.resume_session(reference))
+        await self._go_to(await _named_session(self.app, reference))
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
         """Go to a session that begins with this one's turns up to and with that one, or all."""
@@ -105,6 +129,7 @@ class ChatSession:
         if not self.can_be_resumed:
             raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
         await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
+        self._is_own_fork = True
 
     async def rename(self, title: str) -> None:
         """Give the session a name, from its first prompt on if it has none yet."""
@@ -135,12 +160,17 @@ class ChatSession:
 
     async def _go_to(self, session: Session) -> None:
         await self._exchange(session, self.options)
-        self.turn_count, self.context_chars = 0, None
+        self.turn_count, self.context_tokens, self.recalled = 0, 0, None
+        self.cost_usd = 0.0
+        self._is_own_fork = False
 
     async def _exchange(self, session: Session, options: "Options") -> None:
+        same = session.session_id == self.session.session_id
         agent = await _agent(self.app, session, options, self._approver)
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
+        self._turns_known = max(session.turn_count, self._turns_known if same else 0)
+        self.always_count = 0
 
     async def _as_stored(self) -> Session:
         if not self.turn_count:
@@ -150,11 +180,18 @@ class ChatSession:
         except (StoreError, SessionNotFound):  # away, or --ephemeral
             return self.session
 
-    def finished(self, event: TurnFinished, context_chars: int | None) -> None:
-        """Count a turn."""
-        self.turn_count += 1
-        self.context_chars = context_chars or self.context_chars
-        self.spent += event.usage
+    def see(self, event: Event) -> None:
+        """Follow a turn."""
+        match event:
+            case ContextBuilt(recalled=recalled):
+                self.recalled = recalled
+            case ModelCallStarted(context_tokens=tokens) | MessageFinished(context_tokens=tokens):
+                self.context_tokens = tokens or self.context_tokens
+            case TurnFinished(usage=usage):
+                self.turn_count += 1
+                self._turns_known += 1
+                self.spent += usage
+                self.cost_usd = _more(self.cost_usd, usage)
 
     @property
     def can_be_resumed(self) -> bool:
@@ -182,17 +219,45 @@ class ChatSession:
             self.output.say(hint)
 
     async def introduce(self) -> None:
-        """Show the session that the chat has gone to."""
+        """Show the session that the chat has gone to; of a fork all is on the screen already."""
         self.tell_notices()
         if self.session.turn_count:
-            await self._show_past()
+            await self._show_past(replays=not self._is_own_fork)
         else:
             self.output.say("A new session.")
+
+    async def tell_of_others(self) -> bool:
+        """Say that another process has added turns to this session; whether anything was said."""
+        if not self.can_be_resumed:
+            return False
+        try:
+            stored = await self.app.memory.find_session(self.session.session_id)
+        except (StoreError, SessionNotFound):
+            return False
+        added = stored.turn_count - self._turns_known
+        if added <= 0:
+            return False
+        self._turns_known = stored.turn_count
+        asked = one_line(stored.last_message or "", _TITLE_CHARS)
+        last = f", the last one: “{asked}”" if asked else ""
+        turns = f"{counted(added, 'turn')} to this session{last}"
+        self.output.say(f"Another process has added {turns}. The next answer knows of that.")
+        return True
 
     def tell_notices(self) -> None:
         """Say what the app wants to have said."""
         for text in self.app.notices():
             self.output.say(text)
+
+    @property
+    def called(self) -> str:
+        """Return the session's name, or its short id where it has none."""
+        return self.short_id if self.session.title == DEFAULT_TITLE else self.session.title
+
+    def use_mode(self, mode: "PermissionMode") -> None:
+        """Let another mode hold from the next tool call on, also in the sessions that follow."""
+        self.options = msgspec.structs.replace(self.options, permission_mode=mode)
+        self.agent.use_mode(mode)
 
     def say_farewell(self) -> None:
         """Show the command that goes on with this session, if there is anything to go on with."""
@@ -205,36 +270,56 @@ class ChatSession:
         except (StoreError, UsageError):
             return ""
         if last is None:
-            return ""
+            return _WELCOME if await self._is_first() else ""
         when = ago(last.last_activity_at, datetime.now(UTC))
-        left = "; ".join(each.rstrip(".") for each in await self._left_open(last))
+        recap = await self._recap(last)
+        left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
             f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
         )
 
-    async def _left_open(self, session: Session) -> tuple[str, ...]:
+    async def _is_first(self) -> bool:
+        """Return whether the person has no session at all yet."""
+        if not self.app.memory.records:
+            return False
         try:
-            return (await self.app.memory.recap(session)).open[:_MOST_OPEN]
-        except RagmemError:
-            return ()
+            return not await self.app.memory.sessions(SessionQuery(mine=True, limit=1))
+        except StoreError:
+            return False
 
-    async def _show_past(self) -> None:
-        """Show the last turns, so that one sees where it stood."""
-        session, output = self.session, self.output
+    async def _recap(self, session: Session) -> "SessionRecap | None":
+        try:
+            return await self.app.memory.recap(session)
+        except RagmemError:
+            return None
+
+    async def _show_past(self, *, replays: bool = True) -> None:
+        """Tell what the session came to and, unless it is on the screen, the last exchange."""
+        from ragmem.repl.resumed import call_rows, card, folded_prompt, rule
+
+        output, session = self.output, self.session
         turns = (await self.app.memory.load_session(session.session_id)).turns
-        earlier = len(turns) - _SHOWN_TURNS
-        before = f" {earlier} earlier turns are not shown." if earlier > 0 else ""
-        named = "" if session.title == DEFAULT_TITLE else f": {one_line(session.title, 80)}"
-        output.say(f"Session {self.short_id}{named}.{before}")
-        for turn in turns[-_SHOWN_TURNS:]:
-            output.prompt(clip_middle(turn.user_message, _SHOWN_CHARS))
-            if turn.assistant_message.strip():
-                output.answer(clip_middle(turn.assistant_message, _SHOWN_CHARS))
-            if turn.status in ("interrupted", "failed"):
-                output.warn(turn.status)
-        if left := await self._left_open(session):
-            output.say(f"Open: {'; '.join(left)}")
+        for turn in turns:
+            self.cost_usd = _more(self.cost_usd, turn.usage)
+        last = turns[-1] if turns else None
+        output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
+        if last and replays:
+            output.prompt(folded_prompt(last.user_message))
+            for row in call_rows(last):
+                output.show(row, "tool")
+            if last.assistant_message.strip() and not last.is_own_command:
+                output.answer(clip_middle(last.assistant_message, _SHOWN_CHARS))
+            if last.status in ("interrupted", "failed"):
+                output.warn(last.status)
+        output.show(rule(output.width))
+
+
+def _more(cost_usd: float | None, usage: Usage) -> float | None:
+    """What it comes to with one more turn; None for good once a price was not known."""
+    if not usage.model_calls:
+        return cost_usd
+    return None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
 
 
 async def sessions_here(app: "App") -> list[Session]:
@@ -254,7 +339,7 @@ def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: st
 async def pick_session(
     found: Sequence[Session], output: "ChatOutput", *, current: str = ""
 ) -> str | None:
-    """Let the person choose one; None when they don't."""
+    """Let the person choose one by its number in a printed list; None when they don't."""
     show_sessions(found, output, current=current)
     said = await output.ask(ChatQuestion("Which one? A number or an id; nothing for none:"))
     said = (said or "").strip()
@@ -263,15 +348,26 @@ async def pick_session(
     return said or None
 
 
+async def choose_session(app: "App", output: "ChatOutput", *, current: str = "") -> str | None:
+    """Let the person choose where to go on; None when they choose none, or there is none."""
+    if output.picks:
+        from ragmem.repl.choices import session_question
+
+        return await output.pick(session_question(app, current=current))
+    if found := await sessions_here(app):
+        return await pick_session(found, output, current=current)
+    output.note(f"{NO_SESSIONS}.")
+    return None
+
+
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
     """Let the person choose where `-r` names no session; None when they choose none."""
     if opening.resume != "":
         return opening
-    found = await sessions_here(app)
-    if not found:
+    if not output.picks and not await sessions_here(app):
         output.say(f"{NO_SESSIONS}: this is a new one.")
         return msgspec.structs.replace(opening, resume=None)
-    chosen = await pick_session(found, output)
+    chosen = await choose_session(app, output)
     return msgspec.structs.replace(opening, resume=chosen) if chosen else None
 
 
@@ -284,12 +380,27 @@ async def _agent(app: "App", session: Session, options: "Options", approver: "Ap
 async def _first_session(app: "App", opening: Opening) -> Session:
     session: Session | None = None
     if opening.resume:
-        session = await app.resume_session(opening.resume)
+        session = await _named_session(app, opening.resume)
     elif opening.continue_last:
         session = await app.continue_session()
     if session is None:
         return await app.start_session(title=opening.title)
     return await app.fork_session(session) if opening.fork else session
+
+
+async def _named_session(app: "App", reference: str) -> Session:
+    """Find a session by its id or name, or by a part of a name that only one has."""
+    try:
+        return await app.resume_session(reference)
+    except SessionNotFound:
+        from ragmem.memory.sessions import with_part
+
+        here = with_part(await app.sessions_here(_SEARCHED), reference)
+        everywhere = SessionQuery(mine=True, limit=_SEARCHED)
+        found = here or with_part(await app.memory.sessions(everywhere), reference)
+        if found is None:
+            raise
+        return app.memory.recollect(found)
 
 
 # --- sessions like this one ---------------------------------------------------

@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ragmem.text import clean, visible
 
 Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
+EditingKeys = Literal["emacs", "vi"]
 LEAVE_WITHIN_S = 2.0
 
 
@@ -24,7 +25,7 @@ class Submission(msgspec.Struct, frozen=True):
 
     text: str
     shown: str
-    """The same with pasted text folded."""
+    """The same with pasted text folded; empty for a key's command, which is not shown."""
 
 
 class ChatQuestion(msgspec.Struct, frozen=True):
@@ -33,6 +34,37 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     label: str
     choices: tuple[tuple[str, str], ...] = ()
     """(key, word) each; without any, the answer is a line of text."""
+
+
+class PickRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One of what can be picked; its texts are data, made harmless where they are shown."""
+
+    key: str
+    text: str
+    facts: tuple[str, ...] = ()
+    """Beside it in columns, the most telling first; what has no room is left out."""
+    also: str = ""
+    """What it is found by too, but never shown."""
+    is_current: bool = False
+
+
+class PickList(msgspec.Struct, frozen=True):
+    """Some of what can be picked."""
+
+    name: str
+    load: Callable[[], Awaitable[Sequence[PickRow]]]
+    """Raises RagmemError where they can't be had, which is shown."""
+
+
+class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be picked from a list, or from one of several lists."""
+
+    title: str
+    lists: tuple[PickList, ...]
+    nothing: str = "There is nothing here."
+    """Shown where a list is empty."""
+    preview: Callable[[str], Awaitable[Sequence[str]]] | None = None
+    """What is told of a row, by its key, before it is picked."""
 
 
 class Host(Protocol):
@@ -45,6 +77,10 @@ class Host(Protocol):
         """End the answer, as Esc or the first Ctrl-C ask for; whether there was one."""
         ...
 
+    def take_back(self) -> str | None:
+        """Return, as it was shown, the last prompt that waits, which waits no more; or None."""
+        ...
+
     def leave(self, exit_code: int) -> None:
         """End the chat: Ctrl-D, Ctrl-C twice, the end of input."""
 
@@ -52,13 +88,23 @@ class Host(Protocol):
         """Return what is going on, in at most so many rows, shown above the prompt meanwhile."""
         ...
 
-    def toolbar(self) -> list[str]:
-        """Return what is always shown below the prompt, the most important first."""
+    def toolbar(self, columns: int) -> Line:
+        """Return what is always shown below the prompt, within so many columns."""
         ...
+
+    def next_mode(self) -> None:
+        """Go on to the next permission mode, as Shift-Tab asks for."""
 
     @property
     def commands(self) -> Mapping[str, str]:
         """Return the slash commands that can be completed: name to what it is for."""
+        ...
+
+    def values(self, command: str) -> Sequence[tuple[str, str]] | None:
+        """Return what can follow a slash command, and what each is; None where that is anything.
+
+        May be called in any thread. Where there is more later, `Terminal.offer` tells.
+        """
         ...
 
     @property
@@ -84,6 +130,9 @@ class Terminal(Protocol):
     def write(self, text: str) -> None:
         """Print above the prompt. The text may hold our own escape sequences, never others'."""
 
+    def signal(self, sequence: str) -> None:
+        """Send a sequence of our own that shows nothing in the window: its title, the bell."""
+
     def refresh(self) -> None:
         """Show what is live anew."""
 
@@ -96,21 +145,38 @@ class Terminal(Protocol):
     def put_back(self, text: str) -> None:
         """Put text, as it was shown, before what is being typed."""
 
+    async def page(self, text: str) -> None:
+        """Let a long text be read, until the person has done so."""
+
     async def ask(self, question: ChatQuestion) -> str | None:
         """Return the key of a choice, or a line; None when the person refuses to answer."""
         ...
 
+    @property
+    def picks(self) -> bool:
+        """Return whether `pick` can be used: elsewhere lists are printed, and asked about."""
+        ...
 
-class LeaveRequest:
-    """The first of two Ctrl-C that end the chat; it is forgotten after a moment."""
+    async def pick(self, question: PickQuestion) -> str | None:
+        """Return the key of the row that was picked; None when the person picks none."""
+        ...
+
+
+class PressedTwice:
+    """The first of two presses of a key that do something together; forgotten after a moment."""
 
     def __init__(self) -> None:
         self._asked_at = float("-inf")
 
     @property
     def is_pending(self) -> bool:
-        """Return whether the next Ctrl-C leaves."""
+        """Return whether the next press is the second."""
         return asyncio.get_running_loop().time() - self._asked_at < LEAVE_WITHIN_S
+
+    def forget(self) -> bool:
+        """Forget the first, since another key was pressed; whether there was one."""
+        pending, self._asked_at = self.is_pending, float("-inf")
+        return pending
 
     def repeated(self) -> bool:
         """Count one more; whether it was the second."""
@@ -132,7 +198,7 @@ class PlainTerminal:
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._closed = asyncio.Event()
-        self._leaving = LeaveRequest()
+        self._leaving = PressedTwice()
 
     @property
     def columns(self) -> int:
@@ -162,6 +228,9 @@ class PlainTerminal:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
 
+    def signal(self, sequence: str) -> None:
+        """Do nothing: no escape sequence is written here."""
+
     def refresh(self) -> None:
         """Do nothing: nothing is live here."""
 
@@ -175,6 +244,16 @@ class PlainTerminal:
     def put_back(self, text: str) -> None:
         """Show the text, to be copied: a line once read can't be put back."""
         self.write(f"\nnot sent: {visible(text)}\n")
+
+    picks = False
+
+    async def pick(self, _: PickQuestion) -> str | None:
+        """Pick nothing: the cursor is never moved here."""
+        return None
+
+    async def page(self, text: str) -> None:
+        """Print it."""
+        self.write(text)
 
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask for a line; a choice goes by its first letter, asked until it is one."""
@@ -208,6 +287,7 @@ class PlainTerminal:
             self._line(clean(line.decode("utf-8", "surrogateescape")).rstrip("\r"))
 
     def _line(self, line: str) -> None:
+        self._leaving.forget()
         if self._reply(line):
             return
         if line.endswith("\\"):

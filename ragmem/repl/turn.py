@@ -1,10 +1,13 @@
 """One turn as it is seen: what is printed for good, what is live meanwhile, what is asked."""
 
+import math
 import re
 import time
 from collections.abc import Callable
 
-from rich.console import Group, RenderableType
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ragmem.events import (
@@ -14,27 +17,32 @@ from ragmem.events import (
     ModelCallStarted,
     Notice,
     ReasoningDelta,
+    RetryWaiting,
     TextDelta,
     ToolFinished,
+    ToolProgress,
     ToolStarted,
     TurnFinished,
 )
+from ragmem.repl.diffs import EDITING_TOOLS, ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
     Kind,
     answer,
     closing,
+    command_block,
     command_result,
-    diff,
     gutter,
     memory_row,
     notice,
+    thoughts_row,
     tool_result,
     tool_title,
     wrap,
 )
+from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import duration, one_line, reveal, visible
+from ragmem.text import clip_to_width, counted, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
 
 Part = tuple[Kind, RenderableType]
@@ -44,9 +52,14 @@ _FENCE = re.compile(
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _MOST_PIECES = 256
+_PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {"diff": "Allow this change?", "command": "Allow this command?", "path": "Allow this?"}
 _REFUSED = "the person refused"
+_COMMAND = "run_command"
+_LEAST_TITLE = 10
+_TAIL_ROWS = 5
+"""Of what a command prints while it runs."""
 
 
 class TurnView:
@@ -55,39 +68,67 @@ class TurnView:
     _waiting = "waiting for the model"
 
     def __init__(
-        self, *, shows_live: bool = True, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        shows_live: bool = True,
+        shows_recall: bool = True,
+        shows_thoughts: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._started = clock()
         self._shows_live = shows_live
+        self._shows_recall = shows_recall
+        self._shows_thoughts = shows_thoughts
+        """Whether how much was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
         self._tools: dict[str, ToolStarted] = {}
+        self._begun: dict[str, float] = {}
+        """When each that runs began, on the clock; while the person was waited for, it did not."""
+        self._waited_before: dict[str, float] = {}
+        """Seconds that the person had been waited for when each began."""
+        self._printed: dict[str, ToolProgress] = {}
         self._last_titled = ""
         self._thought = 0
         self._answering = False
-        self._seen: set[str] = set()
-        self.context_chars: int | None = None
-        """Of the request, once it is built."""
+        self._decided: dict[str, bool] = {}
+        """Of each tool whose change the person was shown: whether it was allowed."""
+        self._retry: RetryWaiting | None = None
+        self._retry_at = 0.0
+        self._paused_at: float | None = None
+        self._waited = 0.0
+        """Seconds for which the person was waited for."""
 
     def show(self, event: Event) -> list[Part]:
         """Return what to print now."""
         match event:
             case TextDelta(text=text):
-                self._thought, self._answering = 0, True
-                return [("text", answer(block)) for block in self._stream.feed(text)]
+                thoughts = self._thoughts()
+                self._answering, self._retry = True, None
+                blocks = self._stream.feed(text)
+                return [*thoughts, *(("text", answer(block)) for block in blocks)]
             case ReasoningDelta(text=text):
-                self._thought += len(text)
+                self._thought, self._retry = self._thought + len(text), None
                 return []
-            case ContextBuilt(sections=sections):
-                self.context_chars = sum(sections.values())
-                return []
+            case ContextBuilt(recalled=recalled):
+                row = memory_line(recalled) if self._shows_recall else None
+                return [("recall", row)] if row else []
+            case RetryWaiting():
+                self._retry, self._retry_at = event, self._clock() + event.wait_s
+                return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
             case ModelCallStarted():
-                self._thought, self._answering = 0, False
-                parts: list[Part] = []
+                parts: list[Part] = self._thoughts()
+                self._answering, self._retry = False, None
+            case ToolProgress():
+                self._printed[event.tool_call_id] = event
+                return []
             case ToolStarted():
-                self._tools[event.tool_call_id] = event
-                parts = [] if self._shows_live else [("tool", tool_title(event.title))]
-                self._last_titled = event.tool_call_id
+                self._start(event)
+                parts = self._thoughts()
+                # An edit is named by the header of its change, with what comes and goes.
+                if not self._shows_live and event.name not in EDITING_TOOLS:
+                    parts.append(("tool", tool_title(event.title)))
+                    self._last_titled = event.tool_call_id
             case ToolFinished():
                 parts = self._finished(event)
             case MemoryWritten():
@@ -95,15 +136,23 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                parts = [*self._cut_off(), ("closing", closing(event))]
+                waited_ms = round(self._waited * 1000)
+                own_ms = max(0, event.duration_ms - waited_ms)
+                event = msgspec.structs.replace(event, duration_ms=own_ms)
+                parts = [*self._thoughts(), *self._cut_off(), ("closing", closing(event))]
             case _:
                 return []
         rest = self._stream.finish()
         return [("text", answer(rest)), *parts] if rest.strip() else parts
 
-    def was_asked(self, tool_name: str) -> None:
-        """Show the next diff of this tool no more: the person was shown what it is about to do."""
-        self._seen.add(tool_name)
+    def _thoughts(self) -> list[Part]:
+        """Say once how much was thought, when something follows."""
+        thought, self._thought = self._thought, 0
+        return [("notice", thoughts_row(thought))] if thought and self._shows_thoughts else []
+
+    def decided(self, tool_name: str, *, allowed: bool) -> None:
+        """Take note that the person was shown what this tool is about to change, and decided."""
+        self._decided[tool_name] = allowed
 
     def _titled(self, call: ToolStarted | ToolFinished, title: str, *, success: bool) -> list[Part]:
         """Name a call, unless its name is the last thing that was printed."""
@@ -111,18 +160,44 @@ class TurnView:
             return []
         return [("tool", tool_title(title, success=success))]
 
-    def _finished(self, event: ToolFinished) -> list[Part]:
+    def _start(self, event: ToolStarted) -> None:
+        self._tools[event.tool_call_id] = event
+        self._begun[event.tool_call_id] = self._clock()
+        self._waited_before[event.tool_call_id] = self._waited
+
+    def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
+        """Return its title, and the event with the tool's own time, less the person's."""
         started = self._tools.pop(event.tool_call_id, None)
+        self._begun.pop(event.tool_call_id, None)
+        self._printed.pop(event.tool_call_id, None)
+        waited_ms = round((self._waited - self._waited_before.pop(event.tool_call_id, 0.0)) * 1000)
         title = started.title if started else event.name
-        brief = event.success and event.name in self._seen
-        self._seen.discard(event.name)
+        own_ms = max(0, event.duration_ms - waited_ms)
+        return title, msgspec.structs.replace(event, duration_ms=own_ms)
+
+    def _finished(self, event: ToolFinished) -> list[Part]:
+        title, event = self._end(event)
+        allowed = self._decided.pop(event.name, None)
+        if event.name == _COMMAND and event.exit_code is not None:
+            return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
+        if allowed is False and not event.success:
+            return []  # the answer has said so
+        if change := edit_result(event, asked=allowed is not None):
+            return [("tool" if allowed is None else "closing", change)]
+        if allowed is not None:
+            mark = "  ✓ " if event.success else "  ✗ "
+            style = "red" if event.failed else "green"
+            text = visible(event.display)
+            return [("closing", gutter(text, mark=mark, style=style, words=True))]
         named = self._titled(event, title, success=not event.failed)
-        return [*named, ("tool", tool_result(event, brief=brief))]
+        return [*named, ("tool", tool_result(event))]
 
     def _cut_off(self) -> list[Part]:
         """Return the calls that the turn's end has stopped."""
         parts: list[Part] = []
         for call in self._tools.values():
+            if self._decided.pop(call.name, None) is False:
+                continue
             parts += self._titled(call, call.title, success=False)
             parts.append(("tool", Text("  ⎿ stopped", style="red")))
         self._tools.clear()
@@ -130,10 +205,9 @@ class TurnView:
 
     def live(self, columns: int, rows: int) -> list[Line]:
         """Return the open block's end, what runs, and how long it has taken."""
-        below: list[Line] = [
-            (("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))
-            for call in list(self._tools.values())[: max(1, rows - 2)]
-        ]
+        below: list[Line] = []
+        for call in list(self._tools.values())[: max(1, rows - 2)]:
+            below += self._running(call, columns, rows - len(below) - 2)
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2
         tail = self._stream.tail.strip("\n")
@@ -143,15 +217,62 @@ class TurnView:
         end = visible(tail[-columns * room :])
         return [(), *((("", row),) for row in wrap(end, columns)[-room:]), (), *below]
 
+    def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
+        """Return a call that runs, and the end of what it has printed."""
+        printed = self._printed.get(call.tool_call_id)
+        if printed is None:
+            return [(("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))]
+        seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
+        said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
+        room = columns - 4 - cell_len(said)
+        title = call.title.removeprefix(f"{_COMMAND} ")
+        head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
+        if room >= _LEAST_TITLE:
+            head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
+        tail = [line for line in visible(printed.tail).split("\n") if line.strip()]
+        shown = tail[-min(_TAIL_ROWS, max(0, rows - 1)) :] if rows > 1 else []
+        return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
+
+    def pause(self) -> None:
+        """Stop the clock: it is the person who is waited for."""
+        self._paused_at = self._clock()
+
+    def go_on(self) -> None:
+        """Let the clock go on."""
+        if self._paused_at is not None:
+            waited = self._clock() - self._paused_at
+            self._waited += waited
+            self._begun = {call: begun + waited for call, begun in self._begun.items()}
+            self._paused_at = None
+
     def _status(self, columns: int) -> str:
+        if self._paused_at is not None:
+            return one_line("waiting for you", columns)
+        if self._retry:
+            return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._tools:
             doing = "working"
         elif self._thought:
             doing = f"thinking ({self._thought:,} characters)"
         else:
             doing = "answering" if self._answering else self._waiting
-        seconds = int(self._clock() - self._started)
+        seconds = int(self._clock() - self._started - self._waited)
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
+
+
+def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
+    """Say why, which try comes, and when; where there is no room for all, why in fewer words."""
+    soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
+    tries = f" · try {retry.attempt} of {retry.most}{soon}"
+    reason = one_line(retry.reason, max(1, columns - len(tries)))
+    row = f"{reason}{tries}"
+    keys = " · Esc stops"
+    return row + keys if len(row + keys) <= columns else one_line(row, columns)
+
+
+def _retry_notice(retry: RetryWaiting) -> Notice:
+    text = _retry_text(retry, retry.wait_s, _PLAIN_CELLS).removesuffix(" · Esc stops")
+    return Notice(level="warning", text=text)
 
 
 class CommandView(TurnView):
@@ -164,9 +285,11 @@ class CommandView(TurnView):
         """Return what to print now."""
         match event:
             case ToolStarted():
-                self._tools[event.tool_call_id] = event
+                self._start(event)
+            case ToolProgress():
+                self._printed[event.tool_call_id] = event
             case ToolFinished():
-                self._tools.pop(event.tool_call_id, None)
+                _, event = self._end(event)
                 self._told = True
                 return [("closing", command_result(event))]
             case Notice():
@@ -272,27 +395,41 @@ class MarkdownStream:
 
 
 class Approvals:
-    """The chat's approver: shows the proposal, waits for y, n, a or a reason."""
+    """The chat's approver: shows the proposal, waits for y, n, a or a reason.
+
+    What a fold leaves out can't be allowed: a yes to it shows the whole, and is asked again.
+    """
 
     def __init__(
-        self, output: ChatOutput, on_asked: Callable[[Proposal], None], stop: Callable[[], object]
+        self,
+        output: ChatOutput,
+        on_decided: Callable[[Proposal, Decision], None],
+        stop: Callable[[], object],
     ) -> None:
         self._output = output
-        self._on_asked = on_asked
+        self._on_decided = on_decided
         self._stop = stop
 
     async def __call__(self, proposal: Proposal) -> Decision:
         """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
-        self._output.show(proposal_text(proposal))
-        self._on_asked(proposal)
-        decision = await self._decide(proposal)
-        self._output.show(_outcome(decision, proposal), "closing")
+        shown = ProposalBlock(proposal)
+        # Seen before it is printed: should the window change meanwhile, more is asked, not less.
+        folded = shown.is_folded(self._output.width)
+        self._output.show(shown)
+        decision = await self._decide(proposal, folded=folded)
+        self._on_decided(proposal, decision)
+        if outcome := _outcome(decision, proposal):
+            self._output.show(outcome, "closing")
         return decision
 
-    async def _decide(self, proposal: Proposal) -> Decision:
-        always = [("a", f"always: {proposal.always}")] if proposal.always else []
-        choices = (("y", "yes"), ("n", "no"), *always, ("r", "reason"))
-        answer = await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+    async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
+        answer = await self._answer(proposal, folded=folded)
+        if folded and answer in ("y", "a", "v"):
+            self._output.show(ProposalBlock(proposal, folds=False))
+            if answer != "v":
+                said = "Part of it was folded. All of it is above now: please answer again."
+                self._output.show(gutter(said, mark="  ", style="bold", words=True), "closing")
+            answer = await self._answer(proposal, folded=False)
         if answer in ("y", "a"):
             return Decision(True, remember=answer == "a")
         reason: str | None = ""
@@ -302,27 +439,51 @@ class Approvals:
             self._stop()
         return Decision(False, reason=(reason or "").strip() or _REFUSED)
 
+    async def _answer(self, proposal: Proposal, *, folded: bool) -> str | None:
+        always = [("a", f"always: {proposal.always}")] if proposal.always else []
+        whole = [("v", "view all")] if folded else []
+        choices = (("y", "yes"), ("n", "no"), *always, ("r", "reason"), *whole)
+        return await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
 
-def proposal_text(proposal: Proposal) -> RenderableType:
-    """Return all of what is proposed: nothing is shortened, no character is hidden.
+
+class ProposalBlock:
+    """What is proposed: no character of it is hidden, and a fold says how much it leaves out.
 
     Each row stands behind a margin, so that the content can't pass for ours.
     """
-    body = reveal(proposal.body)
-    lines = body.split("\n")
-    size = f"{len(body):,} characters" + (f", {len(lines):,} lines" if len(lines) > 1 else "")
-    is_diff = proposal.kind == "diff"
-    return Group(
-        gutter(reveal(proposal.title), mark="? ", style="bold yellow"),
-        diff(lines, mark="│ ") if is_diff else gutter(body, mark="│ ", rest="│ "),
-        Text(f"  {size}", style="dim"),
-        *(gutter(reveal(each), mark="! ", style="bold yellow") for each in proposal.warnings),
-    )
+
+    def __init__(self, proposal: Proposal, *, folds: bool = True) -> None:
+        self._proposal = proposal
+        self._change: ChangeBlock | None = None
+        if proposal.kind == "diff":
+            change = read_change(proposal.body)
+            self._change = ChangeBlock(
+                change, title=proposal.title, folds=folds, hint="v shows all"
+            )
+
+    def is_folded(self, width: int) -> bool:
+        """Return whether part of it is left out at that width, in cells."""
+        return self._change is not None and self._change.is_folded(width)
+
+    def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
+        proposal = self._proposal
+        if self._change:
+            yield self._change
+        else:
+            yield gutter(reveal(proposal.title), mark="? ", style="bold yellow")
+            yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
+            yield Text(f"  {proposal.size}", style="dim")
+        for each in proposal.warnings:
+            yield gutter(reveal(each), mark="! ", style="bold yellow")
 
 
-def _outcome(decision: Decision, proposal: Proposal) -> Text:
+def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
+    """Say what was decided; of an edit that is allowed, what comes of it will be said."""
+    is_edit = proposal.kind == "diff"
     if decision.allowed:
-        always = f", always: {proposal.always}" if decision.remember else ""
-        return Text(f"  allowed{always}", style="green")
+        always = f"always: {proposal.always}" if decision.remember else ""
+        if is_edit:
+            return Text(f"  {always}", style="green") if always else None
+        return Text("  allowed" + (f", {always}" if always else ""), style="green")
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
-    return Text(f"  denied{said}", style="red")
+    return Text(f"  {'✗ ' if is_edit else ''}denied{said}", style="red")

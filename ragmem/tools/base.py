@@ -8,22 +8,29 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
-from ragmem.messages import Json, ToolSpec, ToolUse
+from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
 from ragmem.records import utc_now
-from ragmem.text import clean, one_line
+from ragmem.text import clean, counted, one_line
 
 _log = logging.getLogger("ragmem")
 
 Effect = Literal["read", "edit", "command", "memory"]
 """What a call changes: nothing, files, whatever a command does, or what is remembered."""
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
+
+
+class CurrentMode:
+    """The mode that holds now; a person may change `value` while the agent works."""
+
+    def __init__(self, value: PermissionMode = "default") -> None:
+        self.value = value
 
 
 class ToolFailure(Exception):
@@ -46,6 +53,21 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Stored beside the text: `path`, `sha256` for files; `files: [{"path": …}]` for searches."""
     written: tuple[MemoryWritten, ...] = ()
     """What was remembered by it, for the person to see."""
+    image: ImagePart | None = None
+    """What a picture shows; never stored."""
+
+
+class OutputSoFar(msgspec.Struct, frozen=True):
+    """What a tool that runs has printed, for the person who waits."""
+
+    tail: str
+    """Its last lines, without terminal controls."""
+    lines: int
+    """In all."""
+
+
+Tell = Callable[[OutputSoFar], None]
+"""Takes what was printed; called from any thread, a few times a second."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +77,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     display: str
     data: dict[str, Json] = {}
     written: tuple[MemoryWritten, ...] = ()
+    image: ImagePart | None = None
     success: bool = True
     error: str | None = None
     denied: bool = False
@@ -81,6 +104,16 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     It speaks of what `title` and `body` show in full.
     """
+
+    @property
+    def size(self) -> str:
+        """How large its content is: `2,013 characters`, or `+3 −1 lines` of a change."""
+        lines = self.body.split("\n")
+        if self.kind == "diff":
+            added, removed = (sum(line[:1] == sign for line in lines[2:]) for sign in "+-")
+            return f"+{added:,} −{removed:,} lines"
+        count = counted(len(self.body), "character")
+        return count if len(lines) == 1 else f"{count}, {counted(len(lines), 'line')}"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -115,6 +148,15 @@ class Tool(Protocol):
 
     async def run(self, params: Any) -> ToolOutput:
         """Do it; ToolFailure when it can't be done."""
+        ...
+
+
+@runtime_checkable
+class TellingTool(Tool, Protocol):
+    """A tool that tells what it prints while it runs."""
+
+    async def run_telling(self, params: Any, tell: Tell) -> ToolOutput:
+        """Do as `run` does."""
         ...
 
 
@@ -173,8 +215,8 @@ class Toolset:
         except InvalidArguments:
             return one_line(use.name, 200)
 
-    async def call(self, use: ToolUse) -> ToolOutcome:
-        """Run it; failures are outcomes."""
+    async def call(self, use: ToolUse, tell: Tell = lambda _: None) -> ToolOutcome:
+        """Run it; failures are outcomes. `tell` hears what is printed meanwhile."""
         started_at, started = self._clock(), time.perf_counter()
 
         def outcome(output: ToolOutput) -> ToolOutcome:
@@ -183,6 +225,7 @@ class Toolset:
                 display=clean(output.display),
                 data=output.data,
                 written=output.written,
+                image=output.image,
                 started_at=started_at,
                 duration_ms=_ms_since(started),
             )
@@ -206,7 +249,10 @@ class Toolset:
         try:
             params = self._parse(tool, use)
             failpoint("tool.run")
-            output = await tool.run(params)
+            if isinstance(tool, TellingTool):
+                output = await tool.run_telling(params, tell)
+            else:
+                output = await tool.run(params)
             failpoint("tool.ran")
             return outcome(output)
         except InvalidArguments as error:

@@ -12,6 +12,7 @@ from ragmem.tools import workspace
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.content import Text, decode, load, region, window
+from ragmem.tools.images import read_image
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.shell import interruptible
@@ -108,6 +109,8 @@ class ReadFile:
 def _read(target: Target, shown: str, params: ReadFileParams) -> tuple[ToolOutput, str | None]:
     first = params.offset or 1
     with open_file(target.real) as fd:
+        if image := read_image(fd, shown):
+            return image, None
         found, data = region(fd, shown, first)
     sha256 = hashlib.sha256(data).hexdigest() if data is not None else None
     total = found.line_count
@@ -196,7 +199,7 @@ class _Editing:
         if target.real.is_relative_to(cwd) and not cwd.is_dir():
             raise ToolFailure(f"The working directory {cwd} is gone.")
         data = content.encode()
-        diff = unified_diff("", content, shown)
+        diff = unified_diff("", content, shown, creates=True)
         await self._permissions.edit(self.name, given, target, diff[0])
         # The answer took time, in which links may have been laid.
         now = self._permissions.writable(given)
@@ -398,8 +401,10 @@ def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[s
     return _join(text, spans, news), [_line_at(flat, s) for s in starts]
 
 
-def unified_diff(old: str, new: str, path: str) -> tuple[str, int, int]:
+def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tuple[str, int, int]:
     """A unified diff without its end, and how many lines it adds and removes.
+
+    One that `creates` the file comes from /dev/null, as it does elsewhere.
 
     Line ends are left out of sight where both sides have the same; a change of
     line ends alone shows.
@@ -417,7 +422,8 @@ def unified_diff(old: str, new: str, path: str) -> tuple[str, int, int]:
     lines = _compare(a, b, skip)
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
-    return "\n".join([f"--- {path}", f"+++ {path}", *lines]), added, removed
+    before = "/dev/null" if creates else path
+    return "\n".join([f"--- {before}", f"+++ {path}", *lines]), added, removed
 
 
 def changed_lines(diff: str) -> list[tuple[int, int, int]]:

@@ -20,14 +20,14 @@ from ragmem.ids import short_id
 from ragmem.index.values import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, relevance, told_by
-from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.trust import Source, Sources, evidence_of, is_rule, words_of
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.facts.words import plain, sentences
 from ragmem.memory.files import stored_path
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import Question, ScopeName, scope_of
+from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import passage, result_text
 from ragmem.messages import Json
 from ragmem.records import (
@@ -131,6 +131,8 @@ def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
     says may be the opposite."""
     said = source.quote
     evidence = (_asked(turn, said),)
+    from ragmem.memory.facts.episodes import episodes
+
     for episode in episodes(said, "", now):
         if episode.kind != "fact":
             return Vouched(

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 
-from ragmem.tools.base import Approver, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
 from ragmem.tools.workspace import Target, Workspace, show_name
 
 _FOLDERS = {
@@ -102,13 +102,13 @@ class Permissions:
         self,
         workspace: Workspace,
         *,
-        mode: PermissionMode = "default",
+        mode: PermissionMode | CurrentMode = "default",
         approver: Approver = deny_all,
         allow: Collection[str] = (),
         outputs: Path | None = None,
     ) -> None:
         self._workspace = workspace
-        self._mode = mode
+        self._current = mode if isinstance(mode, CurrentMode) else CurrentMode(mode)
         self._approver = approver
         self._allow = frozenset(allow)
         self._outputs = outputs.resolve() if outputs else None
@@ -116,6 +116,10 @@ class Permissions:
         """What "always" was said to: a kind, and the exact thing of it."""
         # One question at a time: read-only tools run in parallel.
         self._asking = asyncio.Lock()
+
+    @property
+    def _mode(self) -> PermissionMode:
+        return self._current.value
 
     async def read(self, tool_name: str, path: str) -> Target:
         """A path that may be read or searched; outside of the workspace that is asked."""
@@ -227,13 +231,9 @@ def _link_warning(given: str, target: Target) -> tuple[str, ...]:
 
 
 def _command_warnings(command: str) -> tuple[str, ...]:
-    warnings = []
     if any(not c.isprintable() and c not in "\n\t" for c in command):
-        warnings.append("the command holds hidden characters")
-    if "\n" in command.strip() or len(command) > 500:
-        lines = command.count("\n") + 1
-        warnings.append(f"{len(command):,} characters, {lines:,} line{'s' if lines > 1 else ''}")
-    return tuple(warnings)
+        return ("the command holds hidden characters",)
+    return ()
 
 
 def _denied(text: str) -> ToolFailure:

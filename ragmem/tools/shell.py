@@ -22,7 +22,7 @@ from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, OutputSoFar, Tell, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.terminal import plain
 from ragmem.tools.workspace import Workspace
@@ -81,6 +81,8 @@ _DRAIN_S = 0.2
 _STOP_S = 2.0
 _ALL = ", with everything that it had started"
 _TICK_MS = 50
+_TOLD_EVERY_S = 0.1
+_TOLD_BYTES = 4096
 
 
 class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,6 +149,10 @@ class RunCommand:
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
         """Its exit code and output; ToolFailure when refused or out of time."""
+        return await self.run_telling(params, lambda _: None)
+
+    async def run_telling(self, params: RunCommandParams, tell: Tell) -> ToolOutput:
+        """The same, and tell what it prints."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
             raise ToolFailure("The command is empty, or holds a NUL or half of a character.")
@@ -160,7 +166,7 @@ class RunCommand:
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         timeout = params.timeout or self._commands.timeout_s
-        output = _Output(self._outputs)
+        output = _Output(self._outputs, tell)
         ended: list[_Ended] = []
         try:
             await interruptible(
@@ -188,8 +194,11 @@ class _Ended(msgspec.Struct, frozen=True):
 class _Output:
     """What a command wrote: its start and end in memory, most of it in a file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tell: Tell) -> None:
         self.total = 0
+        self.lines = 0
+        self._tell = tell
+        self._told, self._told_at = 0, float("-inf")
         self.file: Path | None = None
         self.problem = ""
         self._folder = folder
@@ -202,6 +211,7 @@ class _Output:
     def feed(self, data: bytes) -> None:
         """Take what was written next."""
         self.total += len(data)
+        self.lines += data.count(b"\n")
         room = _MEMORY_BYTES - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -213,6 +223,19 @@ class _Output:
                 self._spill(data)
             self._tail += data[max(0, room) :][-_MEMORY_BYTES:]
             del self._tail[:-_MEMORY_BYTES]
+
+    def tell(self) -> None:
+        """Tell the last lines, where there are new ones, and not more often than one can read."""
+        now = time.monotonic()
+        if self.total == self._told or now - self._told_at < _TOLD_EVERY_S:
+            return
+        self._told, self._told_at = self.total, now
+        end = bytes(self._tail[-_TOLD_BYTES:])
+        if len(end) < _TOLD_BYTES:
+            end = bytes(self._head[len(end) - _TOLD_BYTES :]) + end
+        # The first line is most likely cut, and a sequence within it too.
+        first = end.find(b"\n") + 1 if len(end) < self.total else 0
+        self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
 
     def text(self) -> str:
         """As a screen would have shown it, cut in its middle to what a model is given."""
@@ -374,6 +397,7 @@ def _pump(
     poll.register(pipe, select.POLLIN)
     poll.register(line, select.POLLIN)
     while not stop.is_set():
+        output.tell()
         ready = {fd for fd, _ in poll.poll(_TICK_MS)}
         if pipe in ready:
             data = os.read(pipe, 65536)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ragmem.tools.base import Approver, PermissionMode, Tool, Toolset, deny_all
+from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.permissions import Permissions
@@ -17,7 +17,7 @@ def standard_toolset(
     workspace: Workspace,
     *,
     data_dir: Path,
-    mode: PermissionMode = "default",
+    mode: PermissionMode | CurrentMode = "default",
     approver: Approver = deny_all,
     seen: SeenFiles | None = None,
     allow: Collection[str] = (),

@@ -59,7 +59,7 @@ def on_a_terminal(ragmem: Ragmem, *arguments: str, columns: int = 80) -> tuple[b
     """What the command writes to a terminal, and the rows that a person sees in the end."""
     ours, theirs = pty.openpty()
     ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    ragmem.env["TERM"] = "xterm-256color"
+    ragmem.env.setdefault("TERM", "xterm-256color")
     process = ragmem.start(*arguments, stdout=theirs, stderr=theirs)
     os.close(theirs)
     raw = b""

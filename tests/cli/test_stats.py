@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.stats import stats_document, stats_text
+from ragmem.cli.colors import Paint
+from ragmem.cli.stats import stats_document, stats_painted, stats_text
 from ragmem.records import StoreInfo
 from ragmem.usage import FILE, Measured, Metrics, Spending, measured
 from tests.cli.process import Ragmem
@@ -182,3 +183,30 @@ def test_stats_when_the_store_is_away(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
     with pytest.raises(ValueError, match="Expecting"):
         json.loads(done.out)
+
+
+def test_tokens_of_each_day_with_the_share_of_background_work() -> None:
+    used = [
+        Measured(day=TODAY - timedelta(days=2), counts={"turns.input_tokens": 9_000.0}),
+        Measured(
+            day=TODAY,
+            counts={"turns.input_tokens": 1_000.0, "turns.output_tokens": 500.0},
+            spent=Spending(3, 1, input_tokens=1_200, output_tokens=300, cost_usd=0.0),
+        ),
+    ]
+    document = stats_document(INFO, days(), pending={}, at_work=False)
+    text = stats_text(document, width=60, today=TODAY, days=used)
+    rows = text.splitlines()
+    first = next(i for i, row in enumerate(rows) if row.startswith("tokens"))
+    assert rows[first : first + 4] == snapshot(
+        [
+            "tokens     Fri 20 Nov       9k  ███████████████████████████",
+            "           Sat 21 Nov        0  ···························",
+            "           Sun 22 Nov       3k  █████▒▒▒▒··················",
+            "           ▒ background work: 12% of them",
+        ]
+    )
+    painted = stats_painted(text, Paint("color"))
+    assert "\x1b[33m▒" in painted
+    assert "\x1b[36m█" in painted
+    assert stats_painted(text, Paint("none")) == text

@@ -68,7 +68,27 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def loaded(chat: PtyChat) -> None:
-    chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+    chat.wait_for_screen(r"openai/scripted · \S")
+
+
+def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: House) -> None:
+    """Not once there is a session, nor where nothing is remembered."""
+    house.server.extend(Answer("Hello."))
+    told = r"^· All that is said and done here is remembered, on this machine\."
+    with house.chat("chat", "--ephemeral") as chat:
+        loaded(chat)
+        assert not re.search(told, chat.text, re.MULTILINE)
+    with house.chat("chat") as chat:
+        chat.wait_for(told)
+        loaded(chat)
+        chat.send("hello\r")
+        chat.wait_for_turn(r"^Hello\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    with house.chat("chat") as chat:
+        chat.wait_for(r"^· The last session here")
+        loaded(chat)
+        assert not re.search(told, chat.text, re.MULTILINE)
 
 
 def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
@@ -88,7 +108,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for(r"^● read_file a\.py\n  ⎿ 1 line.*\n\nIt prints hello\.\n  .*2 model calls")
         chat.send("say goodbye\r")
         chat.wait_for_screen(r"^Allow this change\?")
-        assert '│ -print("hello")\n│ +print("goodbye")' in chat.text
+        assert '│ 1 - print("hello")\n│ 1 + print("goodbye")' in chat.text
         chat.send("y")
         chat.wait_for(r"^Now it says goodbye\.")
         assert (house.project / "a.py").read_text() == 'print("goodbye")\n'
@@ -96,14 +116,14 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for_screen(r"^Allow this command\?")
         assert "│ python3 a.py" in chat.text
         chat.send("y")
-        chat.wait_for(r"^    goodbye\n\nIt ran\.")
+        chat.wait_for(r"^✓ python3 a\.py  \d+ ms\n  ⎿ goodbye\n\nIt ran\.")
         chat.send("and now?\r")
         chat.wait_for_screen(r"Never hear")
         chat.child.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     house.server.extend(Answer("You asked what a.py does."))
     with house.chat("chat", "-c") as chat:
-        chat.wait_for(r"^› what does a\.py do\?|1 earlier turns? are not shown")
+        chat.wait_for(r"^    cut off: turn 4 stopped before it did anything; no command was run")
         chat.wait_for(r"^› and now\?")
         chat.wait_for(r"^  interrupted$")
         loaded(chat)
@@ -171,7 +191,7 @@ def test_esc_keeps_what_came_and_kills_what_runs(house: House) -> None:
         chat.send("what happened?\r")
         chat.wait_for(r"^Told so\.")
         assert "interrupted" in house.last_prompt()
-        chat.until(lambda: chat.screen.count("bypassPermissions") == 1, "one toolbar")
+        chat.until(lambda: chat.screen.count("everything allowed") == 1, "one toolbar")
 
 
 def test_a_denial_reaches_the_model(house: House) -> None:
@@ -243,12 +263,12 @@ def test_another_model_and_session_in_one_chat(house: House) -> None:
         chat.send("/new\r")
         chat.wait_for(r"^· A new session\.")
         chat.send("three\r")
-        chat.wait_for(r"^Answer 3\.")
+        chat.wait_for_turn(r"^Answer 3\.")
         assert "Answer 1." not in house.last_prompt()
         chat.send("/sessions\r")
         chat.wait_for(rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
         chat.send("/resume First talk\r")
-        chat.wait_for(r"^· Session [0-9a-f]{8}: First talk\.")
+        chat.wait_for(r"^↩ First talk · ")
         chat.send("four\r")
         chat.wait_for(r"^Answer 4\.")
         assert "Answer 2." in house.last_prompt()
@@ -267,10 +287,10 @@ def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
         chat.send("one\r")
         chat.wait_for(r"^Answer 1\.")
         chat.send("two\r")
-        chat.wait_for(r"^Answer 2\.")
+        chat.wait_for_turn(r"^Answer 2\.")
         assert "Answer 1." in house.last_prompt()
         chat.send("/cost\r/files\r/context\r")
-        chat.wait_for(r"room for 100,000 characters")
+        chat.wait_for(r"of 25k tokens")
         chat.send("/exit\r")
         assert chat.exit_code() == 0
         assert "Resume with" not in chat.text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.ids import short_id
 from tests.e2e.test_chat_pty import AGO, EDIT, READ, House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.repl.pty_chat import PtyChat
@@ -54,9 +55,15 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
         before = tail(chat)
         assert "farewell" in (house.project / "a.py").read_text()
         chat.send("/rewind\r")
-        chat.wait_for(r"^ {3}2  say goodbye\n {3}3  say farewell")
-        chat.wait_for_screen(r"^Back to the end of which turn\?")
-        chat.send("1\r")
+        chat.wait_for_screen(
+            r"^  ▸ ● say farewell +turn 3  \S+ \S+ +2 files\n    say goodbye +turn 2 .* 1 file$"
+        )
+        chat.send("it say")
+        chat.wait_for_screen(
+            r"^  ▸ what does it say\?[\s\S]*^    2 turns after it\n"
+            r"    2 files changed since: a\.py, b\.py$"
+        )
+        chat.send("\r")
         chat.wait_for(
             r"^2 files changed after turn 1:\n  a\.py \(2 edits\)\n"
             r"  b\.py \(1 edit; made then, will be removed\)"
@@ -71,7 +78,8 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
             r"b\.py: left as it is; it was changed since the last edit of this session$"
         )
         chat.wait_for(rf"still there: /resume {before}$")
-        chat.wait_for(r"^· Session [0-9a-f]{8}")
+        chat.wait_for(r"^↩ .*1 turn · last just now")
+        assert chat.text.count("It says hello.") == 1
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "a.py").read_bytes() == original
         assert (house.project / "b.py").read_text() == "made, and mine\n"
@@ -172,12 +180,12 @@ def test_fork_rename_and_tag(house: House) -> None:
         chat.send("/rename The  garden\r")
         chat.wait_for(r"^· This session is called The garden now\.")
         said(chat, "do ferns grow?", r"Yes\.")
-        before = tail(chat)
         chat.send("/tag -shade\r")
         chat.wait_for(r"^· Tags: beds$")
         chat.send("/fork North bed\r")
-        chat.wait_for(rf"was made from: /resume {before}$")
-        chat.wait_for(r"^· Session [0-9a-f]{8}: North bed\.")
+        chat.wait_for(r"was made from: /resume [0-9a-f]{8}$")
+        chat.wait_for(r"^↩ North bed · 1 turn · last just now")
+        assert chat.text.count("Yes.") == 1
         said(chat, "in the north?", r"So it is\.")
         chat.send("/rename North\r")
         chat.wait_for(r"^· This session is called North now\.")
@@ -199,7 +207,7 @@ def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
     with house.chat("chat", "-n", "The login", columns=160) as chat:
         loaded(chat)
         said(chat, "refactor the login", r"It is done\.")
-        past = tail(chat)
+        past = short_id(house.sessions()[0]["session_id"])
         chat.send("/summarize\r")
         chat.wait_for(r"^Authentication was refactored")
         told = threading.Event()
@@ -215,7 +223,7 @@ def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
             Answer("Ferns."),
         )
         chat.send("/new\r")
-        chat.until(lambda: tail(chat) != past)
+        chat.wait_for(r"^· A new session\.")
         chat.send("refactoring authentication of login tokens\r")
         line = rf"^· You had 1 session like this one: The login \({past}, {AGO}\)\."
         chat.wait_for(rf"{line} /resume goes on with one\.$")
@@ -245,3 +253,22 @@ def test_nothing_is_told_where_nothing_is_embedded(house: House) -> None:
         loaded(chat)
         said(chat, "Login tokens were refactored.", r"Which one\?")
         assert "like this one" not in chat.text
+
+
+def test_the_first_of_two_chats_in_a_session_hears_of_the_others_turn(house: House) -> None:
+    """Once, with what was asked; its own turns are no news."""
+    house.server.extend(Answer("One."), Answer("Two."), Answer("Three."))
+    with house.chat("chat") as first:
+        loaded(first)
+        said(first, "a first question", r"One\.")
+        with house.chat("chat", "-c") as second:
+            loaded(second)
+            said(second, "a question elsewhere", r"Two\.")
+            first.wait_for(r"^· Another process has added 1 turn to this session, the last one: “a")
+            second.send("/exit\r")
+            assert second.exit_code() == 0
+        said(first, "and again", r"Three\.")
+        assert "a question elsewhere" in house.last_prompt()
+        first.send("/exit\r")
+        assert first.exit_code() == 0
+        assert first.text.count("Another process") == 1

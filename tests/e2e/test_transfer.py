@@ -226,6 +226,19 @@ def test_markdown_for_people(ragmem: Ragmem) -> None:
     assert out.endswith("\n## 2\n\n> Why?\n\nBecause.\n")
 
 
+def test_a_page_for_people(ragmem: Ragmem, tmp_path: Path) -> None:
+    """In a file that they alone can read, and that is not written over."""
+    file = tmp_path / "talk.html"
+    export = ("sessions", "export", "--format", "html", "-o", str(file))
+    assert ragmem.run(*export).code == 0
+    page = file.read_text()
+    assert page.startswith("<!doctype html>")
+    assert f"What does hello.py do, {CANARY}?" in page
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert ragmem.run(*export).code == 2
+    assert file.read_text() == page
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

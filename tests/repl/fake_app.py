@@ -10,19 +10,22 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ragmem.config import Config
 from ragmem.errors import NoModel, SessionNotFound
 from ragmem.events import (
     ContextBuilt,
     Event,
     ModelCallStarted,
     Notice,
+    Recalled,
+    RetryWaiting,
     Subtype,
     TextDelta,
     ToolFinished,
@@ -33,13 +36,30 @@ from ragmem.events import (
 from ragmem.memory.context import Context, ContextItem, ContextSection, SessionRecap
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
-from ragmem.records import FileAccess, Session, SessionQuery, Turn, Usage
+from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
+RECALLED = tuple(
+    Recalled(id=f"r{i}", section=section, score=0.5, why="its words", label=label, chars=1_900)
+    for i, (section, label) in enumerate(
+        [
+            ("Remembered Facts", f"the deploy key rotates on Mondays{EVIL}"),
+            ("Remembered Facts", "make ship failed: 403"),
+            ("Relevant Turns", "Turn 5: why do deploys fail?"),
+            ("Relevant Code", "ragmem/app.py:3-9 App"),
+        ]
+    )
+)
 DECIDED = ("allowed", "remember", "reason")
 DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-print('old')\n+print('new')"
+
+
+def long_diff(lines: int) -> str:
+    """A new file a.py of so many lines."""
+    rows = "\n".join(f"+line_{n} = {n}" for n in range(1, lines + 1))
+    return f"--- /dev/null\n+++ a.py\n@@ -0,0 +1,{lines} @@\n{rows}"
 
 
 def gate(log_file: Path, name: str) -> Path:
@@ -81,25 +101,37 @@ class FakeMemory:
 
     records = True
 
-    def __init__(self, sessions: list[Session]) -> None:
+    def __init__(
+        self, sessions: list[Session], held: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
         self.all = sessions
+        self.elsewhere: list[Session] = []
+        self._held = held
         self.turns: dict[str, list[Turn]] = {}
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
-        return self.all[: query.limit]
+        return [*self.all, *self.elsewhere][: query.limit]
+
+    def recollect(self, session: Session) -> Session:
+        return session
 
     async def find_session(self, reference: str) -> Session:
-        for each in self.all:
+        for each in [*self.all, *self.elsewhere]:
             if each.session_id.endswith(reference) or each.title == reference:
                 return each
-        raise SessionNotFound(f"Conversation {reference} not found.", hint="`/sessions` lists.")
+        raise SessionNotFound(f"Session {reference} not found.", hint="`/sessions` lists.")
 
     async def load_session(self, session_id: str) -> SessionTurns:
         found = await self.find_session(session_id)
         return SessionTurns(found, tuple(self.turns.get(session_id, ())))
 
     async def recap(self, session: Session) -> SessionRecap:
-        return SessionRecap(session=session, open=("the gate still squeaks",))
+        if session.title == "Work 3" and self._held:
+            await self._held("recap")
+        outcome = f"and then?{EVIL} — It fell."
+        return SessionRecap(
+            session=session, outcome=outcome, open=("the gate still squeaks",), changed=("a.py",)
+        )
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         return [
@@ -119,6 +151,7 @@ class FakeAgent:
     def __init__(self, app: "FakeApp", session: Session, model: str, approver: Approver) -> None:
         self.session = session
         self.model = model
+        self.context_window = 100_000
         self.effort: str | None = None
         self._app = app
         self._approver = approver
@@ -126,6 +159,9 @@ class FakeAgent:
 
     def prepare(self) -> None:
         """Nothing is warm here."""
+
+    def use_mode(self, mode: str) -> None:
+        self._app.log("mode", mode=mode)
 
     async def ask(self, prompt: str) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
@@ -143,8 +179,9 @@ class FakeAgent:
     async def _run(self, prompt: str, emit: Callable[[Event], None]) -> None:
         ids = {"session_id": self.session.session_id, "turn_id": "t"}
         emit(TurnStarted(**ids, turn_index=1, model=self.model))
-        emit(ContextBuilt(sections={"system": 1200, "recent": 34}))
-        emit(ModelCallStarted(number=1))
+        recalled = RECALLED if "recall" in prompt else ()
+        emit(ContextBuilt(sections={"system": 1200, "recent": 34}, recalled=recalled))
+        emit(ModelCallStarted(number=1, context_tokens=41_000))
         subtype: Subtype = "success"
         error = hint = ""
         try:
@@ -180,6 +217,11 @@ class FakeAgent:
                 for number in range(1000):
                     say(f"word{number} ")
                     await asyncio.sleep(0.05)
+            case ["limited"]:
+                wait = {"reason": f"rate limited{EVIL}", "attempt": 2, "most": 4, "wait_s": 90.0}
+                emit(RetryWaiting(**wait))
+                await self._app.held("limit")
+                say("At last.")
             case ["deaf", *_]:
                 say("listening to nobody")
                 while True:
@@ -201,15 +243,21 @@ class FakeAgent:
                 emit(Notice(level="warning", text=EVIL))
                 for char in f"{EVIL} [x](http://h/\x1b]8;;) &#x202e;&#x9b; ```{EVIL}```\n\n{EVIL}":
                     say(char)
-            case ["edit"] | ["edit", "evil"]:
-                body = DIFF + (f"\n+{EVIL}\u200b\U000e0041" if "evil" in prompt else "")
-                await self._approve("edit_file", "diff", body, emit)
-            case ["command", *_]:
-                await self._approve(
-                    "run_command", "command", "echo hi" + " " * 2000 + "; evil", emit
-                )
+            case ["edit" | "command", *_]:
+                await self._propose(prompt, emit)
             case _:
                 say(f"You said {prompt!r}.")
+
+    async def _propose(self, prompt: str, emit: Callable[[Event], None]) -> None:
+        if prompt.startswith("edit"):
+            body = DIFF
+            if "evil" in prompt:
+                body = DIFF.replace("+1 @@", "+1,2 @@") + f"\n+{EVIL}\u200b\U000e0041"
+            if "long" in prompt:
+                body = long_diff(120)
+            await self._approve("edit_file", "diff", body, emit)
+        else:
+            await self._approve("run_command", "command", "echo hi" + " " * 2000 + "; evil", emit)
 
     async def _read(self, emit: Callable[[Event], None], *, held: bool) -> None:
         emit(ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py"))
@@ -234,7 +282,8 @@ class FakeAgent:
         )
         self._app.log("decided", **{f: getattr(decision, f) for f in DECIDED})
         await asyncio.sleep(0)  # as recording it takes: a turn that was stopped ends here
-        emit(_tool_done("1", tool, f"edited a.py (+1 −1)\n{DIFF}", 3))
+        display = body if kind == "diff" else "exit code 0"
+        emit(_tool_done("1", tool, display, 3, success=decision.allowed))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
 
     def interrupt(self) -> None:
@@ -256,14 +305,18 @@ class FakeAgent:
         self.interrupt()
 
 
-def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
+def _tool_done(
+    call_id: str, name: str, display: str, ms: int, *, success: bool = True
+) -> ToolFinished:
     return ToolFinished(
-        tool_call_id=call_id, name=name, success=True, text="", display=display, duration_ms=ms
+        tool_call_id=call_id, name=name, success=success, text="", display=display, duration_ms=ms
     )
 
 
 class FakeBackground:
     """What small calls beside the conversation have used."""
+
+    doing = ""
 
     def spent(self, session_id: str) -> Usage:
         """By whichever process, for a session."""
@@ -274,17 +327,25 @@ class FakeBackground:
 class FakeApp:
     """What `ragmem.app.App` offers the chat."""
 
-    def __init__(self, log_file: Path, *, past: bool = False, no_model: bool = False) -> None:
+    def __init__(
+        self, log_file: Path, *, past: bool = False, no_model: bool = False, more: int = 0
+    ) -> None:
         self._log_file = log_file
         self._no_model = no_model
         self.cwd = Path.cwd()
+        self.config = Config()
         self.embedder = None
         known = (
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
         )
-        self.memory = FakeMemory(known)
+        known += [
+            session(100 + i, title=f"Work {i}", turn_count=i + 1, tags=("wip",) if i % 2 else ())
+            for i in range(more)
+        ]
+        self.memory = FakeMemory(known, self.held)
+        self.memory.elsewhere = [session(99, title="Far away", turn_count=3, cwd="/other/place")]
         self.background = FakeBackground()
-        if known:
+        if past:
             self.memory.turns[known[0].session_id] = [
                 past_turn(1, "what is it?", "A **house**."),
                 past_turn(2, f"and then?{EVIL}", f"It{EVIL} fell."),
@@ -292,7 +353,7 @@ class FakeApp:
         self._notices = ["Project instructions: AGENTS.md"]
 
     async def sessions_here(self, limit: int) -> list[Session]:
-        return await self.memory.sessions(SessionQuery(limit=limit))
+        return self.memory.all[:limit]
 
     def log(self, what: str, **fields: Any) -> None:
         with self._log_file.open("a") as file:
@@ -324,7 +385,7 @@ class FakeApp:
         return notices
 
     async def start_session(self, *, title: str = "") -> Session:
-        return session(2, title=title or "New SessionTurns")
+        return session(2, title=title or DEFAULT_TITLE)
 
     async def continue_session(self) -> Session | None:
         return self.memory.all[0] if self.memory.all else None
@@ -350,7 +411,9 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(log: str, *settings: str) -> int:
-    """A chat; settings: early, past, no_model, resume=…, continue, color=never, hurried.
+    """A chat; settings: early, past, no_model, resume=…, continue, color=never, theme=…, hurried.
+
+    `editing=vi` is for its keys, `more=40` is as many sessions before it.
 
     `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
     before files are listed.
@@ -366,6 +429,7 @@ def main(log: str, *settings: str) -> int:
     if "early" in given:
         early.show()
         hold("early")
+    from ragmem.config import UiConfig
     from ragmem.errors import RagmemError
     from ragmem.repl import completion
     from ragmem.repl.chat import Opening, run_chat
@@ -384,14 +448,24 @@ def main(log: str, *settings: str) -> int:
 
     def start(_: Callable[[str], None]) -> Any:
         hold("load")
-        app = FakeApp(Path(log), past="past" in given, no_model="no_model" in given)
+        more = int(given.get("more", 0))
+        app = FakeApp(Path(log), past="past" in given, no_model="no_model" in given, more=more)
         return app, FakeOptions()
 
+    editing: Any = given.get("editing", "emacs")
     opening = Opening(resume=given.get("resume"), continue_last="continue" in given)
     history = Path(log).with_name("history")
     color: Any = given.get("color", "auto")
+    theme: Any = given.get("theme", "auto")
     try:
-        return run_chat(start, opening=opening, cwd=Path.cwd(), history=history, color=color)
+        return run_chat(
+            start,
+            opening=opening,
+            cwd=Path.cwd(),
+            history=history,
+            look=UiConfig(color=color, theme=theme),
+            editing=editing,
+        )
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return error.exit_code

@@ -30,6 +30,9 @@ class Paper(Terminal):
     def write(self, text: str) -> None:
         self.text += text
 
+    async def page(self, text: str) -> None:
+        self.text += text
+
     async def ask(self, question: ChatQuestion) -> str | None:
         self.asked.append(question)
         return self.answers.pop(0)

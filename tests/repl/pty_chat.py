@@ -100,6 +100,15 @@ class PtyChat:
         return "\n".join(row.rstrip() for row in self._screen.display).rstrip()
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of the window."""
+        return self._screen.columns, self._screen.lines
+
+    def cell(self, row: int, column: int) -> pyte.screens.Char:
+        """What stands there, and how it looks."""
+        return self._screen.buffer[row][column]
+
+    @property
     def text(self) -> str:
         """All that was ever shown and not erased."""
         width = self._screen.columns
@@ -120,6 +129,10 @@ class PtyChat:
     def wait_for(self, pattern: str) -> None:
         """Wait until the text matches the regular expression."""
         self.until(lambda: re.search(pattern, self.text, re.MULTILINE), pattern)
+
+    def wait_for_turn(self, pattern: str) -> None:
+        """The same for the answer of a turn that is over: what is sent next finds it kept."""
+        self.wait_for(rf"{pattern}[\s\S]*?\d model calls?\b")
 
     def wait_for_screen(self, pattern: str) -> None:
         """The same for what is on the screen now."""

@@ -90,7 +90,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("!echo begun; touch printed; sleep 3600; touch never\r")
-        chat.wait_for_screen(r"^● run_command echo begun.*\nworking · .* · Esc stops")
+        chat.wait_for_screen(r"^● echo begun.* · 1 line\n  │ begun\nworking · .* · Esc stops")
         chat.until((house.project / "printed").exists, "the command to be at work")
         chat.send(CTRL_C)
         chat.wait_for(r"^  begun\n  ⎿ Stopped by the person\.")
@@ -110,7 +110,9 @@ def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
         loaded(chat)
         chat.send("!cat evil; seq 5000\r")
         chat.wait_for(r"^  5000\n  ⎿ Exit code 0")
-        assert re.search(r"^  59\n  … [\d,]+ more lines …\n  \d+$", chat.text, re.MULTILINE)
+        assert re.search(
+            r"^  59\n  … [\d,]+ more lines · Ctrl-O …\n  \d+$", chat.text, re.MULTILINE
+        )
         assert b"\x1b]0;owned" not in chat.raw
         assert b"\x9b31m" not in chat.raw
         left(chat)

@@ -24,7 +24,7 @@ from ragmem.repl.completion import (
     project_files,
     rank,
 )
-from ragmem.repl.input import KeyParser, Pastes, PromptHistory
+from ragmem.repl.typed import KeyParser, Pastes, PromptHistory
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
 

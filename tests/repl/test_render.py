@@ -12,10 +12,11 @@ from rich.console import RenderableType
 from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
 from ragmem.listings import files_table, sessions_table
 from ragmem.records import Usage
-from ragmem.repl.commands import context_list
+from ragmem.repl.diffs import edit_result
 from ragmem.repl.output import (
     ChatOutput,
     answer,
+    clipped,
     closing,
     failure,
     fold,
@@ -25,7 +26,8 @@ from ragmem.repl.output import (
     tool_result,
     wrap,
 )
-from ragmem.repl.turn import TurnView, proposal_text
+from ragmem.repl.picture import picture
+from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import duration
 from ragmem.tools.base import Proposal
 from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
@@ -114,12 +116,11 @@ def done(
 
 
 def test_tool_results() -> None:
-    """A line as it runs, then the result; long ones are cut, diffs are shown."""
+    """Their first lines, and how long it took."""
     events = (
         done("120 lines"),
         done("nothing there", success=False, ms=0),
         done("\n".join(f"line {i}" for i in range(9)), ms=61_000),
-        done(f"edited a.py (+1 −1)\n{DIFF}", ms=1_500),
     )
     wide, narrow = ("".join(plain(tool_result(e), w) for e in events) for w in (80, 30))
     assert wide == snapshot("""\
@@ -131,22 +132,9 @@ def test_tool_results() -> None:
     line 3
     line 4
     line 5
-    … 3 more lines
-  ⎿ edited a.py (+1 −1) (1.5 s)
-    --- a.py
-    +++ a.py
-    @@ -1 +1 @@
-    -print('old')
-    +print('new')
+    … 3 more lines · /expand
 """)
-    assert narrow == wide.replace("(1.5 s)", "(1.5\n    s)")
-
-
-def test_a_diff_that_was_approved_is_not_shown_again() -> None:
-    """The person has just seen it whole."""
-    event = done(f"edited a.py (+1 −1)\n{DIFF}")
-    assert plain(tool_result(event, brief=True)) == snapshot("  ⎿ edited a.py (+1 −1) (12 ms)\n")
-    assert plain(tool_result(done(DIFF), brief=True)) == snapshot("  ⎿ +1 −1 (12 ms)\n")
+    assert narrow == wide
 
 
 def finished(subtype: Subtype, **fields: object) -> TurnFinished:
@@ -190,24 +178,10 @@ def proposal(**fields: object) -> Proposal:
     return Proposal(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def test_a_proposed_change_is_shown_whole() -> None:
-    """A diff to approve, behind a margin that it can't imitate."""
-    assert plain(proposal_text(proposal(warnings=("a.py is a link",))), 40) == snapshot("""\
-? edit_file a.py
-│ --- a.py
-│ +++ a.py
-│ @@ -1 +1 @@
-│ -print('old')
-│ +print('new')
-  57 characters, 5 lines
-! a.py is a link
-""")
-
-
 def test_a_proposed_command_hides_nothing() -> None:
     """All of it is there, with a count."""
     body = "echo safe" + " " * 2_000 + "; evil \u202e\u200b\U000e0041\x1b[8m\ufe0f\u3164"
-    shown = plain(proposal_text(proposal(kind="command", title="run_command", body=body)), 60)
+    shown = plain(ProposalBlock(proposal(kind="command", title="run_command", body=body)), 60)
     assert "; evil \\u{202e}\\u{200b}\\u{e0041}\\e[8m\\u{fe0f}" in shown.replace("\n│ ", "")
     assert "\\u{3164}" in shown
     assert re.search(r"^  2,0\d\d characters$", shown, re.MULTILINE)
@@ -216,17 +190,22 @@ def test_a_proposed_command_hides_nothing() -> None:
 
 def everything() -> list[RenderableType]:
     known = session(title=EVIL, last_message=EVIL, turn_count=1)
+    evil_diff = f"--- {EVIL}\n+++ {EVIL}\n@@ -0,0 +1 @@ {EVIL}\n+{EVIL}\n{EVIL}"
     return [
         answer(f"{EVIL}\n\n# {EVIL}\n\n`{EVIL}` [{EVIL}](http://h/{EVIL}) ![{EVIL}]({EVIL})"),
         answer(f"```{EVIL}\n{EVIL}\n```\n\n|{EVIL}|\n|-|\n|{EVIL}|"),
         answer("&#27;]8;;owned&#7; &#x9b;2J &#x202e; &#13; &#12; `x` [&#x202e;](<&#x200b;>)"),
         tool_result(done(EVIL)),
-        tool_result(done(f"{EVIL}\n--- {EVIL}\n+++ {EVIL}\n@@ {EVIL}\n+{EVIL}")),
+        *(
+            edit_result(done(evil_diff, name="edit_file"), asked=asked) or ""
+            for asked in (True, False)
+        ),
+        ProposalBlock(proposal(title=f"edit_file {EVIL}", body=evil_diff)),
         notice(Notice(level="error", text=EVIL)),
         closing(finished("error_during_execution", error=EVIL, hint=EVIL)),
         failure(EVIL, EVIL),
-        proposal_text(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
-        proposal_text(proposal(title=EVIL, body=EVIL, kind="command")),
+        ProposalBlock(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
+        ProposalBlock(proposal(title=EVIL, body=EVIL, kind="command")),
         listing(sessions_table([known], NOW, width=60, current="")),
     ]
 
@@ -244,11 +223,15 @@ def test_no_control_character_of_content_is_printed() -> None:
 async def test_what_memory_says_is_shown_in_clear() -> None:
     """Names of files and labels of the context."""
     context = await FakeAgent(None, session(), "m", None).context("")  # type: ignore[arg-type]
-    assert plain(context_list(context), 60) == snapshot("""\
-system  1,200 characters
-recent  34 of 40,000 characters, 2 left out  █·········
-       34  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriag…
-1 message, about 1 tokens; room for 100,000 characters
+    shown = picture(context, width=60, window=100_000, items=True)
+    assert plain(shown, 60) == snapshot("""\
+1 of 25k tokens  █·······································
+0% of the 100k tokens that the model takes in
+
+system         300
+recent           9  █···············  turn 1\\e]0;owned\\x07\\…
+                 9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x…
+left out: 2 of recent
 """)
     files = await FakeMemory([]).recently_accessed_files("s")
     assert plain(listing(files_table(files, NOW, width=60)), 60) == snapshot("""\
@@ -268,6 +251,12 @@ def test_sessions_are_numbered() -> None:
 1    00000001  2 years ago    3      A title #auth (archived)
 2 ●  00000002  2 years ago    1      the last question
 """)
+
+
+def test_a_row_that_has_no_room_ends_with_an_ellipsis() -> None:
+    """Also where it is printed by itself."""
+    row = clipped(("● ", "green"), ("run_command make all and more", "bold"))
+    assert plain(row, 20) == "● run_command make …\n"
 
 
 def test_no_color_keeps_weight_alone() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.images import MAX_IMAGE_BYTES
 from ragmem.tools.rewind import Preimages
 
 
@@ -89,7 +91,7 @@ async def test_read_of_odd_text(desk, content, text):
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (b"\x89PNG\r\n\x1a\n", "PNG"),
+        (b"\x89PNGx", "PNG"),
         (b"\x7fELF\x02", "ELF"),
         (b"PK\x03\x04x", "ZIP"),
         (b"SQLite format 3\0", "SQLite"),
@@ -103,6 +105,42 @@ async def test_binary_is_refused_with_what_it_is(desk, content, kind):
     assert kind in (await desk.fails("edit_file", path="b", old="a", new="b")).text
     assert kind in (await desk.fails("write_file", path="b", content="b")).text
     assert not desk.proposals
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"rest"
+JPEG = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08" + struct.pack(">HH", 48, 64) + b"rest"
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "what"),
+    [
+        (PNG, "image/png", "PNG image, 640x480"),
+        (JPEG, "image/jpeg", "JPEG image, 64x48"),
+        (b"\xff\xd8\xff" + b"\xff" * 30, "image/jpeg", "JPEG image"),
+        (b"GIF89a" + struct.pack("<HH", 7, 5), "image/gif", "GIF image, 7x5"),
+        (b"GIF89a", "image/gif", "GIF image"),
+        (b"\x89PNG\r\n\x1a\n", "image/png", "PNG image"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp", "WebP image"),
+    ],
+)
+async def test_a_picture_is_read_as_what_it_is(desk, content, media_type, what):
+    """Its words are stored, its bytes are not; it can't be edited."""
+    desk.file("b", content)
+    outcome = await desk.do("read_file", path="b")
+    assert outcome.display == what
+    assert outcome.image.media_type == media_type
+    assert outcome.image.data == content
+    assert outcome.data["sha256"] == sha(content)
+    assert f"{what}, {len(content)} bytes" in outcome.text
+    assert outcome.image.base64 not in outcome.result_json
+    assert str(len(content)) in repr(outcome.image)
+    desk.seen.note("b", sha(content))
+    assert "only text" in (await desk.fails("edit_file", path="b", old="a", new="b")).text
+
+
+async def test_a_picture_larger_than_a_model_takes_is_refused(desk):
+    desk.file("b.png", PNG + bytes(MAX_IMAGE_BYTES))
+    assert "Make it smaller" in (await desk.fails("read_file", path="b.png")).text
 
 
 async def test_folder_and_missing_file(desk):
@@ -261,7 +299,7 @@ async def test_create(desk):
     (proposal,) = desk.proposals
     assert proposal.kind == "diff"
     assert proposal.body == (
-        "--- a/b/c.txt\n+++ a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
+        "--- /dev/null\n+++ a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
     )
     assert "exists" in (await desk.fails("create_file", path="a/b/c.txt", content="x")).text
     assert "exists" in (await desk.fails("create_file", path="a/b", content="x")).text

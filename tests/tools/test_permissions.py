@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.tools.base import Decision, deny_all
+from ragmem.tools.base import CurrentMode, Decision, deny_all
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -58,6 +58,16 @@ async def test_modes(make_desk, mode, edits, command, asked):
     }
     assert len(desk.proposals) == asked
     assert (desk.cwd / "ran.txt").exists() is command
+
+
+async def test_a_mode_that_is_changed_holds_from_the_next_call_on(make_desk):
+    mode = CurrentMode("plan")
+    desk = make_desk(mode=mode)
+    assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="x")).text
+    mode.value = "acceptEdits"
+    assert (await desk.call("write_file", path="a.txt", content="x")).success
+    mode.value = "plan"
+    assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="y")).text
 
 
 async def test_plan_says_why(make_desk):
@@ -133,11 +143,11 @@ def test_an_approval_never_covers_more(separator, tail):
     asyncio.run(check())
 
 
-async def test_hidden_characters_and_length_are_said(desk):
+async def test_hidden_characters_are_said(desk):
     """CR differential, Tracebit: what a person could overlook is in the warnings."""
     await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
     (proposal,) = desk.proposals
-    assert proposal.warnings == ("the command holds hidden characters", "2,016 characters, 1 line")
+    assert proposal.warnings == ("the command holds hidden characters",)
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])

@@ -1,0 +1,214 @@
+"""Memories and sessions by the day, as a terminal shows them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+
+import msgspec
+
+from ragmem.cli.colors import Paint, Part, joined
+from ragmem.ids import short_id
+from ragmem.listings import folded, session_marks, session_name
+from ragmem.memory.memories import NOBODY, marks
+from ragmem.records import MemoryRecord, Session
+from ragmem.repl.early import sign
+from ragmem.text import clip_to_width, counted, display_width, flowing, one_line, visible
+
+_NARROW = 60
+"""On a narrower terminal a day stands above its rows, and what is dim below their words."""
+_LEAST = 20
+_ROWS = 3
+"""Of one entry's words."""
+_CONTENT_CHARS = 1_000
+_PROMPT_CHARS = 100
+_GAP = 2
+_WEEK = 7
+_SIGNS = {
+    "rule": ("★", "*", "yellow"),
+    "failure": ("✗", "x", "red"),
+    "decision": ("◆", "+", "cyan"),
+    "deadline": ("!", "!", "yellow"),
+}
+_OTHER = ("·", "-", "dim")
+_WHO = {"person": "you", "model": "model", "tool": "tool"}
+
+
+class DayEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a list by days."""
+
+    at: datetime
+    mark: Part | None = None
+    words: str
+    """What people look for: it gets the room."""
+    style: str = ""
+    beside: str = ""
+    """Goes on from the words, less bright."""
+    facts: tuple[str, ...]
+    """What else there is to know; its id comes last."""
+
+
+def day_name(at: datetime, now: datetime) -> str:
+    """Return the day, in the person's time zone: `today`, `3 days ago`, `12 Nov`."""
+    day, today = at.astimezone().date(), now.astimezone().date()
+    back = max(0, (today - day).days)
+    if back < _WEEK:
+        return {0: "today", 1: "yesterday"}.get(back, f"{back} days ago")
+    return short_date(at, now)
+
+
+def short_date(at: datetime, now: datetime) -> str:
+    """Return a date in the person's time zone, its year only where it is another one."""
+    day, today = at.astimezone(), now.astimezone()
+    return f"{day.day} {day:%b}" + (f" {day.year}" if day.year != today.year else "")
+
+
+def day_list(entries: Sequence[DayEntry], now: datetime, *, width: int, paint: Paint) -> str:
+    """Return the entries in their order, each day named once."""
+    width = max(_LEAST, width)
+    names = [day_name(each.at, now) for each in entries]
+    narrow = width < _NARROW
+    margin = 0 if narrow else max(map(display_width, names), default=0) + _GAP
+    rows: list[str] = []
+    for name, group in groupby(zip(names, entries, strict=True), key=lambda each: each[0]):
+        own = [row for _, each in group for row in _entry(each, margin, width, paint)]
+        if narrow:
+            rows += ["", paint((name, "cyan"))] if rows else [paint((name, "cyan"))]
+        else:
+            own[0] = paint((name, "cyan")) + own[0][display_width(name) :]
+        rows += own
+    return joined(rows)
+
+
+def _entry(entry: DayEntry, margin: int, width: int, paint: Paint) -> list[str]:
+    """Return its rows: the words, and what is dim at the right of the last, where it has room."""
+    blank = " " * margin
+    mark, style = entry.mark or ("", "")
+    hang = display_width(mark) + 1 if mark else 2 * (not margin)
+    words = _clipped(folded("", f"{entry.words} {entry.beside}", width - margin - hang), width)
+    bright = sum(not char.isspace() for char in entry.words)
+    rows = []
+    for place, row in enumerate(words):
+        first = paint((mark, style)) + " " if mark and not place else " " * hang
+        rows.append(blank + first + paint(*_told_apart(row, bright, entry.style)))
+        bright -= sum(not char.isspace() for char in row)
+    facts = " · ".join(map(visible, entry.facts))
+    taken = margin + hang + display_width(words[-1])
+    room = width - taken - display_width(facts)
+    if margin and room >= _GAP:
+        rows[-1] += " " * room + paint((facts, "dim"))
+        return rows
+    indent = margin + hang
+    if margin and display_width(facts) <= width - indent:
+        return [*rows, " " * (width - display_width(facts)) + paint((facts, "dim"))]
+    below = flowing(entry.facts, width - indent)
+    return [*rows, *(" " * indent + paint((row.strip(), "dim")) for row in below)]
+
+
+def _clipped(rows: list[str], width: int) -> list[str]:
+    if len(rows) <= _ROWS:
+        return rows
+    room = max(map(display_width, rows))
+    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", min(room, width))]
+
+
+def _told_apart(row: str, bright: int, style: str) -> list[Part]:
+    """Return what is of the words, so many characters but blanks, and what stands beside them."""
+    at = 0
+    for at, char in enumerate(row):  # noqa: B007
+        if bright <= 0 and not char.isspace():
+            break
+        bright -= not char.isspace()
+    else:
+        at = len(row)
+    words = row[:at].rstrip()
+    return [(words, style), (row[len(words) :], "dim")]
+
+
+# --- memories -------------------------------------------------------------------
+
+
+def memories_by_day(
+    memories: Iterable[MemoryRecord],
+    now: datetime,
+    *,
+    width: int,
+    paint: Paint,
+    people: Mapping[str, str] = NOBODY,
+    projects: Mapping[str, str] | None = None,
+) -> str:
+    """Return what is remembered as a timeline: its words first, then what it is and whose."""
+    entries = [
+        DayEntry(
+            at=each.created_at,
+            mark=_mark(each),
+            words=one_line(each.content, _CONTENT_CHARS),
+            style="dim" if each.superseded_by else "",
+            facts=(
+                each.kind,
+                _who(each, people),
+                _scope(each, projects),
+                *marks(each, now, dated=lambda at: short_date(at, now)),
+                short_id(each.memory_id),
+            ),
+        )
+        for each in memories
+    ]
+    return day_list(entries, now, width=width, paint=paint)
+
+
+def _mark(memory: MemoryRecord) -> Part:
+    wanted, plain, style = _SIGNS.get("rule" if memory.pinned else memory.kind, _OTHER)
+    return sign(wanted, plain), style
+
+
+def _who(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+    other = clip_to_width(one_line(people.get(memory.owner, ""), 40), 16)
+    return other if other and memory.trust == "person" else _WHO[memory.trust]
+
+
+def _scope(memory: MemoryRecord, projects: Mapping[str, str] | None) -> str:
+    if memory.project_id is None or projects is None:
+        return memory.scope
+    return clip_to_width(one_line(projects.get(memory.project_id, "?"), 40), 16)
+
+
+# --- sessions -------------------------------------------------------------------
+
+
+def sessions_by_day(
+    sessions: Iterable[Session],
+    now: datetime,
+    *,
+    width: int,
+    paint: Paint,
+    folders: bool = False,
+    prompts: Mapping[str, str] | None = None,
+) -> str:
+    """Return the sessions by the day of their last activity.
+
+    `prompts` are the first ones, by the session's id, of those that a title doesn't tell apart.
+    """
+    entries = [
+        DayEntry(
+            at=each.last_activity_at,
+            words=session_name(each),
+            style="bold",
+            beside=_beside(each, (prompts or {}).get(each.session_id, "")) + session_marks(each),
+            facts=(
+                counted(each.turn_count, "turn"),
+                f"{each.last_activity_at.astimezone():%H:%M}",
+                *((each.cwd,) if folders else ()),
+                short_id(each.session_id),
+            ),
+        )
+        for each in sessions
+    ]
+    return day_list(entries, now, width=width, paint=paint)
+
+
+def _beside(session: Session, prompt: str) -> str:
+    """Return the prompt, or how it goes on where it is what the title was made of."""
+    title, said = session_name(session).rstrip("…"), one_line(prompt, _PROMPT_CHARS)
+    if not said or said.startswith(title):
+        return said.removeprefix(title).strip()
+    return f"· {said}"

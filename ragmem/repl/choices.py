@@ -1,0 +1,182 @@
+"""What a chat lets a person pick: a session to go on with, a turn to go back to, a model."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ragmem.ids import short_id
+from ragmem.memory.files import extract_accessed_files, rewind_to
+from ragmem.records import Session, SessionQuery, Turn
+from ragmem.repl.terminal import PickList, PickQuestion, PickRow
+from ragmem.text import ago, counted
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.memory.context import SessionRecap
+
+_MOST_SESSIONS = 10_000
+_NAMED_FILES = 3
+
+
+def when(at: datetime, now: datetime) -> str:
+    """Return how long ago, as short as a column wants it: `20 min`."""
+    return ago(at, now).removesuffix(" ago").replace(" minutes", " min").replace(" minute", " min")
+
+
+# --- sessions -----------------------------------------------------------------
+
+
+def session_question(app: "App", *, current: str = "") -> PickQuestion:
+    """Ask for a session of this folder, or of all of them; the answer is its id."""
+    known: dict[str, Session] = {}
+
+    async def listed(found: Sequence[Session], *, folders: bool) -> list[PickRow]:
+        known.update((each.session_id, each) for each in found)
+        return await asyncio.to_thread(session_rows, found, current=current, folders=folders)
+
+    async def here() -> list[PickRow]:
+        return await listed(await app.sessions_here(_MOST_SESSIONS), folders=False)
+
+    async def everywhere() -> list[PickRow]:
+        query = SessionQuery(mine=True, limit=_MOST_SESSIONS)
+        return await listed(await app.memory.sessions(query), folders=True)
+
+    async def preview(session_id: str) -> list[str]:
+        return recap_lines(await app.memory.recap(known[session_id]))
+
+    return PickQuestion(
+        title="Resume",
+        lists=(PickList("this folder", here), PickList("all folders", everywhere)),
+        nothing="There are no sessions here yet.",
+        preview=preview,
+    )
+
+
+def session_rows(
+    found: Sequence[Session], *, current: str = "", folders: bool = False
+) -> list[PickRow]:
+    """Return a row for each session that something was said in; `folders` are named on request."""
+    now = datetime.now(UTC)
+    names = Counter(each.called for each in found)
+    return [
+        PickRow(
+            key=each.session_id,
+            text=_told_apart(each) if names[each.called] > 1 else each.called,
+            facts=(
+                counted(each.turn_count, "turn"),
+                when(each.last_activity_at, now),
+                *([_folder(each)] if folders else []),
+                " ".join(f"#{tag}" for tag in each.tags),
+            ),
+            also=_also(each, folders=folders),
+            is_current=each.session_id == current,
+        )
+        for each in found
+        if each.turn_count or each.session_id == current
+    ]
+
+
+def _told_apart(session: Session) -> str:
+    """Return a name that others have too, with what was last said in this one."""
+    said = session.last_message or ""
+    return session.called if said in ("", session.called) else f"{session.called} · {said}"
+
+
+def _also(session: Session, *, folders: bool) -> str:
+    """Return what a row is found by beside what is seen of it."""
+    where = session.cwd if folders else ""
+    return f"{short_id(session.session_id)} {where} {session.last_message or ''}"
+
+
+def _folder(session: Session) -> str:
+    return session.cwd.rsplit("/", 1)[-1] or session.cwd
+
+
+def recap_lines(recap: "SessionRecap") -> list[str]:
+    """Return what was last asked and how the answer began, and what came of the session."""
+    last = recap.outcome or recap.about or recap.session.last_message or ""
+    came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
+    came += [f"failed: {each}" for each in recap.failed[:1]]
+    came += [f"open: {each}" for each in recap.open[:1]]
+    return [f"last: {last}", " · ".join(came)]
+
+
+# --- turns --------------------------------------------------------------------
+
+
+def turn_question(turns: Sequence[Turn]) -> PickQuestion:
+    """Ask for the turn to go back to the end of; the answer is its number, 0 for the beginning."""
+    now = datetime.now(UTC)
+    last = turns[-1].turn_index if turns else 0
+
+    async def rows() -> list[PickRow]:
+        beginning = PickRow(key="0", text="The beginning, before all of them", facts=("",))
+        return [*(_turn_row(turn, now, last=last) for turn in reversed(turns)), beginning]
+
+    async def preview(number: str) -> list[str]:
+        return await asyncio.to_thread(after_lines, turns, int(number))
+
+    return PickQuestion(
+        title="Back to the end of", lists=(PickList("turns", rows),), preview=preview
+    )
+
+
+def _turn_row(turn: Turn, now: datetime, *, last: int) -> PickRow:
+    accesses = (each for call in turn.tool_calls for each in extract_accessed_files(call))
+    changed = {each.path for each in accesses if each.access_type == "write"}
+    return PickRow(
+        key=str(turn.turn_index),
+        text=turn.user_message,
+        facts=(
+            f"turn {turn.turn_index}",
+            when(turn.timestamp, now),
+            counted(len(changed), "file") if changed else "",
+        ),
+        is_current=turn.turn_index == last,
+    )
+
+
+def after_lines(turns: Sequence[Turn], number: int) -> list[str]:
+    """Return what came after a turn: how many turns, and which files they changed."""
+    after = sum(turn.turn_index > number for turn in turns)
+    if not after:
+        return ["This is where the session stands."]
+    back = rewind_to(turns, number)
+    names = ", ".join(each.path for each in back.changes[:_NAMED_FILES])
+    more = len(back.changes) - _NAMED_FILES
+    files = f"{counted(len(back.changes), 'file')} changed since: {names}"
+    told = [f"{counted(after, 'turn')} after it"]
+    if back.command_count:
+        told.append(f"{counted(back.command_count, 'command')} run since")
+    return [
+        " · ".join(told),
+        files + (f" and {more} more" if more > 0 else "") if back.changes else "no files changed",
+    ]
+
+
+# --- models -------------------------------------------------------------------
+
+
+def model_question(app: "App", *, current: str) -> PickQuestion:
+    """Ask for one of the models that can be used now; the answer is its name."""
+
+    async def rows() -> list[PickRow]:
+        found = await asyncio.to_thread(models_of, app)
+        named = [(name, why) for name, why in found if name != current]
+        mine = next((why for name, why in found if name == current), "answers now")
+        return [
+            PickRow(key=name, text=name, facts=(why,), is_current=name == current)
+            for name, why in [(current, mine), *named]
+        ]
+
+    return PickQuestion(title="Model", lists=(PickList("models", rows),))
+
+
+def models_of(app: "App") -> list[tuple[str, str]]:
+    """Return the models that can be used now, and why each; may ask a local server. Blocks."""
+    from ragmem.config import environment
+    from ragmem.llm.models import list_models
+
+    return [(each.name, each.why) for each in list_models(environment(), app.config)]

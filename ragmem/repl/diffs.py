@@ -1,0 +1,314 @@
+"""A change of a file as a person reads it: one header, line numbers, what changed in each line.
+
+Every character of the change is there: what hides is shown as an escape, long lines wrap
+behind a margin that they can't imitate, and what a fold leaves out is counted. Colours bring
+their own background, so that they can be read on a dark terminal and on a light one.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from itertools import accumulate
+from typing import Literal
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from ragmem.events import ToolFinished
+from ragmem.repl.output import fold, gutter
+from ragmem.text import counted, reveal
+
+FOLD_ROWS = 40
+"""Rows of a change, on the screen, above which its middle is folded."""
+EDITING_TOOLS = frozenset({"create_file", "write_file", "edit_file"})
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_MARGIN = "│ "
+_NO_FILE = "/dev/null"
+_MOST_LEXED = 60_000
+"""Characters of a change that are coloured as code; a larger one stays plain, and quick."""
+_MOST_LEXED_LINE = 1_000
+_MOST_WORDS = 300
+_MOST_PAIRS = 300
+_ALIKE = 0.4
+"""Share of two lines that is the same, below which one replaces the other as a whole."""
+
+Sign = Literal["+", "-", " ", "\\", "⋮", ""]
+_Span = tuple[int, int, str]
+
+TINTS: dict[str, str] = {"+": "color(231) on color(22)", "-": "color(231) on color(52)"}
+WORD_TINTS: dict[str, str] = {"+": "color(231) on color(28)", "-": "color(231) on color(88)"}
+CODE_COLORS: dict[str, str] = {
+    "Comment": "color(252)",
+    "Keyword": "color(225)",
+    "String": "color(229)",
+    "Number": "color(195)",
+    "Function": "color(159)",
+    "Class": "color(159)",
+    "Decorator": "color(225)",
+    "Builtin": "color(195)",
+    "Tag": "color(225)",
+}
+"""Of the fixed part of the 256 colours; each can be read on both of `TINTS`."""
+_FEW_COLORS = {"+": "green", "-": "red"}
+
+
+class DiffRow(msgspec.Struct, frozen=True):
+    """One line of a change."""
+
+    sign: Sign
+    """`⋮` is what lies between two places; an empty one is text of no known meaning."""
+    number: int | None
+    """Of the line before the change where it goes, else after it."""
+    text: str
+    """What is shown: nothing in it hides, and tabs are blanks."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A unified diff of one file, read; no character of it is lost."""
+
+    path: str
+    """Empty where the text was no diff: all its lines are rows without a sign."""
+    creates: bool
+    rows: tuple[DiffRow, ...]
+
+    @property
+    def tally(self) -> str:
+        """Return how many lines come and go, as `+3 −1`, or as `+12` of a new file."""
+        added, removed = (sum(row.sign == sign for row in self.rows) for sign in "+-")
+        return f"+{added}" if self.creates and not removed else f"+{added} −{removed}"
+
+
+def read_change(diff: str) -> Change:
+    """Read a unified diff; the lines that belong to none stay as they are."""
+    lines = diff.split("\n")
+    path, creates, rows = "", False, list[DiffRow]()
+    if len(lines) > 1 and lines[0].startswith("--- ") and lines[1].startswith("+++ "):
+        old, path = lines[0][4:], lines[1][4:]
+        creates = old == _NO_FILE
+        if creates or old == path:
+            lines = lines[2:]
+    rows += _rows(lines)
+    return Change(reveal(path), creates, tuple(rows))
+
+
+def _rows(lines: list[str]) -> Iterator[DiffRow]:
+    old, new, old_left, new_left = 0, 0, 0, 0
+    begun = False
+    for line in lines:
+        sign, text = line[:1], _shown(line[1:])
+        if sign == "+" and new_left:
+            yield DiffRow("+", new, text)
+            new, new_left = new + 1, new_left - 1
+        elif sign == "-" and old_left:
+            yield DiffRow("-", old, text)
+            old, old_left = old + 1, old_left - 1
+        elif sign == " " and old_left and new_left:
+            yield DiffRow(" ", new, text)
+            old, new, old_left, new_left = old + 1, new + 1, old_left - 1, new_left - 1
+        elif sign == "\\" and begun:
+            yield DiffRow("\\", None, text)
+        elif not (old_left or new_left) and (found := _HUNK.match(line)):
+            old, new = int(found[1]), int(found[3])
+            old_left, new_left = int(found[2] or 1), int(found[4] or 1)
+            rest = _shown(line[found.end() :])
+            if begun or rest:
+                yield DiffRow("⋮", None, rest.strip())
+            begun = True
+        else:
+            yield DiffRow("", None, _shown(line))
+
+
+def _shown(line: str) -> str:
+    return reveal(line).expandtabs(4)
+
+
+# --- what is printed ----------------------------------------------------------
+
+
+class ChangeBlock:
+    """A change under its header, cut for the width that it is printed at."""
+
+    def __init__(
+        self, change: Change, *, title: str = "", folds: bool = True, hint: str = ""
+    ) -> None:
+        self._change, self._folds, self._hint = change, folds, hint
+        said = reveal(title)
+        # A title that tells more, or of another file, is not replaced by ours.
+        self._named = bool(change.path) and (not title or said.endswith(f" {change.path}"))
+        verb = "Create" if change.creates else "Edit"
+        self._title = f"{verb} {change.path}" if self._named else said
+        self._digits = max((len(str(row.number or "")) for row in change.rows), default=1)
+
+    def is_folded(self, width: int) -> bool:
+        """Return whether rows are left out at that width, in cells."""
+        return self._folds and sum(self._heights(width)) > FOLD_ROWS
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        few = console.color_system in (None, "standard", "windows")
+        colors: Literal["none", "few", "many"] = "few" if few else "many"
+        if console.no_color or console.color_system is None:
+            colors = "none"
+        tally = f"  {self._change.tally}" if self._change.path else ""
+        yield gutter(f"{self._title}{tally}", mark="● ", style="bold")
+        if not self._named and self._change.path:
+            yield gutter(self._change.path, mark=_MARGIN, rest=_MARGIN)
+        styles = _styles(self._change, colors)
+
+        def lines(at: int) -> list[Text]:
+            return self._lines(at, width, colors, styles.get(at, []))
+
+        every = range(len(self._change.rows))
+        if not self.is_folded(width):
+            for at in every:
+                yield from lines(at)
+            return
+        heights = self._heights(width)
+        first, first_rows = _reach(heights, FOLD_ROWS // 2)
+        last, last_rows = _reach(heights[::-1], (FOLD_ROWS - 1) // 2)
+        last = every[-1] - last
+        for at in every[: first + 1]:
+            yield from lines(at)[: first_rows if at == first else None]
+        hint = f" ({self._hint})" if self._hint else ""
+        yield Text(f"  … {counted(sum(heights) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
+        for at in every[last:]:
+            yield from lines(at)[-last_rows if at == last else None :]
+
+    def _room(self, width: int) -> int:
+        return max(1, width - cell_len(_MARGIN) - self._digits - 3)
+
+    def _heights(self, width: int) -> list[int]:
+        room = self._room(width)
+        return [len(fold(row.text, room)) for row in self._change.rows]
+
+    def _lines(self, at: int, width: int, colors: str, spans: list[_Span]) -> list[Text]:
+        row = self._change.rows[at]
+        base = ""
+        if colors != "none":
+            base = (TINTS if colors == "many" else _FEW_COLORS).get(row.sign, "")
+        text = Text(row.text, base)
+        for start, end, style in spans:
+            text.stylize(style, start, end)
+        pieces = fold(row.text, self._room(width))
+        cuts, position = [], 0
+        for piece in pieces[:-1]:
+            position += len(piece)
+            cuts.append(position)
+        lines = []
+        for i, part in enumerate(text.divide(cuts)):
+            number = str(row.number or "") if not i else ""
+            lead = Text(f"{number:>{self._digits}} {row.sign or ' '} ", base)
+            lines.append(Text.assemble(_MARGIN, lead, part))
+        return lines
+
+
+def _reach(heights: list[int], rows: int) -> tuple[int, int]:
+    """Return in which line so many screen rows end, and how many rows of that line they hold."""
+    for at, height in enumerate(heights):
+        if height >= rows:
+            return at, rows
+        rows -= height
+    return len(heights) - 1, heights[-1]
+
+
+def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:
+    """Return what came of an edit: a row where the person was shown it before, else all of it.
+
+    None where the tool told of no change.
+    """
+    change = read_change(event.display)
+    if event.name not in EDITING_TOOLS or not change.path or not event.success:
+        return None
+    if not asked:
+        return ChangeBlock(change)
+    done = "created" if change.creates else "edited"
+    return gutter(f"{done} {change.path}  {change.tally}", mark="  ✓ ", style="green")
+
+
+# --- colours within a line ----------------------------------------------------
+
+
+def _styles(change: Change, colors: str) -> dict[int, list[_Span]]:
+    """Return the styles within each row; the later of two is seen."""
+    if colors == "none":
+        return {}
+    styles = _code_styles(change) if colors == "many" else {}
+    for at, spans in _changed_words(change.rows).items():
+        sign = change.rows[at].sign
+        word = "bold " + WORD_TINTS[sign] if colors == "many" else "bold"
+        styles.setdefault(at, []).extend((start, end, word) for start, end in spans)
+    return styles
+
+
+def _changed_words(rows: tuple[DiffRow, ...]) -> dict[int, list[tuple[int, int]]]:
+    """Return where the words stand that differ between a line that goes and the one that comes."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for old, new in _pairs(rows):
+        a, b = (_WORDS.findall(rows[at].text) for at in (old, new))
+        if max(len(a), len(b)) > _MOST_WORDS:
+            continue
+        matcher = SequenceMatcher(None, a, b, autojunk=False)
+        if matcher.ratio() < _ALIKE:
+            continue
+        for tag, a1, a2, b1, b2 in matcher.get_opcodes():
+            if tag != "equal":
+                _add_span(found.setdefault(old, []), a, a1, a2)
+                _add_span(found.setdefault(new, []), b, b1, b2)
+    return found
+
+
+def _add_span(spans: list[tuple[int, int]], words: list[str], first: int, stop: int) -> None:
+    start = sum(map(len, words[:first]))
+    if length := sum(map(len, words[first:stop])):
+        spans.append((start, start + length))
+
+
+def _pairs(rows: tuple[DiffRow, ...]) -> list[tuple[int, int]]:
+    """Return which lines stand for each other: the first that goes for the first that comes."""
+    pairs: list[tuple[int, int]] = []
+    gone: list[int] = []
+    came: list[int] = []
+    for at, row in enumerate((*rows, DiffRow(" ", None, ""))):
+        if row.sign == "\\":
+            continue
+        if row.sign == "+":
+            came.append(at)
+            continue
+        if came or row.sign != "-":
+            pairs += zip(gone, came, strict=False)
+            gone, came = [], []
+        if row.sign == "-":
+            gone.append(at)
+    return pairs[:_MOST_PAIRS]
+
+
+def _code_styles(change: Change) -> dict[int, list[_Span]]:
+    """Return the colours of code, by the file's name; each side is read as one text."""
+    texts = [row.text for row in change.rows]
+    if sum(map(len, texts)) > _MOST_LEXED or max(map(len, texts), default=0) > _MOST_LEXED_LINE:
+        return {}
+    from pygments.lexers import find_lexer_class_for_filename
+
+    lexer = find_lexer_class_for_filename(change.path.strip('"'))
+    if lexer is None:
+        return {}
+    styles: dict[int, list[_Span]] = {}
+    for sign in ("-", "+"):
+        side = [at for at, row in enumerate(change.rows) if row.sign in (sign, " ")]
+        starts = list(accumulate((len(texts[at]) + 1 for at in side), initial=0))
+        code = "".join(f"{texts[at]}\n" for at in side)
+        for begin, kind, value in lexer().get_tokens_unprocessed(code):
+            color = next((CODE_COLORS[name] for name in reversed(kind) if name in CODE_COLORS), "")
+            position = begin
+            for part in value.split("\n") if color else ():
+                line = bisect_right(starts, position) - 1
+                if part and change.rows[side[line]].sign == sign:
+                    start = position - starts[line]
+                    styles.setdefault(side[line], []).append((start, start + len(part), color))
+                position += len(part) + 1
+    return styles

@@ -1,0 +1,159 @@
+"""What was found, as a terminal shows it, and what a check of `doctor` looks like there."""
+
+import re
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.cli.colors import Paint
+from ragmem.cli.conversation import conversation_painted
+from ragmem.cli.doctor import Check, check_text
+from ragmem.cli.found import Light, excerpt, found_hits, without_markdown
+from ragmem.ids import new_id
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.hits import Hit
+from ragmem.records import MemoryRecord, Session, ToolCall, Turn
+from ragmem.text import display_width
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
+LIT = "\x1b[1;33m"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "said"),
+    [
+        ("## The **two** beds\n\n- ferns\n- [ ] water", "The two beds\n\n• ferns\n• water"),
+        ("see [the *docs*](https://x.y/z) and `a*b*c`", "see the docs and a*b*c"),
+        ("**run `ship`** and `__init__`", "run ship and __init__"),
+        ("snake_case_name, 2 * 3 * 4, a*b*c", "snake_case_name, 2 * 3 * 4, a*b*c"),
+        ("```python\nprint(1)\n```\n> as said", "\nprint(1)\n\nas said"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "| a | b |\n\n| 1 | 2 |"),
+    ],
+)
+def test_an_excerpt_has_no_raw_markdown_and_keeps_names(markdown: str, said: str) -> None:
+    assert without_markdown(markdown) == said
+
+
+@pytest.mark.parametrize(
+    ("query", "row", "lit"),
+    [
+        ("how do tomatoes drink?", "A tomato drinks; how nice", ["tomato", "drinks"]),
+        ("Tank", "tank tanker TANK", ["tank", "tanker", "TANK"]),
+        ("art", "the part of art", ["art"]),
+        ("日本", "これは日本語です", ["日本"]),
+        ("the", "the end of the day", ["the", "the"]),
+        ("[a-z", "a [a-z] z", ["z", "z"]),
+    ],
+)
+def test_the_words_looked_for_are_lit_with_other_endings(
+    query: str, row: str, lit: list[str]
+) -> None:
+    parts = Light(query).parts(row)
+    assert "".join(text for text, _ in parts) == row
+    assert [text for text, style in parts if style] == lit
+
+
+def test_an_excerpt_stands_about_the_first_word_that_was_looked_for() -> None:
+    text = "word " * 400 + "then the **ferns** grow " + "more " * 400
+    row = excerpt(text, Light("ferns"), 60)
+    assert row.startswith("… word")
+    assert "the ferns grow" in row
+    assert display_width(row) <= 60
+
+
+def hits() -> list[Hit | FactHit]:
+    turn = Turn(
+        turn_id=new_id(),
+        session_id=f"{new_id()[:-8]}0000000a",
+        turn_index=3,
+        started_at=NOW,
+        user_message="Where do **ferns** grow?" + EVIL,
+        assistant_message="## Ferns\n\nIn the shade" + EVIL,
+    )
+    memory = MemoryRecord(
+        memory_id=f"{new_id()[:-8]}0000000b",
+        content="Ferns stand in the `shade`" + EVIL,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    hit = Hit(
+        type="turn", turn=turn, score=1, session_id=turn.session_id, session_title="x", at=NOW
+    )
+    return [hit, FactHit(memory=memory, score=1, why="its words" + EVIL)]
+
+
+def test_finds_on_a_terminal() -> None:
+    light = Light("fern")
+    bare = found_hits(hits(), NOW, width=90, paint=Paint("none"), light=light, close=1)
+    assert bare == snapshot("""\
+Turn 3 · session 0000000a “x” · just now
+  › Where do ferns grow?\\e]0;owned\\x07\\e[2J\\u{202e}right
+  Ferns In the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
+
+Further from it:
+
+Memory 0000000b · fact · said by you · just now
+  found by its words\\e]0;owned\\x07\\e[2J\\u{202e}right
+  Ferns stand in the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
+""")
+    colored = found_hits(hits(), NOW, width=90, paint=Paint("color"), light=light, close=1)
+    assert f"{LIT}ferns\x1b[0m grow?" in colored
+    for width in (30, 42, 80, 120):
+        text = found_hits(hits(), NOW, width=width, paint=Paint("none"), light=light, close=1)
+        assert max(map(display_width, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [42, 80, 120])
+def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
+    (hit, _) = hits()
+    assert isinstance(hit, Hit)
+    assert hit.turn
+    call = ToolCall(
+        tool_call_id=new_id(),
+        turn_id="t",
+        order=0,
+        tool_name="run_command",
+        arguments='{"command": "make ship"}',
+        result='{"text": "no"}',
+        success=False,
+        error="exit code 1, " * 9 + EVIL,
+        started_at=NOW,
+    )
+    session = Session(
+        session_id=new_id(),
+        cwd="/home/a/garden",
+        project_id="p",
+        title="Ferns" + EVIL,
+        started_at=NOW,
+        updated_at=NOW,
+        last_activity_at=NOW,
+    )
+    ran = msgspec.structs.replace(
+        call, success=True, error=None, tool_name="ran", result='{"text": "no", "exit_code": 3}'
+    )
+    turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
+    text = conversation_painted(session, turns, width=width, paint=Paint("none"), results=True)
+    assert max(map(display_width, text.splitlines())) <= width
+    assert "\n✗ run_command" in text
+    assert "\n✗ ran" in text
+    assert "\nFerns\n" in text  # no `## ` before it
+    assert text.replace("\n", "").isprintable()
+    colored = conversation_painted(session, turns, width=width, paint=Paint("color"))
+    assert "\x1b[31m✗\x1b[0m \x1b[1mrun_command\x1b[0m" in colored
+    assert "\x1b[1mWhere do **ferns**" in colored
+    assert not re.search(r"\x1b(?!\[[\d;]*m)", colored)
+
+
+def test_a_check_is_green_and_trouble_is_not() -> None:
+    def painted(health: str, advice: str = "") -> str:
+        check = Check("store", health, "away" + EVIL, advice)  # type: ignore[arg-type]
+        return check_text(check, width=80, paint=Paint("color"))
+
+    assert painted("ok").startswith("\x1b[32mok\x1b[0m     store")
+    assert painted("note").startswith("\x1b[1;33mnote\x1b[0m")
+    assert painted("broken", "do it").startswith("\x1b[1;31mbroken\x1b[0m")
+    assert "\x1b]" not in painted("ok")
+    assert "\x1b" not in check_text(Check("store", "ok", "away" + EVIL))

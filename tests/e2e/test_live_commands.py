@@ -1,0 +1,93 @@
+"""A command while it runs, and when it has ended: the real chat on a pty, real processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+_HELD = """
+for i in $(seq 1 40); do echo "line $i of the build"; done
+printf 'half \\033[31mred\\033[0m 10%%\\r20%%\\n\\033]0;owned\\007'
+while [ ! -e go ]; do sleep 0.05; done
+echo "E  assert 3 == 4"; exit 7
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        house = House(tmp_path, server)
+        (house.project / "build.sh").write_text(_HELD)
+        yield house
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
+def test_the_end_of_what_is_printed_shows_while_it_runs(
+    house: House, columns: int, rows: int
+) -> None:
+    """With how many lines and how long; nothing of a terminal's controls, and no row wraps."""
+    house.server.extend(
+        Answer(tools=[Call("run_command", {"command": "bash build.sh"})]), Answer("It failed.")
+    )
+    with house.chat("chat", columns=columns, rows=rows) as chat:
+        loaded(chat)
+        chat.send("build it\r")
+        chat.wait_for_screen(r"^Allow this command\?")
+        chat.send("y")
+        chat.wait_for_screen(r"^● bash build.sh +\d+ .* · 41 lines$")
+        shown = chat.screen.split("\n")
+        at = next(i for i, row in enumerate(shown) if row.startswith("● bash"))
+        assert shown[at + 1 : at + 6] == [
+            *(f"  │ line {i} of the build" for i in (37, 38, 39, 40)),
+            "  │ 20%",
+        ]
+        assert "owned" not in chat.screen
+        (house.project / "go").touch()
+        chat.wait_for(r"^It failed\.$")
+        assert "✓" not in chat.text
+    ended = chat.text[chat.text.index("✗ bash build.sh") :].split("\n")
+    assert ended[0].startswith("✗ bash build.sh  exit 7 · ")
+    assert ended[1] == "  ⎿ … 30 lines before · Ctrl-O"
+    assert ended[12].strip() == "20%"
+    assert ended[13].strip() == "E  assert 3 == 4"
+
+
+def test_the_persons_own_command_shows_what_it_prints(house: House) -> None:
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!bash build.sh\r")
+        chat.wait_for_screen(r"^  │ line 40 of the build\n  │ 20%$")
+        (house.project / "go").touch()
+        chat.wait_for(r"^  E  assert 3 == 4\n  ⎿ Exit code 7 \(")
+
+
+def test_what_ends_well_looks_like_it(house: House) -> None:
+    house.server.extend(
+        Answer(tools=[Call("run_command", {"command": "seq 9; touch done"})]),
+        Answer(tools=[Call("run_command", {"command": "true"})]),
+        Answer("Done."),
+    )
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("count\r")
+        chat.wait_for_screen(r"^Allow this command\?")
+        chat.send("y")
+        chat.wait_for(r"^✓ seq 9; touch done  \d+ ms\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$")
+        chat.wait_for_screen(r"^Allow this command\?")
+        chat.send("y")
+        chat.wait_for(r"^✓ true  \d+ ms\n\nDone\.")
+
+
+def test_waiting_for_the_person_is_not_the_commands_time(house: House) -> None:
+    house.server.extend(Answer(tools=[Call("run_command", {"command": "true"})]), Answer("Done."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("go\r")
+        chat.wait_for_screen(r"^waiting for you$")
+        chat.wait_for_screen(r"^Allow this command\?")
+        chat.pump(3.0)
+        chat.send("y")
+        chat.wait_for(r"^✓ true  (?:\d+ ms|[0-2]\.\d s)$")

@@ -1,0 +1,170 @@
+"""What was shown in short is opened whole: /expand, and Ctrl-O on a terminal."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+from ragmem.events import Recalled
+from ragmem.ids import new_id
+from ragmem.records import CreateSession, PutTurn, ToolCall, Turn
+from tests.e2e.test_chat_pty import House, house, loaded
+from tests.fakes.llm_server import Answer, Call
+from tests.repl.paper import Chat, chat
+
+__all__ = ["chat", "house"]
+
+CTRL_O = "\x0f"
+POEM = "\n".join(f"verse {n}" for n in range(9))
+
+
+async def worked(chat: Chat, **result: str) -> None:
+    """One turn with a long prompt, thoughts and a command is stored."""
+    session, turn_id = chat.session.session, new_id()
+    call = ToolCall(
+        tool_call_id=new_id(),
+        turn_id=turn_id,
+        order=0,
+        tool_name="run_command",
+        arguments='{"command": "make all"}',
+        result=json.dumps(result),
+        started_at=session.started_at,
+    )
+    turn = Turn(
+        turn_id=turn_id,
+        session_id=session.session_id,
+        turn_index=1,
+        user_message=POEM,
+        assistant_message="Done.",
+        reasoning="Is it dry?\nYes.",
+        status="completed",
+        started_at=session.started_at,
+        tool_calls=(call,),
+    )
+    await (await chat.app.store()).apply([CreateSession(session=session), PutTurn(turn=turn)])
+    chat.session.session = await chat.app.resume_session(session.session_id)
+
+
+async def test_results_thoughts_and_long_prompts_are_listed_and_opened_by_number(
+    chat: Chat,
+) -> None:
+    await worked(chat, text="one\ntwo\nthree")
+    listed = await chat.said("/expand", "")
+    assert [row.strip().split("  ") for row in listed.strip().split("\n")] == [
+        ["1", "make all", "3 lines"],
+        ["2", "Thoughts", "15 characters"],
+        [
+            "3",
+            "Prompt: verse 0 verse 1 verse 2 verse 3 verse 4 verse 5 verse 6 verse 7 verse 8",
+            "9 lines",
+        ],
+    ]
+    assert (await chat.said("/expand", "2")).endswith("\n\nIs it dry?\nYes.\n")
+    assert (await chat.said("/expand 1")).endswith("turn 1 · 3 lines\n\none\ntwo\nthree\n")
+    assert (await chat.said("/expand 3")).endswith(f"\n\n{POEM}\n")
+    assert "There is no 4 in the list" in await chat.said("/expand 4")
+
+
+async def test_what_memory_put_in_comes_first(chat: Chat) -> None:
+    await worked(chat, text="one")
+    item = Recalled(id="r", section="Pinned", score=None, why="pinned", label="Water at dawn.")
+    chat.session.recalled = [item]
+    said = await chat.said("/expand 1")
+    assert said.startswith("What memory put into the last request\n")
+    assert "1  Water at dawn." in said
+
+
+async def test_all_that_a_command_printed_comes_from_its_file_while_that_is_there(
+    chat: Chat, tmp_path: Path
+) -> None:
+    """A screen's control sequences are taken out, what hides is shown."""
+    file = tmp_path / "command.txt"
+    file.write_text("begin\n\x1b[31mmiddle\x1b[0m \u202e\nend\n")
+    await worked(chat, text="begin\n… [cut] …\nend", output_file=str(file))
+    opened = await chat.said("/expand 1")
+    assert opened.endswith("begin\nmiddle \\u{202e}\nend\n")
+    file.unlink()
+    opened = await chat.said("/expand 1")
+    assert "… [cut] …" in opened
+    assert "is not there any more" in opened
+
+
+async def test_there_is_nothing_to_open_before_anything_was_shown(chat: Chat) -> None:
+    assert "Nothing of this session was shown in short yet." in await chat.said("/expand")
+
+
+def pager(folder: Path) -> dict[str, str]:
+    """A pager that keeps what it was given."""
+    script = folder / "pager"
+    script.write_text(f"#!/bin/sh\ncat > {folder}/read; echo paged\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"PAGER": str(script)}
+
+
+def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None:
+    """The key leaves no row behind; rows that were cut say which key it is."""
+    house.server.extend(
+        Answer(tools=[Call("run_command", {"command": "seq 40"})]),
+        Answer("Counted.", reasoning="They want numbers."),
+    )
+    with house.chat("chat", "--yolo", env=pager(tmp_path)) as chat:
+        loaded(chat)
+        chat.send("count\r")
+        chat.wait_for_turn(r"… 37 lines before · Ctrl-O[\s\S]*· thought: 18 characters · Ctrl-O")
+        chat.send(CTRL_O)
+        chat.wait_for_screen(r"Open › [\s\S]*▸ .*seq 40")
+        chat.send("thou\r")
+        chat.until(lambda: (tmp_path / "read").exists())
+        chat.wait_for_screen(r"^paged$")
+        assert (tmp_path / "read").read_text().endswith("\n\nThey want numbers.\n")
+        assert "/expand" not in chat.text
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
+    """Nor is it said that they could be opened."""
+    house.server.extend(Answer("Three.", reasoning="They want numbers."))
+    with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}) as chat:
+        loaded(chat)
+        chat.send("count\r")
+        chat.wait_for_turn(r"^Three\.")
+        assert "thought: " not in chat.text
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    (session,) = house.sessions()
+    assert "They want numbers." not in json.dumps(session)
+
+
+def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
+    house: House, tmp_path: Path
+) -> None:
+    """A turn goes on meanwhile; Ctrl-C belongs to the pager."""
+    script, go_on = tmp_path / "pager", tmp_path / "go on"
+    os.mkfifo(go_on)
+    script.write_text(f"#!/bin/sh\necho reading\ncat >/dev/null\ncat '{go_on}'\n")
+    script.chmod(0o700)
+    house.server.extend(
+        Answer(tools=[Call("run_command", {"command": "echo hi"})]),
+        Answer("First."),
+        Answer(tools=[Call("run_command", {"command": f"cat '{tmp_path}/held'"})]),
+        Answer("Second."),
+    )
+    os.mkfifo(tmp_path / "held")
+    with house.chat("chat", "--yolo", env={"PAGER": str(script)}) as chat:
+        loaded(chat)
+        chat.send("begin\r")
+        chat.wait_for_turn(r"^First\.")
+        chat.send("go on\r")
+        chat.wait_for_screen(r"^● .*held")
+        chat.send(CTRL_O)
+        chat.wait_for_screen(r"▸ .*echo hi")
+        chat.send("\r")
+        chat.wait_for_screen(r"^reading$")
+        (tmp_path / "held").write_text("it came\n")
+        chat.until(lambda: len(house.server.requests) == 4)
+        assert "Second." not in chat.text
+        go_on.write_text("left\n")
+        chat.wait_for_turn(r"^left[\s\S]*it came[\s\S]*^Second\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0

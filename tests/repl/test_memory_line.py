@@ -1,0 +1,154 @@
+"""What memory put into a request: a row before the answer, and `/why` behind it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ragmem.events import ContextBuilt, Recalled
+from ragmem.repl.output import paint
+from ragmem.repl.recalled import items_text, memory_line
+from ragmem.repl.turn import TurnView
+from tests.e2e.test_chat_pty import AGO, House
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.fake_app import EVIL
+from tests.repl.paper import Chat, chat
+from tests.repl.pty_chat import FakeChat
+
+__all__ = ["chat"]
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
+
+
+def an_item(section: str, label: str = "something", **fields: object) -> Recalled:
+    given = {"id": "r", "score": None, "why": "its words", "chars": 800, **fields}
+    return Recalled(section=section, label=label, **given)  # type: ignore[arg-type]
+
+
+ALL = (
+    an_item("Pinned"),
+    an_item("Preferences"),
+    an_item("Remembered Facts"),
+    an_item("Relevant Turns"),
+    an_item("Relevant Turns"),
+    *[an_item("Relevant Code")] * 4,
+    an_item("Last Time"),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "row"),
+    [
+        (100, "◆ 3 memories · 2 turns · 4 places in code · 1 last session    2k tokens\n"),
+        (68, "◆ 3 memories · 2 turns · 4 places in code · 1 last session\n"),
+        (50, "◆ 3 memories · 2 turns · 4 places · 1 last session\n"),
+        (20, "◆ 3 memories · 2 tu…\n"),
+    ],
+)
+def test_the_row_counts_each_kind_and_keeps_to_one_row(width: int, row: str) -> None:
+    line = memory_line(ALL)
+    assert line is not None
+    assert paint(line, width=width, mode="none") == row
+
+
+def test_only_the_kinds_that_are_there_are_named() -> None:
+    line = memory_line([an_item("Relevant Summaries", chars=4)])
+    assert line is not None
+    assert paint(line, width=80, mode="none") == "◆ 1 summary    1 token\n"
+
+
+def test_nothing_is_said_of_a_request_that_memory_put_nothing_into() -> None:
+    assert memory_line([]) is None
+    assert TurnView().show(ContextBuilt(sections={"System": 900})) == []
+
+
+def test_the_row_can_be_switched_off() -> None:
+    built = ContextBuilt(sections={}, recalled=ALL)
+    assert [kind for kind, _ in TurnView().show(built)] == ["recall"]
+    assert TurnView(shows_recall=False).show(built) == []
+
+
+def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
+    told = an_item(
+        "Remembered Facts",
+        f"the key rotates{EVIL}",
+        score=0.4,
+        similarity=0.613,
+        source="told by you",
+        at=NOW - timedelta(days=3),
+    )
+    code = an_item("Relevant Code", "a.py:1-2 f", score=0.1, why="calls g")
+    text = items_text([told, code], NOW)
+    rows = text.split("\n")
+    assert rows[0].startswith("1  the key rotates")
+    assert rows[1] == "   memory · told by you · 3 days ago · 61% alike · found by its words"
+    assert rows[2:] == ["2  a.py:1-2 f", "   place in code · calls g"]
+    assert "\x1b" not in text
+
+
+# --- in a chat --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
+def test_the_row_stands_between_the_prompt_and_the_answer(
+    tmp_path: Path, columns: int, rows: int
+) -> None:
+    tokens = "" if columns < 60 else "    1.9k tokens"
+    row = f"◆ 2 memories · 1 turn · 1 place in code{tokens}"
+    with FakeChat(tmp_path, columns=columns, rows=rows) as chat:
+        chat.wait_until_loaded()
+        chat.send("recall it\r")
+        chat.wait_for(rf"^› recall it\n{row}\n\nYou said 'recall it'\.")
+        chat.send("/why\r")
+        chat.wait_for(r"^1  the deploy key rotates on Mon")
+        chat.wait_for(r"^4  ragmem/app\.py:3-9 App$")
+
+
+def test_the_row_is_there_without_any_ink_too(tmp_path: Path) -> None:
+    with FakeChat(tmp_path, env={"TERM": "dumb"}) as chat:
+        chat.wait_for(r"^›")
+        chat.send("recall it\r")
+        chat.wait_for(r"^◆ 2 memories · 1 turn · 1 place in code    1\.9k tokens\n\nYou said")
+        assert b"\x1b" not in chat.raw
+
+
+def test_what_was_remembered_is_told_of_down_to_its_words(tmp_path: Path) -> None:
+    """On the real thing: a fact, the row that counts it, the list, and where it comes from."""
+    with LLMServer() as server:
+        house = House(tmp_path, server)
+        server.extend(Answer("On Mondays."), Answer("{}"))
+        with house.chat("chat") as chat:
+            chat.wait_for_screen("openai/scripted")
+            chat.send("/why\r")
+            chat.wait_for(r"^✗ Nothing was asked in this session yet\.")
+            chat.send("#the deploy key rotates on Mondays\r")
+            chat.wait_for(r"^· remembered fact")
+            chat.send("when does the deploy key rotate?\r")
+            chat.wait_for(r"^◆ 1 memory.*    \d+ tokens?\n\nOn Mondays\.")
+            chat.send("/why\r")
+            chat.wait_for(
+                rf"^1  the deploy key rotates on Mondays\n   memory · told by you · {AGO}"
+            )
+            chat.send("/why 1\r")
+            chat.wait_for(r"^Where it comes from\n  .* · told by you directly")
+            chat.send("/why 9\r")
+            chat.wait_for(r"^✗ There is no 9 in the list\.")
+            chat.send("/exit\r")
+            assert chat.exit_code() == 0
+
+
+async def test_a_turn_is_told_of_with_what_was_asked_and_answered(chat: Chat) -> None:
+    memory, session = chat.app.memory, chat.session.session
+    project = await chat.app._places.project_of(session)
+    recording = await memory.begin_turn(session, project, "why do deploys fail?", model="x/y")
+    await recording.finish("completed", "The key is old.\n\nRenew it.")
+    turn_id = recording.turn.turn_id
+    chat.session.recalled = [
+        an_item("Relevant Turns", "Turn 1: why do deploys fail?", id=turn_id),
+        an_item("Relevant Turns", "Turn 2: gone", id="0190a000-0000-7000-8000-000000000009"),
+    ]
+    said = await chat.said("/why 1")
+    assert "You: why do deploys fail?" in said
+    assert "Answer: The key is old.\n    Renew it." in said
+    assert "turn 1 of session" in said
+    assert "That turn is not kept any more." in await chat.said("/why 2")

@@ -1,0 +1,262 @@
+"""The picker as a person sees it, and how a few letters find what was meant."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.repl.choices import session_rows
+from ragmem.repl.matching import fold, lit, rate, spread
+from tests.repl.fake_app import session
+from tests.repl.pty_chat import FakeChat
+
+ESC, CTRL_C, CTRL_N, CTRL_P = "\x1b", "\x03", "\x0e", "\x10"
+UP, DOWN, HOME, END = f"{ESC}[A", f"{ESC}[B", f"{ESC}[H", f"{ESC}[F"
+PAGE_UP, PAGE_DOWN = f"{ESC}[5~", f"{ESC}[6~"
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Iterator[FakeChat]:
+    """A chat with forty sessions before it, asked which to go on with."""
+    with FakeChat(tmp_path, "past", "more=40") as begun:
+        begun.wait_until_loaded()
+        begun.send("/resume\r")
+        begun.wait_for_screen(r"^  Resume › +41 of 41  tab: all folders$")
+        yield begun
+
+
+def chosen(chat: FakeChat) -> str:
+    found = re.search(r"^  ▸ (\S+ \S+)", chat.screen, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def test_words_in_any_order_find_a_session_and_enter_goes_on_with_it(chat: FakeChat) -> None:
+    chat.send("7 wrk")
+    chat.wait_for_screen(r"^  Resume › 7 wrk +\d+ of 41  tab")
+    chat.wait_for_screen(r"^  ▸ Work 7 +8 turns +\d+ (month|year)s?  #wip\n    Work 17 ")
+    chat.wait_for_screen(r"^  ─+\n    last: and then\?.*\n    1 file changed · open: the gate st")
+    assert b"\x1b]0;owned" not in chat.raw
+    chat.send("\r")
+    chat.wait_for_screen(r"openai/scripted · Work 7")
+
+
+def test_every_key_that_lists_know_moves_the_choice(chat: FakeChat) -> None:
+    for keys, expected in (
+        (DOWN, "Work 0"),
+        (CTRL_N, "Work 1"),
+        (CTRL_P, "Work 0"),
+        (UP, "Past work"),
+        (UP, "Work 39"),
+        (HOME, "Past work"),
+        (PAGE_DOWN, "Work 9"),
+        (PAGE_UP, "Past work"),
+        (END, "Work 39"),
+    ):
+        chat.send(keys)
+        chat.until(lambda wanted=expected: chosen(chat) == wanted, expected)
+    rows = [row for row in chat.screen.split("\n") if re.match(r"  [▸ ] (Past|Work)", row)]
+    assert len(rows) == 10
+
+
+def test_leaving_keeps_the_draft_and_the_session(tmp_path: Path) -> None:
+    """Also what was typed while the picker was there is no prompt."""
+    with FakeChat(tmp_path, "past", "more=3") as chat:
+        chat.wait_until_loaded()
+        for key in (ESC, CTRL_C):
+            chat.send("/resume\r")
+            chat.wait_for_screen(r"^  Resume ›")
+            chat.send(f"some words{key}")
+            chat.until(lambda: "Resume ›" not in chat.screen)
+            chat.wait_for_screen(r"^›$")
+        chat.send("hello\r")
+        chat.until(lambda: chat.prompts == ["hello"])
+        assert [each["session"][-1] for each in chat.log("agent")] == ["2"]
+
+
+def test_tab_goes_to_the_sessions_of_all_folders_and_back(chat: FakeChat) -> None:
+    chat.send("far")
+    chat.wait_for_screen(r"Nothing fits\.")
+    chat.send("\t")
+    chat.wait_for_screen(r"^  ▸ Far away +3 turns  \d+ (month|year)s?  place$")
+    chat.wait_for_screen(r"1 of 42  tab: this folder$")
+    chat.send("\t")
+    chat.wait_for_screen(r"Nothing fits\.")
+
+
+def test_a_preview_says_that_it_loads_until_it_is_there(chat: FakeChat) -> None:
+    chat.send("work 3")
+    chat.wait_for_screen(r"^  ▸ Work 3 .*\n(.*\n)+  ─+\n    loading …$")
+    chat.let("recap")
+    chat.wait_for_screen(r"^  ─+\n    last: and then\?")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20), (30, 9), (10, 4)])
+def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> None:
+    """Nothing is wrapped, and as much as has room is shown."""
+    with FakeChat(tmp_path, "past", "more=40", columns=columns, rows=rows) as chat:
+        chat.until(lambda: "openai" in chat.screen or chat.log("agent"))
+        chat.send("/resume\r")
+        chat.until(lambda: "▸ Past" in chat.screen)
+        listed = [row for row in chat.screen.split("\n") if re.match(r"  [▸ ] (Past|Work)", row)]
+        assert len(listed) == min(10, rows // 2 - 1)
+        assert ("───" in chat.screen) == (rows >= 12)
+        chat.send("\r")
+        chat.until(lambda: len(chat.log("agent")) == 2)
+        assert chat.log("agent")[1]["session"].endswith("00000001")
+
+
+def test_esc_twice_goes_back_to_an_earlier_turn(tmp_path: Path) -> None:
+    """On an empty draft; the first says so, and another key takes that away."""
+    with FakeChat(tmp_path, "past", "resume=00000001") as chat:
+        chat.wait_until_loaded()
+        chat.send(ESC)
+        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.send("x\x7f")
+        chat.until(lambda: "Esc again" not in chat.screen)
+        chat.send(ESC)
+        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^  Back to the end of ›")
+        chat.wait_for_screen(r"^  ▸ ● and then\?.* turn 2  \d+ (month|year)s?")
+        chat.send(DOWN)
+        chat.wait_for_screen(r"^  ▸ what is it\? +turn 1 ")
+        chat.wait_for_screen(r"^    1 turn after it\n    no files changed$")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^›$")
+
+
+def test_esc_twice_in_one_go_is_the_same(tmp_path: Path) -> None:
+    with FakeChat(tmp_path, "past", "resume=00000001") as chat:
+        chat.wait_until_loaded()
+        chat.send(ESC + ESC)
+        chat.wait_for_screen(r"^  Back to the end of ›")
+
+
+def test_sessions_of_one_name_are_told_apart() -> None:
+    """By what was last said in them; beside them what is short, so that it can be compared."""
+    found = [
+        session(1, title="Spool", turn_count=2, last_message="drain it"),
+        session(2, title="Spool", turn_count=1, last_message="measure it", tags=("wip", "a")),
+        session(3, title="Other", turn_count=1, last_message="what?"),
+        session(4, title="Never begun"),
+    ]
+    rows = session_rows(found, folders=True)
+    assert [row.text for row in rows] == ["Spool · drain it", "Spool · measure it", "Other"]
+    assert rows[1].facts[0] == "1 turn"
+    assert rows[1].facts[2:] == ("project", "#wip #a")
+
+
+@pytest.mark.parametrize("opened", ["/resume\r", "\x12"], ids=["/resume", "Ctrl-R"])
+def test_a_signal_ends_the_chat_from_within_the_picker(tmp_path: Path, opened: str) -> None:
+    with FakeChat(tmp_path, "past", "more=3") as chat:
+        chat.wait_until_loaded()
+        chat.send(opened)
+        chat.wait_for_screen(r"^  Enter picks · Esc leaves")
+        chat.child.kill(15)
+        assert chat.exit_code() == 143
+        assert chat.is_restored()
+        assert "Enter picks" not in chat.screen
+
+
+def test_without_colour_the_picker_and_the_menu_have_weight_alone(tmp_path: Path) -> None:
+    with FakeChat(tmp_path, "past", "more=3", env={"NO_COLOR": "1"}) as chat:
+        chat.wait_until_loaded()
+        chat.send("/re")
+        chat.wait_for_screen(r"^    /resume \[id or name\] +go on")
+        chat.send("sume\r")
+        chat.wait_for_screen(r"^  ▸ Past work")
+        chat.send("rk 2")
+        chat.wait_for_screen(r"^  ▸ Work 2 ")
+        codes = re.findall(rb"\x1b\[([0-9;]*)m", chat.raw)
+        assert {int(n) for code in codes for n in code.split(b";") if n} <= {0, 1, 2, 3, 4}
+
+
+def test_earlier_prompts_are_picked_while_an_answer_comes(tmp_path: Path) -> None:
+    """The answer goes on above the list, in any window, and nothing of either stays behind."""
+    (tmp_path / "history").write_text("".join(f"\n+prompt number {i}\n" for i in range(30)))
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        chat.send("draft\x12")
+        chat.wait_for_screen(r"^  Earlier prompts › +31 of 31$")
+        for columns, rows in ((42, 20), (120, 40), (20, 5), (80, 24)):
+            chat.resize(columns, rows)
+            chat.pump(0.2)
+        chat.send("ber 17")
+        chat.wait_for_screen(r"^answering · .*\n  Earlier prompts › ber 17 +1 of 31$")
+        chat.send("\r")
+        chat.wait_for_screen(r"^› prompt number 17$")
+        assert "Earlier prompts" not in chat.screen
+        chat.send(ESC)
+        chat.wait_for(r"^  interrupted$")
+
+
+# --- what fits ------------------------------------------------------------------
+
+
+def test_letters_of_a_name_find_it_and_a_beginning_comes_first() -> None:
+    assert rate(["smz"], "summarize") is not None
+    assert lit(["smz"], "summarize") == {0, 3, 7}
+    assert rate(["smz"], "rename") is None
+    names = ["exit", "the next thing", "context", "a text", "text file"]
+    rated = {name: rate(["text"], name) for name in names}
+    found = sorted(filter(rated.get, names), key=lambda name: rated[name] or (9, 9))
+    assert found == ["text file", "a text", "context", "the next thing"]
+    assert rate(["spool", "fix"], "fix the spool") is not None
+    assert rate(["wip"], "measure the spool", "4 turns #wip") is not None
+    assert rate(["wpi"], "measure the spool", "4 turns #wip") is None
+
+
+@given(st.text(max_size=8), st.text(max_size=40))
+def test_what_is_lit_spells_what_was_typed(typed: str, text: str) -> None:
+    """And folding keeps each character at its place."""
+    word, folded = fold(typed), fold(text)
+    assert len(folded) == len(text)
+    places = spread(word, folded) if word else []
+    assert "".join(folded[at] for at in places) in ("", word)
+    assert bool(places) == (
+        bool(word) and re.search(".*".join(map(re.escape, word)), folded, re.S) is not None
+    )
+
+
+# --- the menu -------------------------------------------------------------------
+
+
+def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) -> None:
+    """In the terminal's own colours, with the chosen one marked; letters alone find one too."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("/")
+        chat.wait_for_screen(r"^    /resume \[id or name\] +go on in another session$")
+        assert len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10
+        chat.send(f"{DOWN}{DOWN}")
+        chat.wait_for_screen(r"^› /new\n    /help .*\n  ▸ /new +start a new session$")
+        chat.send(f"{CTRL_C}/smz")
+        chat.wait_for_screen(r"^› /smz\n    /summarize  sum this session up now$")
+        chat.send("\t")
+        chat.wait_for_screen(r"^› /summarize$")
+        backgrounds = re.findall(rb"\x1b\[[0-9;]*(?:;4[0-7]|;10[0-7]|48;)[0-9;]*m", chat.raw)
+        assert backgrounds == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "seen", "completed"),
+    [
+        ("/effort hi", r"^    high +thinks for long$", r"^› /effort high$"),
+        ("/resume work 7", r"^    00000107  Work 7 · 8 turns · \d+", r"^› /resume 00000107$"),
+        ("/model sma", r"smollm2-135m|^  openai/scripted", r"^› /model "),
+    ],
+)
+def test_what_follows_a_command_is_completed(
+    tmp_path: Path, typed: str, seen: str, completed: str
+) -> None:
+    with FakeChat(tmp_path, "more=9") as chat:
+        chat.wait_until_loaded()
+        chat.send(typed)
+        chat.wait_for_screen(seen)
+        chat.send("\t")
+        chat.wait_for_screen(completed)

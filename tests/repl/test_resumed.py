@@ -1,0 +1,95 @@
+"""What one is told who comes back to a session."""
+
+from datetime import timedelta
+
+import msgspec
+from rich.console import Group
+
+from ragmem.memory.context import SessionRecap
+from ragmem.records import ToolCall, Turn
+from ragmem.repl.output import paint
+from ragmem.repl.resumed import call_rows, card, cut_off, folded_prompt
+from tests.repl.fake_app import EVIL, LONG_AGO, past_turn, session
+
+
+def call(name: str, arguments: str, *, text: str = "", **fields: object) -> ToolCall:
+    """One that answered with a text; without any it never came to its end."""
+    given = {"success": True, **fields}
+    return ToolCall(
+        tool_call_id=name,
+        turn_id="t14",
+        order=1,
+        tool_name=name,
+        arguments=arguments,
+        result=msgspec.json.encode({"text": text}).decode() if text else "",
+        started_at=LONG_AGO,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def interrupted(*calls: ToolCall) -> Turn:
+    turn = past_turn(14, "look around", "")
+    return msgspec.structs.replace(turn, status="interrupted", tool_calls=calls)
+
+
+READ = call("read_file", '{"path": "a.py"}', text="1  import os\n2  import re")
+GREP = call("grep_files", '{"pattern": "spool"}', text="3 matches")
+RUNNING = call("run_command", '{"command": "pytest -q"}')
+
+
+def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
+    held = session(7, title="Spool is drained twice", turn_count=14)
+    recap = SessionRecap(
+        session=held,
+        changed=("backlog.py", "store.py"),
+        failed=("`pytest tests/test_outage.py` failed: exit code 1",),
+        open=("interrupted: “look around”", "the outage test"),
+    )
+    now = LONG_AGO + timedelta(minutes=20)
+    shown = paint(card(held, recap, interrupted(READ, GREP), now), width=120, mode="none")
+    assert shown == (
+        "↩ Spool is drained twice · 14 turns · last 20 minutes ago\n"
+        "    done: backlog.py, store.py edited; failed: `pytest tests/test_outage.py` failed: exit"
+        " code 1\n"
+        "    cut off: turn 14 stopped after read_file, grep_files; no command was running\n"
+        "    open: the outage test\n"
+    )
+
+
+def test_a_command_that_ran_when_the_turn_was_cut_off_is_named() -> None:
+    assert cut_off(interrupted(READ, RUNNING)) == (
+        "turn 14 stopped after read_file; running then: `pytest -q`"
+    )
+    assert cut_off(interrupted()) == (
+        "turn 14 stopped before it did anything; no command was running"
+    )
+    assert cut_off(past_turn(1, "done", "yes")) == ""
+
+
+def test_the_calls_of_a_turn_that_was_cut_off_are_shown_on_a_row_each() -> None:
+    evil = call("read_file", '{"path": "b.py"}', text=EVIL)
+    shown = paint(Group(*call_rows(interrupted(READ, evil, RUNNING))), width=80, mode="none")
+    assert shown == (
+        "● read_file a.py  1 import os\n"
+        "● read_file b.py  \\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriage\\x08back\\u{202e}ri…\n"
+        "● pytest -q  not finished\n"
+    )
+    assert call_rows(past_turn(1, "done", "yes")) == []
+
+
+def test_what_the_persons_own_command_printed_is_shown_again_by_its_end() -> None:
+    lines = "\n".join(f"line {i}" for i in range(9))
+    own = call("run_command", '{"command": "ls"}', text=lines, origin="person")
+    turn = msgspec.structs.replace(past_turn(3, "!ls", ""), tool_calls=(own,))
+    shown = paint(Group(*call_rows(turn)), width=80, mode="none")
+    assert shown.split("\n")[0].strip() == "… 4 earlier lines"
+    assert shown.endswith("  line 7\n  line 8\n")
+
+
+def test_a_paste_is_never_shown_whole_again() -> None:
+    paste = "look at this:\n" + "\n".join(f"line {i}" for i in range(300))
+    assert folded_prompt(paste) == (
+        "look at this:\nline 0\nline 1\nline 2\nline 3\n[296 more lines]"
+    )
+    assert folded_prompt("one\ntwo") == "one\ntwo"
+    assert len(folded_prompt("x" * 50_000)) < 1_100

@@ -1,0 +1,281 @@
+"""The row below the prompt and the live one above it: what is going on, and how much of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.events import ModelCallStarted, RetryWaiting, TextDelta, TurnFinished
+from ragmem.llm.base import RetryChunk, TextChunk
+from ragmem.records import Usage
+from ragmem.repl.output import paint
+from ragmem.repl.status import Status, dollars, next_mode, toolbar
+from ragmem.repl.turn import TurnView
+from ragmem.text import display_width
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.fake_app import EVIL
+from tests.repl.pty_chat import FakeChat
+
+SHIFT_TAB, ESC = "\x1b[Z", "\x1b"
+
+
+def a_status(**fields: Any) -> Status:
+    given = {
+        "model": "openai/main",
+        "session": "my nice session",
+        "mode": "acceptEdits",
+        "tokens": 41_000,
+        "window": 100_000,
+        "cost_usd": 0.12,
+        "doing": "summaries",
+    }
+    return Status(**{**given, **fields})
+
+
+def row(columns: int, **fields: Any) -> str:
+    return "".join(text for _, text in toolbar(a_status(**fields), columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (
+            100,
+            "  openai/main · my nice session · edits allowed"
+            "              ▓▓▓▓░░░░░░ 41% · $0.12 · ⟳ summaries",
+        ),
+        (
+            75,
+            "  openai/main · my nice session · edits allowed  ▓▓▓▓░░░░░░ 41% · $0.12",
+        ),
+        (64, "  openai/main · my nice session · edits allowed  41% · $0.12"),
+        (44, "  openai/main · edits allowed  41% · $0.12"),
+        (36, "  openai/main · edits allowed  41%"),
+        (22, "  edits allowed  41%"),
+        (10, "  edits a…"),
+    ],
+)
+def test_the_least_important_goes_first(columns: int, shown: str) -> None:
+    said = row(columns)
+    assert said.split() == shown.split()
+    assert display_width(said) <= columns
+
+
+def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
+    assert "allowed" not in row(80, mode="default")
+    assert ("plan", "plan: reads only") in toolbar(a_status(mode="plan"), 80)
+    assert ("danger", "everything allowed") in toolbar(a_status(mode="bypassPermissions"), 80)
+    assert "2 allowed always" in row(100, mode="default", always_count=2)
+
+
+def test_nothing_is_guessed() -> None:
+    """No bar without a window, no dollars without a price, nothing before the first request."""
+    assert "41k tokens" in row(80, window=None)
+    assert "%" not in row(80, window=None)
+    assert "$" not in row(80, cost_usd=None)
+    assert "%" not in row(80, tokens=0)
+
+
+def test_a_full_window_is_seen() -> None:
+    shown = dict(reversed(each) for each in toolbar(a_status(tokens=95_000), 100))  # type: ignore[misc]
+    assert shown["95%"] == "danger"
+
+
+def test_a_name_with_escapes_is_harmless() -> None:
+    assert "\x1b" not in row(120, session=EVIL, model=f"a/{EVIL}")
+
+
+@pytest.mark.parametrize(
+    ("cost_usd", "shown"),
+    [(0.0, "$0.00"), (0.0001, "<$0.001"), (0.0123, "$0.012"), (0.1, "$0.10"), (12.345, "$12.35")],
+)
+def test_an_amount_is_as_exact_as_it_is_small(cost_usd: float, shown: str) -> None:
+    assert dollars(cost_usd) == shown
+
+
+def test_the_key_goes_through_the_modes_but_never_to_the_one_that_allows_all() -> None:
+    modes = ["default"]
+    for _ in range(3):
+        modes.append(next_mode(modes[-1]))  # type: ignore[arg-type]
+    assert modes == ["default", "acceptEdits", "plan", "default"]
+    assert next_mode("bypassPermissions") == "default"
+
+
+# --- the live row -----------------------------------------------------------------
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def live(view: TurnView) -> str:
+    return "".join(text for _, text in view.live(80, 10)[-1])
+
+
+def test_a_retry_is_counted_down_with_its_reason() -> None:
+    time = Time()
+    view = TurnView(clock=time)
+    view.show(ModelCallStarted(number=1))
+    view.show(RetryWaiting(reason="rate limited", attempt=2, most=4, wait_s=3.0))
+    assert live(view) == "rate limited · try 2 of 4 in 3 s · Esc stops"
+    time.now = 2.5
+    assert live(view) == "rate limited · try 2 of 4 in 1 s · Esc stops"
+    time.now = 4
+    assert live(view) == "rate limited · try 2 of 4 · Esc stops"
+    view.show(TextDelta(text="At"))
+    assert live(view) == "answering · 4.0 s · Esc stops"
+
+
+def test_a_retry_is_a_line_where_nothing_is_live() -> None:
+    ((kind, told),) = TurnView(shows_live=False).show(
+        RetryWaiting(reason="rate limited", attempt=2, most=4, wait_s=3.0)
+    )
+    assert kind == "notice"
+    assert paint(told, width=80, mode="none") == "· rate limited · try 2 of 4 in 3 s\n"
+
+
+def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
+    time = Time()
+    view = TurnView(clock=time)
+    time.now = 2
+    view.pause()
+    time.now = 60
+    assert live(view) == "waiting for you"
+    view.go_on()
+    time.now = 61
+    assert live(view) == "waiting for the model · 3.0 s · Esc stops"
+    ended = TurnFinished(
+        session_id="s",
+        turn_id="t",
+        subtype="success",
+        result="",
+        model="m",
+        usage=Usage(),
+        duration_ms=61_000,
+    )
+    (_, told) = view.show(ended)[-1]
+    assert paint(told, width=80, mode="none").startswith("  3.0 s · ")
+
+
+# --- in a chat --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+def test_what_goes_on_is_told_on_a_screen_of_any_size(
+    tmp_path: Path, columns: int, rows: int, env: dict[str, str]
+) -> None:
+    with FakeChat(tmp_path, columns=columns, rows=rows, env=env) as chat:
+        chat.wait_until_loaded()
+        chat.send("limited\r")
+        chat.wait_for_screen(r"^rate limited.* · try 2 of 4 in \d+ s")
+        chat.wait_for_screen(r"41%")
+        chat.let("limit")
+        chat.wait_for(r"^At last\.")
+        chat.wait_for_screen(r"^  openai/scripted .*41%")
+        assert ("▓▓▓▓░░░░░░ 41%" in chat.screen) is (columns > 42)
+        assert all(len(line) <= columns for line in chat.screen.split("\n"))
+
+
+def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("a draft")
+        chat.send(SHIFT_TAB)
+        chat.wait_for_screen(r"^  openai/scripted · 00000002 · edits allowed")
+        assert "› a draft" in chat.screen
+        chat.send("\x15slow\r")
+        chat.wait_for_screen("word3")
+        chat.send(SHIFT_TAB)
+        chat.wait_for_screen(r"· plan: reads only")
+        chat.send(ESC)
+        chat.wait_for(r"^  interrupted$")
+        chat.send(SHIFT_TAB)
+        chat.until(lambda: "plan" not in chat.screen.split("\n")[-1])
+        assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
+
+
+def test_what_was_allowed_always_is_told_of_below(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.wait_for_screen(r"^waiting for you$")
+        chat.send("a")
+        chat.wait_for(r"^Done so\.")
+        chat.wait_for_screen(r"· 1 allowed always")
+
+
+async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
+    from ragmem.llm.base import ModelInfo, Request
+    from ragmem.llm.http_client import Endpoint
+    from ragmem.llm.openai_client import OpenAIClient
+    from ragmem.messages import user
+
+    limited = Answer(mode="429", retry_after="0.2")
+    with LLMServer([limited, Answer(mode="502"), Answer("ok")]) as server:
+        client = OpenAIClient(
+            ModelInfo(name="x/y"), Endpoint(base_url=server.url, model="y"), retries=3
+        )
+        chunks = [chunk async for chunk in client.stream(Request(messages=(user("hi"),)))]
+        await client.aclose()
+    first, second, *rest = chunks
+    assert first == RetryChunk(reason="rate limited", attempt=2, most=4, wait_s=0.2)
+    assert isinstance(second, RetryChunk)
+    assert second.attempt == 3
+    assert second.reason.endswith("answered 502")
+    assert TextChunk("ok") in rest
+
+
+# --- the queue --------------------------------------------------------------------
+
+
+UP, CTRL_C = "\x1b[A", "\x03"
+
+
+def test_what_only_reads_is_answered_beside_a_running_turn(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool held\r")
+        chat.wait_for_screen(r"^working")
+        chat.send("next\r/cost\r")
+        chat.wait_for(r"^this chat +0 model calls")
+        chat.wait_for_screen(r"^queued: next\nUp takes the last one back$")
+        assert chat.prompts == ["tool held"]
+        chat.let("tool")
+        chat.until(lambda: chat.prompts == ["tool held", "next"])
+        chat.wait_for(r"^You said 'next'\.")
+
+
+def test_up_takes_back_what_was_queued_last_and_it_is_not_sent_too(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool held\r")
+        chat.wait_for_screen(r"^working")
+        chat.send("queued one\rqueued two\r")
+        chat.wait_for_screen(r"^queued: queued two$")
+        chat.send(UP)
+        chat.wait_for_screen(r"^› queued two$")
+        chat.until(lambda: "queued: queued two" not in chat.screen)
+        chat.send(" more\r")
+        chat.wait_for_screen(r"^queued: queued one\nqueued: queued two more$")
+        chat.let("tool")
+        chat.until(lambda: chat.prompts == ["tool held", "queued one", "queued two more"])
+
+
+def test_ctrl_c_puts_the_queue_into_the_draft_once(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool held\r")
+        chat.wait_for_screen(r"^working")
+        chat.send("queued one\rqueued two\r")
+        chat.wait_for_screen(r"^queued: queued two$")
+        chat.send(UP)
+        chat.wait_for_screen(r"^› queued two$")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^› queued one\n  queued two\n")
+        assert chat.screen.count("queued two") == 1
