@@ -1,0 +1,65 @@
+"""Screens as people see them, whole: in three sizes, light and dark, without colours."""
+
+import os
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.repl.pty_chat import PtyChat
+from tests.scenes.draw import PICTURES, drawn_text
+from tests.scenes.play import kept, names, played, scene, settled
+
+SIZES = [(120, 40), (80, 24), (42, 20)]
+LOOKS = {
+    "light": {"RAGMEM_UI__THEME": "light"},
+    "dark": {"RAGMEM_UI__THEME": "dark"},
+    "no colours": {"NO_COLOR": "1"},
+}
+
+
+def shown(chat: PtyChat) -> str:
+    """The screen once it is still."""
+    before, still = "", 0
+    while still < 4:
+        chat.pump(0.1)
+        before, still = chat.screen, still + 1 if chat.screen == before else 0
+    return settled(chat.screen)
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES, ids=lambda size: str(size))
+@pytest.mark.parametrize("name", names())
+def test_a_scene_ends_with_the_screen_that_is_kept(
+    name: str, columns: int, rows: int, tmp_path: Path
+) -> None:
+    """`WRITE_SCENES=1` writes them anew: look at what has changed."""
+    with played(scene(name), tmp_path, columns=columns, rows=rows) as chat:
+        screen = shown(chat)
+    file = kept(name, columns, rows)
+    if os.environ.get("WRITE_SCENES"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(screen)
+    assert screen == file.read_text()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_colours_change_no_character(look: str, tmp_path: Path) -> None:
+    with played(scene("change"), tmp_path, columns=80, rows=24, env=LOOKS[look]) as chat:
+        assert shown(chat) == kept("change", 80, 24).read_text()
+
+
+def test_a_terminal_that_can_do_nothing_is_told_the_same(tmp_path: Path) -> None:
+    """Lines, one after the other; no escape sequence at all."""
+    with played(scene("change"), tmp_path, columns=80, rows=40, env={"TERM": "dumb"}) as chat:
+        chat.wait_for("Allow this change")
+        assert b"\x1b" not in chat.raw
+        for line in ("Edit water.py", "math.ceil(plants / 2)", "y yes"):
+            assert line in chat.text
+
+
+@pytest.mark.parametrize("picture", sorted(PICTURES), ids=lambda file: file.stem)
+def test_the_pictures_of_the_docs_show_these_screens(picture: Path) -> None:
+    """`scripts/pictures` draws them anew."""
+    of = PICTURES[picture]
+    screen = settled(unescape(drawn_text(picture)).rstrip())
+    assert screen == kept(of.scene, of.columns, of.rows).read_text()
