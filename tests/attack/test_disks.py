@@ -165,7 +165,9 @@ def test_where_no_home_can_be_made_the_answer_comes_and_no_exit_is_0(ragmem: Rag
         assert chat.exit_code() == 75
 
 
-@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 200000"])
+# Where the memory ends within a thread that Python is just starting, Python waits for it for ever:
+# a limit is taken at which none is started.
+@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 45000", "-v 200000"])
 def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
     for arguments in (["ask", "Again?"], ["sessions", "list"]):
         done = subprocess.run(

@@ -169,7 +169,7 @@ def test_a_chat_speaks_to_the_model_alone(watched: Watched) -> None:
     with PtyChat(watched.command("chat"), cwd=watched.project, env=watched.env) as chat:
         chat.wait_for_screen(r"openai/scripted")
         chat.send("What does water.py do?\r")
-        chat.wait_for(r"Half a litre a plant\.")
+        chat.wait_for_turn(r"Half a litre a plant\.")
         chat.send("/search plants\r")
         chat.wait_for(r"found by")
         chat.send("/exit\r")
