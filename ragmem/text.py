@@ -114,6 +114,14 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: max(0, limit - 1)] + "…"
 
 
+def folder_name(path: str, home: str, limit: int) -> str:
+    """Return a folder as a prompt names it: `~` for the home, its beginning left out if long."""
+    within = path == home or path.startswith(f"{home.rstrip('/')}/")
+    named = visible(f"~{path[len(home.rstrip('/')) :]}" if home and within else path)
+    named = " ".join(named.split())
+    return named if len(named) <= limit else f"…{named[len(named) - limit + 1 :]}"
+
+
 def clip_middle(text: str, limit: int) -> str:
     """At most `limit` characters: the start and the end, with a marker that counts the rest."""
     if len(text) <= limit:

@@ -672,13 +672,16 @@ def _live(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
 
 
 def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
+    from ragmem.repl.output import wrap
+
     question = terminal.question or ChatQuestion("")
     label = visible(question.label)
     length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
-    gap = "  " if length <= terminal.columns else "\n  "
+    fits = length <= terminal.columns
     pieces: StyleAndTextTuples = [("class:question", label)]
     for key, word in question.choices:
-        pieces += [("", gap), ("class:key", key), ("", f" {word}")]
+        told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
+        pieces += [("", "  " if fits else "\n  "), ("class:key", key), ("", f" {told}")]
     return pieces
 
 

@@ -4,6 +4,7 @@ Nothing heavy is imported before a session is opened.
 """
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from ragmem.events import (
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import ago, clip_middle, counted, one_line
+from ragmem.text import ago, clip_middle, counted, folder_name, one_line
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -206,10 +207,13 @@ class ChatSession:
 
     # --- what is said of it -----------------------------------------------------
 
+    def _where(self) -> str:
+        home = os.path.expanduser("~")
+        return folder_name(str(self.app.cwd), home, max(20, self.output.width - 30))
+
     async def greet(self, opening: Opening) -> None:
         """Say where we are, how to go on with what was last done here, and what the app has."""
-        where = one_line(str(self.app.cwd), max(20, self.output.width - 30))
-        self.output.note(f"ragmem {__version__} · {where} · /help")
+        self.output.note(f"ragmem {__version__} · {self._where()} · /help")
         self.tell_notices()
         if self.session.turn_count:
             await self._show_past()

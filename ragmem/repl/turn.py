@@ -206,7 +206,10 @@ class TurnView:
     def live(self, columns: int, rows: int) -> list[Line]:
         """Return the open block's end, what runs, and how long it has taken."""
         below: list[Line] = []
-        for call in list(self._tools.values())[: max(1, rows - 2)]:
+        # While the person is asked, what has not begun is named by the question.
+        asked = self._paused_at is not None
+        running = [call for each, call in self._tools.items() if not asked or each in self._printed]
+        for call in running[: max(1, rows - 2)]:
             below += self._running(call, columns, rows - len(below) - 2)
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2

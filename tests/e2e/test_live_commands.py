@@ -75,7 +75,9 @@ def test_what_ends_well_looks_like_it(house: House) -> None:
         chat.send("count\r")
         chat.wait_for_screen(r"^Allow this command\?")
         chat.send("y")
-        chat.wait_for(r"^✓ seq 9; touch done  \d+ ms\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$")
+        chat.wait_for(
+            r"^✓ seq 9; touch done  \d+ ms\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$"
+        )
         chat.wait_for_screen(r"^Allow this command\?")
         chat.send("y")
         chat.wait_for(r"^✓ true  \d+ ms\n\nDone\.")

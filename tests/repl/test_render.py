@@ -28,7 +28,7 @@ from ragmem.repl.output import (
 )
 from ragmem.repl.picture import picture
 from ragmem.repl.turn import ProposalBlock, TurnView
-from ragmem.text import duration
+from ragmem.text import duration, folder_name
 from ragmem.tools.base import Proposal
 from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
 from tests.repl.paper import Paper
@@ -339,3 +339,10 @@ def test_without_a_live_area_calls_are_named_as_they_start() -> None:
     second, first = (view.show(done("ok", call=n, ms=0)) for n in ("2", "1"))
     assert [plain(part) for _, part in second] == ["  ⎿ ok\n"]
     assert [plain(part) for _, part in first] == ["● t 1\n", "  ⎿ ok\n"]
+
+
+def test_a_long_folders_end_is_what_is_named() -> None:
+    assert folder_name("/home/me/src/garden", "/home/me", 40) == "~/src/garden"
+    assert folder_name("/home/me", "/home/me", 40) == "~"
+    assert folder_name("/home/melon/garden", "/home/me", 40) == "/home/melon/garden"
+    assert folder_name("/srv/" + "deep/" * 9 + "garden", "/home/me", 12) == "…deep/garden"

@@ -23,7 +23,7 @@ from tests.repl.pty_chat import ROOT, PtyChat
 HERE = Path(__file__).parent
 _SUMS = re.compile(r"^  [\d.,]+ (?:ms|s|min)\b.* model calls?\b.*(?:\n  \S.*)*$", re.MULTILINE)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ms|s)\b")
-_HEAD = re.compile(r"^ragmem \S+ · .*$", re.MULTILINE)
+_HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
 _ID = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b")
 
 
@@ -68,8 +68,8 @@ def played(
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     with LLMServer(list(scene.answers)) as server:
-        own = {"RAGMEM_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
-        given = {**server.env, **own, **scene.env, **(env or {})}
+        own = {"HOME": str(folder), "RAGMEM_HOME": str(folder / "home"), "LANG": "C.UTF-8"}
+        given = {**server.env, **own, "PYTHONPATH": str(ROOT), **scene.env, **(env or {})}
         ragmem = [sys.executable, "-P", "-m", "ragmem"]
         for arguments in scene.before:
             _run([*ragmem, *arguments], project, given)
@@ -93,9 +93,9 @@ def _run(command: list[str], cwd: Path, env: Mapping[str, str]) -> None:
 
 def settled(screen: str) -> str:
     """Return a screen without what differs from run to run: times, ids, where the project is."""
-    screen = _HEAD.sub("ragmem · ~/garden · /help", screen)
-    screen = _SUMS.sub("  (time, calls, tokens)", screen)
-    return _ID.sub("00000000", _TIME.sub("(time)", screen)) + "\n"
+    screen = _HEAD.sub("ragmem 0.0.0", screen)
+    screen = _SUMS.sub("  0 ms · model calls · tokens", screen)
+    return _ID.sub("00000000", _TIME.sub("0 ms", screen)) + "\n"
 
 
 def kept(name: str, columns: int, rows: int) -> Path:
