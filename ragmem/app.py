@@ -38,6 +38,7 @@ from ragmem.memory.projects import (
     Instructions,
     Located,
     Places,
+    apart_text,
     find_instructions,
     folder_name,
     moved_text,
@@ -341,6 +342,10 @@ class App:
         moved = moved_text(located)
         self._notices += [moved] if moved else []
         return located
+
+    async def kept_apart(self) -> str:
+        """Say that this folder is a worktree whose memory is apart from its repository's."""
+        return apart_text(await self._places.here())
 
     async def new_session_here(self) -> Session:
         """One that is not stored, of this folder's project."""

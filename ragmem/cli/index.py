@@ -12,7 +12,7 @@ from ragmem.cli.options import Format, commands, option
 from ragmem.cli.output import print_one, say, steps, write
 from ragmem.config import how_to_set
 from ragmem.errors import StoreError, UsageError
-from ragmem.records import RegisterProject, utc_now
+from ragmem.records import utc_now
 from ragmem.text import ago, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
@@ -136,12 +136,14 @@ async def _index(
 
 async def _make_known(opened: "App") -> None:
     """A project without a session is one too: the process in the background is to find it."""
+    from ragmem.memory.projects import registrations
+
     if not opened.memory.records:
         return
     with suppress(StoreError):
         located = await opened.memory.project_of(opened.cwd)
         if located.is_new:
-            await opened.memory.record([RegisterProject(project=located.project)])
+            await opened.memory.record(registrations(located.project))
 
 
 def _check_vectors(opened: "App") -> None:

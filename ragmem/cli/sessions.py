@@ -585,7 +585,7 @@ async def _join_project(app: "App") -> None:
     known = await (await app.store()).projects()
     if not (found := joinable(project, known, app.cwd)):
         raise UsageError(_why_none(app, project, known))
-    say(f"This project: {await _described(app, project)}\nThe same remote:\n")
+    say(f"This project: {await _described(app, project)}\nThe same repository or remote:\n")
     for number, each in enumerate(found, 1):
         say(f"  {number}  {await _described(app, each)}\n")
     chosen = await _choose_project(found)
@@ -602,7 +602,8 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
         return f"{where} belongs to the project {visible(root)} already; there is no other to join."
     if not project.remote:
         return (
-            f"{where} is no checkout with a remote: only projects with the same one can be joined."
+            f"{where} is no checkout with a remote: only worktrees of one repository and projects "
+            "with the same remote can be joined."
         )
     return f"No other project is known that has the remote {visible(project.remote)}."
 

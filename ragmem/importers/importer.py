@@ -26,11 +26,11 @@ from ragmem.importers.jsonl import (
     records,
 )
 from ragmem.importers.session_parser import SessionParser, session_id_of
+from ragmem.memory.projects import registrations
 from ragmem.records import (
     DEFAULT_TITLE,
     PutSession,
     PutTurn,
-    RegisterProject,
     Session,
     Span,
     TurnQuery,
@@ -206,7 +206,7 @@ class _Session:
     def _beginning(self) -> list[Write]:
         if not self._is_new:
             return []
-        project = [RegisterProject(project=self._place.project)] if self._place.is_new else []
+        project = registrations(self._place.project) if self._place.is_new else []
         return [*project, self._rules.redacted(PutSession(session=self.session))]
 
     async def _ready(self, put: PutTurn) -> PutTurn | None:

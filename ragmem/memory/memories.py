@@ -15,7 +15,7 @@ from ragmem.logs import log_deletion
 from ragmem.memory.context.sections import told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.hits import Hit, close_first, others_of, sessions_by_id, worth_showing
-from ragmem.memory.projects import Located, locate, normalize_cwd
+from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -23,7 +23,6 @@ from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
     MemorySource,
-    RegisterProject,
     Session,
     utc_now,
 )
@@ -240,7 +239,7 @@ async def tell(
     """Remember it in the words of the person, for the project of a folder, or for that one."""
     facts = facts_of(memory)
     if place.is_new:
-        await memory.record([RegisterProject(project=place.project)])
+        await memory.record(registrations(place.project))
     # Whom it was told in passing changes nothing: it stays when that session is deleted.
     evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
     told = msgspec.structs.replace(

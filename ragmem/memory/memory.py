@@ -32,7 +32,7 @@ from ragmem.memory.facts.values import Remembered
 from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import Presence, in_time
-from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
+from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Recall
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted
 from ragmem.memory.sessions import find_session
@@ -171,7 +171,7 @@ class Memory:
         """
         project = await self._first_written(project)
         session = msgspec.structs.replace(session, project_id=project.root_id)
-        writes: list[Write] = [RegisterProject(project=project), CreateSession(session=session)]
+        writes: list[Write] = [*registrations(project), CreateSession(session=session)]
         if kept(await self.record(writes)):
             self._written.add(session.session_id)
 

@@ -18,7 +18,8 @@ import msgspec
 from ragmem.errors import StoreError, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import new_id
-from ragmem.records import Project, Session, utc_now
+from ragmem.memory.checkouts import main_checkout, read_remote
+from ragmem.records import Project, RegisterProject, Session, utc_now
 from ragmem.text import mark_for, one_line, quoted, visible
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ragmem.store.base import Store
 
 _SHOWN_CHARS = 200
-_CONFIG_LIMIT = 256 * 1024
-"""Bytes of `.git/config` that are read."""
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -36,6 +35,8 @@ class Located(msgspec.Struct, frozen=True):
     project: Project
     is_new: bool = False
     moved_from: str | None = None
+    apart_from: str | None = None
+    """The checkout that it is a worktree of, where both have been projects of their own."""
 
 
 def normalize_cwd(path: Path | str) -> Path:
@@ -73,23 +74,34 @@ def locate(
 
     A new folder is taken for a known project that moved only when both have the
     same remote and the old folder is gone: a clone can't claim another's memory.
+    A worktree is its repository's: what is said in one checkout is known in all.
     """
     known = list(known)
-    by_path = {project.path: project for project in known}
-    root = _project_root(cwd, by_path, home or _home())
-    if project := by_path.get(folder_name(root)):
-        return Located(project)
-    remote = read_remote(root)
-    path = folder_name(root)
-    if remote:
-        for project in known:
-            if project.remote == remote and _is_gone(project.path):
-                moved = msgspec.structs.replace(project, path=path)
-                return Located(moved, is_new=True, moved_from=project.path)
-    project_id = _id_of(path, {project.project_id for project in known})
-    return Located(
-        Project(project_id=project_id, path=path, remote=remote, created_at=now), is_new=True
-    )
+    home = home or _home()
+    root = _project_root(cwd, {project.path for project in known}, home)
+    found = _at(root, known, now)
+    main = main_checkout(root)
+    if main is None or main == home or found.project.joined_into:
+        return found
+    whole = _at(main, known, now)
+    if found.is_new:
+        joined = msgspec.structs.replace(found.project, joined_into=whole.project.root_id)
+        return Located(joined, is_new=True)
+    apart = not whole.is_new and whole.project.root_id != found.project.root_id
+    return Located(found.project, apart_from=whole.project.path if apart else None)
+
+
+def _at(root: Path, known: list[Project], now: datetime) -> Located:
+    """The project whose top folder that is."""
+    path, remote = folder_name(root), read_remote(root)
+    for project in known:
+        if project.path == path:
+            return Located(project)
+    for project in known if remote else ():
+        if project.remote == remote and _is_gone(project.path):
+            moved = msgspec.structs.replace(project, path=path)
+            return Located(moved, is_new=True, moved_from=project.path)
+    return Located(project_of_folder(root, known, now=now), is_new=True)
 
 
 def project_of_folder(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
@@ -107,6 +119,18 @@ def project_of_folder(folder: Path, known: Iterable[Project], *, now: datetime) 
     )
 
 
+def registrations(project: Project) -> list[RegisterProject]:
+    """Return the writes that make a project known, and the one whose worktree it is before it."""
+    writes = [RegisterProject(project=project)]
+    main = main_checkout(real_folder(project.path, Path())) if project.joined_into else None
+    if main:
+        own = project_of_folder(main, (), now=project.created_at)
+        # Where it is known by another id, it is known.
+        if own.project_id == project.joined_into:
+            writes.insert(0, RegisterProject(project=own))
+    return writes
+
+
 def _id_of(path: str, taken: Collection[str]) -> str:
     """The same to all processes that meet the folder at once: its memory is never split.
 
@@ -117,12 +141,19 @@ def _id_of(path: str, taken: Collection[str]) -> str:
 
 
 def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Project]:
-    """Projects with the remote of this one's folder, that it was not joined with."""
-    remote = read_remote(real_folder(project.path, cwd)) or project.remote
+    """Projects that are of the same repository or remote, and that it was not joined with."""
+    folder = real_folder(project.path, cwd)
+    main = main_checkout(folder)
+    remote = read_remote(main or folder) or project.remote
     return [
         each
         for each in known
-        if remote and each.remote == remote and each.root_id == each.project_id != project.root_id
+        if each.root_id == each.project_id != project.root_id
+        and (
+            (remote and each.remote == remote)
+            or (main and each.path == folder_name(main))
+            or main_checkout(real_folder(each.path, cwd)) == folder
+        )
     ]
 
 
@@ -153,32 +184,16 @@ def _home() -> Path | None:
         return None
 
 
-def _project_root(cwd: Path, by_path: dict[str, Project], home: Path | None) -> Path:
+def _project_root(cwd: Path, known: Collection[str], home: Path | None) -> Path:
     home = normalize_cwd(home) if home else None
     candidates = [p for p in (cwd, *cwd.parents) if p != home and p != Path(p.anchor)]
     for folder in candidates:
         if os.path.lexists(folder / ".git"):
             return folder
     for folder in candidates:
-        if folder_name(folder) in by_path:
+        if folder_name(folder) in known:
             return folder
     return cwd
-
-
-def read_remote(root: Path) -> str | None:
-    """URL of `origin` in `.git/config` without user information; None where there is none."""
-    try:
-        with (root / ".git" / "config").open("rb") as file:
-            text = file.read(_CONFIG_LIMIT).decode("utf-8", "replace")
-    except OSError:
-        return None
-    section = ""
-    for line in text.split("\n"):
-        if header := re.match(r"\s*\[(.+?)\]", line):
-            section = header[1]
-        elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
-            return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
-    return None
 
 
 class Places:
@@ -221,6 +236,16 @@ class Places:
     def _remember(self, project: Project) -> Project:
         self._known[project.root_id] = project
         return project
+
+
+def apart_text(located: Located) -> str:
+    """What the person should know of a worktree that is a project of its own; else empty."""
+    if not located.apart_from:
+        return ""
+    return (
+        f"This folder is a worktree of {visible(located.apart_from)}, and from before each has a "
+        "memory of its own. `ragmem sessions list --join` makes them one."
+    )
 
 
 def moved_text(located: Located) -> str:

@@ -221,6 +221,8 @@ class ChatSession:
             self.output.say("There is no session to continue in this folder: this is a new one.")
         elif hint := await self._last_session():
             self.output.say(hint)
+        if text := await self.app.kept_apart():
+            self.output.say(text)
 
     async def introduce(self) -> None:
         """Show the session that the chat has gone to; of a fork all is on the screen already."""

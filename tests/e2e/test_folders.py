@@ -87,7 +87,7 @@ def test_two_clones_are_joined_by_a_person(tmp_path: Path, ragmem: Ragmem) -> No
     assert shown.replace(str(tmp_path), "…") == snapshot(
         """\
 This project: …/two (1 session)
-The same remote:
+The same repository or remote:
   1  …/one (1 session)
 Their sessions become one project's: each recalls what was said in the other.
 Join them? It can't be undone. [y/N] n
@@ -111,6 +111,45 @@ error: Nothing was joined.
     code, shown = join(ragmem, two, "y")
     # The terminal's rows end where the folder's name lets them.
     assert (code, "already; there is no other to join" in " ".join(shown.split())) == (2, True)
+
+
+def worktree(main: Path, folder: Path) -> Path:
+    """As `git worktree add` leaves it."""
+    own = main / ".git" / "worktrees" / folder.name
+    own.mkdir(parents=True)
+    (own / "commondir").write_text("../..\n")
+    (own / "gitdir").write_text(f"{folder}/.git\n")
+    folder.mkdir()
+    (folder / ".git").write_text(f"gitdir: {own}\n")
+    return folder
+
+
+def test_what_is_said_in_one_worktree_is_known_in_all(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Whichever of them is worked in first; a folder still lists its own."""
+    main = checkout(tmp_path / "main", URL)
+    one, two = worktree(main, tmp_path / "one"), worktree(main, tmp_path / "two")
+    for folder in (one, main, two):
+        asked(ragmem, folder, f"In {folder.name}")
+    for folder in (one, main, two):
+        assert prompts(listed(ragmem, folder, "--project")) == {"In one", "In main", "In two"}
+        assert prompts(listed(ragmem, folder)) == {f"In {folder.name}"}
+
+
+def test_a_worktree_with_a_memory_of_its_own_is_joined_when_a_person_says_so(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    main = checkout(tmp_path / "main")
+    tree = checkout(tmp_path / "tree")
+    asked(ragmem, main, "In main")
+    asked(ragmem, tree, "In tree")
+    shutil.rmtree(tree)
+    worktree(main, tree)
+    asked(ragmem, tree, "In tree again")
+    assert prompts(listed(ragmem, tree, "--project")) == {"In tree", "In tree again"}
+    code, shown = join(ragmem, tree, "y")
+    assert code == 0, shown
+    both = {"In main", "In tree", "In tree again"}
+    assert prompts(listed(ragmem, main, "--project")) == both
 
 
 def test_of_several_a_person_chooses_by_number(tmp_path: Path, ragmem: Ragmem) -> None:

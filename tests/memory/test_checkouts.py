@@ -1,0 +1,147 @@
+"""Worktrees of one repository, as git makes them, and `.git` files that claim what isn't theirs."""
+
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ragmem.memory.checkouts import main_checkout, read_remote
+from ragmem.memory.projects import joinable, locate, registrations
+from ragmem.records import Project
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    person = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@a", "GIT_CONFIG_GLOBAL": os.devnull}
+    person |= {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@a"}
+    subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **person},
+    )
+
+
+@pytest.fixture
+def main(tmp_path: Path) -> Path:
+    folder = tmp_path / "garden"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    git(folder, "remote", "add", "origin", "https://example.org/garden")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+@pytest.fixture
+def tree(main: Path) -> Path:
+    git(main, "worktree", "add", "-q", str(main.parent / "tree"), "-b", "other")
+    return main.parent / "tree"
+
+
+def claims(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / ".git").write_text(text)
+    return folder
+
+
+def test_a_worktree_is_its_repositorys(main: Path, tree: Path) -> None:
+    inner = tree / "src"
+    inner.mkdir()
+    assert main_checkout(tree) == main
+    located = locate(inner, [], now=NOW)
+    assert located.project.path == str(tree)
+    into, own = [write.project for write in registrations(located.project)]
+    assert (into.path, own.path) == (str(main), str(tree))
+    assert own.root_id == into.project_id == locate(main, [], now=NOW).project.root_id
+
+
+def test_the_repository_may_be_known_by_another_id(main: Path, tree: Path) -> None:
+    known = Project(project_id="p1", path=str(main), created_at=NOW)
+    located = locate(tree, [known], now=NOW)
+    assert located.project.root_id == "p1"
+    assert [write.project.path for write in registrations(located.project)] == [str(tree)]
+
+
+def test_a_worktree_that_was_a_project_stays_one_until_it_is_joined(main: Path, tree: Path) -> None:
+    whole, apart = (
+        Project(project_id=path.name, path=str(path), created_at=NOW) for path in (main, tree)
+    )
+    located = locate(tree, [whole, apart], now=NOW)
+    assert (located.project, located.apart_from) == (apart, str(main))
+    assert joinable(apart, [whole, apart], tree) == [whole]
+    assert joinable(whole, [whole, apart], main) == [apart]
+
+
+def test_a_worktree_of_a_bare_repository_is_that_repositorys(main: Path) -> None:
+    bare = main.parent / "garden.git"
+    git(main, "clone", "-q", "--bare", ".", str(bare))
+    git(bare, "worktree", "add", "-q", str(main.parent / "tree"))
+    assert main_checkout(main.parent / "tree") == bare
+
+
+def test_paths_from_one_side_to_the_other_are_read_from_where_they_stand(
+    main: Path, tree: Path
+) -> None:
+    """As `git worktree add --relative-paths` writes them."""
+    (tree / ".git").write_text("gitdir: ../garden/.git/worktrees/tree\n")
+    (main / ".git/worktrees/tree/gitdir").write_text("../../../../tree/.git\n")
+    assert main_checkout(tree) == main
+
+
+def test_a_submodule_and_a_checkout_are_their_own(main: Path) -> None:
+    other = main.parent / "other"
+    git(main.parent, "clone", "-q", str(main), str(other))
+    git(main, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "part")
+    assert (main / "part" / ".git").is_file()
+    assert main_checkout(main / "part") is None
+    assert main_checkout(main) is None
+
+
+def test_a_folder_that_only_says_so_is_believed_nothing(main: Path, tree: Path) -> None:
+    link = f"gitdir: {main}/.git/worktrees/tree\n"
+    evil = claims(main.parent / "evil", link)
+    assert main_checkout(evil) is None
+    # A worktrees folder of its own, whose common folder is somebody else's.
+    own = evil / "worktrees" / "x"
+    own.mkdir(parents=True)
+    (own / "commondir").write_text(f"{main}/.git\n")
+    (own / "gitdir").write_text(f"{evil}/.git\n")
+    (evil / ".git").write_text("gitdir: worktrees/x\n")
+    assert main_checkout(evil) is None
+    # The same behind links.
+    (evil / "link").symlink_to(main / ".git/worktrees/tree")
+    (evil / ".git").write_text("gitdir: link\n")
+    assert main_checkout(evil) is None
+    assert locate(evil, [], now=NOW).project.joined_into is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "gitdir:", "gitdir: \n", "gitdir: .", "gitdir: .git", "gitdir: ..\n..",
+        "gitdir: a\0b", "gitdir: /dev/zero", "gitdir: " + "x/" * 9_000, "gitdir: \udcff\udcfe",
+        "GITDIR: ../garden/.git/worktrees/tree", "commondir: x",
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_what_no_git_writes_is_no_worktree(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").write_bytes(os.fsencode(text))
+    assert main_checkout(tmp_path) is None
+
+
+def test_neither_a_loop_nor_a_pipe_nor_a_huge_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / ".git"
+    file.symlink_to(file)
+    assert main_checkout(tmp_path) is None
+    assert read_remote(tmp_path) is None
+    file.unlink()
+    os.mkfifo(file)
+    assert main_checkout(tmp_path) is None
+    file.unlink()
+    with file.open("wb") as stream:
+        stream.write(b"gitdir: ")
+        stream.truncate(2**30)
+    assert main_checkout(tmp_path) is None
