@@ -31,9 +31,15 @@ from ragmem.importers import (
 )
 from ragmem.listings import table
 from ragmem.memory.files import stored_path
-from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
+from ragmem.memory.projects import (
+    folder_name,
+    locate,
+    normalize_cwd,
+    project_of_folder,
+    registrations,
+)
 from ragmem.memory.recording import redacted
-from ragmem.records import DEFAULT_TITLE, Project
+from ragmem.records import DEFAULT_TITLE, Project, RegisterProject
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive
 from ragmem.text import clean, counted, visible
@@ -192,24 +198,24 @@ class _Places:
         if not os.path.isabs(folder):
             # Of another system: its name is all that is known of it.
             project = project_of_folder(Path(folder), self._known, now=self._now)
-            return ForeignFolder(folder, project, self._is_new(project), str)
+            return ForeignFolder(folder, project, self._registrations(project), str)
         cwd = normalize_cwd(folder)
         project = locate(cwd, self._known, now=self._now).project
         top = Path(project.path)
         return ForeignFolder(
             folder_name(cwd),
             project,
-            self._is_new(project),
+            self._registrations(project),
             lambda path: stored_path(path, cwd=cwd, project=top),
         )
 
-    def _is_new(self, project: Project) -> bool:
-        """Whether it is to be registered, with whichever of its sessions is stored first."""
+    def _registrations(self, project: Project) -> list[RegisterProject]:
+        """What makes it known, with whichever of its sessions is stored first."""
         if project not in self._known:
             others = [each for each in self._known if each.project_id != project.project_id]
             self._known = [*others, project]
             self._new.add(project.project_id)
-        return project.project_id in self._new
+        return registrations(project) if project.project_id in self._new else []
 
 
 def report_text(report: Document, label: str, width: int = 120) -> str:

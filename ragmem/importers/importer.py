@@ -26,7 +26,6 @@ from ragmem.importers.jsonl import (
     records,
 )
 from ragmem.importers.session_parser import SessionParser, session_id_of
-from ragmem.memory.projects import registrations
 from ragmem.records import (
     DEFAULT_TITLE,
     PutSession,
@@ -206,8 +205,7 @@ class _Session:
     def _beginning(self) -> list[Write]:
         if not self._is_new:
             return []
-        project = registrations(self._place.project) if self._place.is_new else []
-        return [*project, self._rules.redacted(PutSession(session=self.session))]
+        return [*self._place.registrations, self._rules.redacted(PutSession(session=self.session))]
 
     async def _ready(self, put: PutTurn) -> PutTurn | None:
         """The turn in its place, as the store is to hold it; None when it does so already."""

@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from ragmem.records import Project, Write
+from ragmem.records import Project, RegisterProject, Write
 from ragmem.text import clean, clip_middle
 
 Fields = Mapping[str, object]
@@ -125,8 +125,8 @@ class ForeignFolder(msgspec.Struct, frozen=True):
 
     cwd: str
     project: Project
-    is_new: bool
-    """Whether the project is to be registered first."""
+    registrations: Sequence[RegisterProject]
+    """What makes a new project known, to be written first."""
     stored_path: Callable[[str], str]
     """A path that a tool was given, in the form in which it is stored."""
 

@@ -17,7 +17,7 @@ from ragmem.importers.session_parser import SessionParser
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd
 from ragmem.memory.recording import redacted
-from ragmem.records import PutTurn
+from ragmem.records import PutTurn, RegisterProject
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NOW = datetime(2026, 10, 1, tzinfo=UTC)
@@ -98,7 +98,7 @@ def rules() -> Rules:
         return ForeignFolder(
             folder_name(cwd),
             project,
-            True,
+            [RegisterProject(project=project)],
             lambda path: stored_path(path, cwd=cwd, project=top),
         )
 
