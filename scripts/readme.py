@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from ragmem.cli.config import default_toml
+from ragmem.config.file import default_toml
 
 
 def settings() -> str:

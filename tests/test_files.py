@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.config import save
+from ragmem.config.file import save
 from ragmem.failpoints import arm
 from ragmem.files import replace_private, sync_folder
 from ragmem.store.neo4j_server.layout import Layout, Running

@@ -167,7 +167,7 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
 
 def test_the_config_file_is_up_to_date() -> None:
     """Config/ragmem.toml is what `ragmem config init` writes."""
-    from ragmem.cli.config import default_toml
+    from ragmem.config.file import default_toml
 
     assert (ROOT / "config" / "ragmem.toml").read_text("utf-8") == default_toml()
 

@@ -14,12 +14,16 @@ _RESUMING = ("ask", "chat", "context", "files", "search")
 def rewrite(argv: Sequence[str]) -> list[str]:
     """Complete what people leave out.
 
-    `ragmem` and `ragmem -c` are `ragmem chat`; `ragmem -p …` is `ragmem ask …`;
-    `-r` without a value gets an empty one, which means "let me choose".
+    `ragmem` and `ragmem -c` are `ragmem chat`; `ragmem -p …` is `ragmem ask …`; what holds a
+    blank is no command but a prompt, for a chat; `-r` without a value gets an empty one, which
+    means "let me choose".
     """
     words = list(argv)
     if not words:
         return ["chat"]
+    if " " in words[0].strip() and not words[0].startswith("-"):
+        # After the options: -r takes what follows it.
+        return [*_complete_resume(["chat", *words[1:]]), "--", words[0]]
     if words[0].startswith("-") and words[0] not in _ROOT_OPTIONS:
         options = words[: words.index("--")] if "--" in words else words
         asked = [i for i, word in enumerate(options) if word in _PRINT]

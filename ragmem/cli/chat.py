@@ -20,6 +20,7 @@ from ragmem.cli.options import (
     Resume,
     Yolo,
     added_folders,
+    argument,
     check_session_flags,
     commands,
     option,
@@ -36,6 +37,7 @@ app = commands()
 
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter a flag
+    prompt: Annotated[str | None, argument("[PROMPT]", "What to ask first.")] = None,
     continue_last: Continue = False,
     resume: Resume = None,
     name: Annotated[str, option("-n --name", "Name the session.", "NAME")] = "",
@@ -49,7 +51,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     ephemeral: Ephemeral = False,
     color: ColorOption = None,
 ) -> None:
-    """Talk with the agent in this folder. Bare `ragmem` does the same."""
+    """Talk with the agent in this folder. Bare `ragmem` and `ragmem "…"` do the same."""
     require_terminal()
     check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     goes_on = continue_last or resume is not None
@@ -81,7 +83,13 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 
     from ragmem.repl.chat import Opening, run_chat
 
-    opening = Opening(resume=resume, continue_last=continue_last, fork=fork, title=typed(name))
+    opening = Opening(
+        resume=resume,
+        continue_last=continue_last,
+        fork=fork,
+        title=typed(name),
+        prompt=typed(prompt or "").strip(),
+    )
     code = run_chat(
         start,
         opening=opening,

@@ -19,7 +19,6 @@ from ragmem.cli.command import (
     home,
     open_app,
 )
-from ragmem.cli.config import change
 from ragmem.cli.documents import document
 from ragmem.cli.options import (
     Format,
@@ -30,6 +29,7 @@ from ragmem.cli.options import (
 )
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.config import Config, Paths, environment, load_config
+from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
 from ragmem.listings import table
 from ragmem.records import Finding, StoreInfo, utc_now
@@ -72,7 +72,8 @@ async def use(
     config = load_config(own.paths.config_file, flags={("store", "kind"): kind})
     async with open_app(config, own.paths) as opened:
         found = await (await opened.store()).info()
-    change("store.kind", kind)
+    if outranked := change("store.kind", kind):
+        say(f"warning: {outranked}\n")
     write(store_text(found))
     if before != kind:
         write(

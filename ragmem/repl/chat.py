@@ -208,7 +208,8 @@ class ChatLoop:
         self._mode = mode
         self._colors = colors
         self.leave = leave
-        self._queue: deque[Submission] = deque()
+        first = [Submission(opening.prompt, opening.prompt)] if opening.prompt else []
+        self._queue: deque[Submission] = deque(first)
         self._arrived = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._stopped_at: float | None = None
@@ -449,7 +450,7 @@ class ChatLoop:
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
-        from ragmem.repl.commands import is_command
+        from ragmem.repl.commands import only_reads
 
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
@@ -468,11 +469,11 @@ class ChatLoop:
         else:
             self._running.result()
         self._name(chat)
-        return not is_command(submission.text)
+        return not only_reads(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
-        from ragmem.repl.commands import is_command, is_own_command, own_command, run_command
-        from ragmem.repl.turn import CommandView, TurnView
+        from ragmem.repl.commands import Ask, is_command, is_own_command, own_command, run_command
+        from ragmem.repl.turn import CommandView
 
         if is_own_command(text):
             if command := own_command(text, chat.output):
@@ -484,19 +485,26 @@ class ChatLoop:
                     self.leave(EXIT_DONE)
                 case "session":
                     await chat.introduce()
+                case Ask(prompt):
+                    await self._ask(prompt, chat)
         else:
-            reminder = Reminder(chat, text)
-            config = chat.app.config
-            view = TurnView(
-                shows_live=self._mode != "none",
-                shows_recall=config.chat.memory_line,
-                shows_thoughts=config.memory.thoughts and chat.app.memory.records,
-            )
-            try:
-                await self._show(chat.agent.ask(text), view, chat, reminder.see)
-            finally:
-                reminder.close()
+            await self._ask(text, chat)
         chat.tell_notices()
+
+    async def _ask(self, prompt: str, chat: ChatSession) -> None:
+        from ragmem.repl.turn import TurnView
+
+        reminder = Reminder(chat, prompt)
+        config = chat.app.config
+        view = TurnView(
+            shows_live=self._mode != "none",
+            shows_recall=config.chat.memory_line,
+            shows_thoughts=config.memory.thoughts and chat.app.memory.records,
+        )
+        try:
+            await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
+        finally:
+            reminder.close()
 
     async def _show(
         self,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal, get_args
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -17,7 +18,6 @@ from ragmem.listings import code_text, files_table, hits_text, page
 from ragmem.llm.base import Effort
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.hits import worth_showing
 from ragmem.memory.memories import (
     chain_of,
@@ -31,11 +31,14 @@ from ragmem.memory.memories import (
     tell,
     told,
 )
-from ragmem.records import MemoryRecord, Turn, Usage
-from ragmem.repl.choices import model_question, turn_question
+from ragmem.prompts import prompt
+from ragmem.records import MemoryRecord, Usage
+from ragmem.repl.about import compact, settings, status
+from ragmem.repl.changes import diff, rewind, undo
+from ragmem.repl.choices import model_question
 from ragmem.repl.expand import expand
 from ragmem.repl.export import export
-from ragmem.repl.output import ChatOutput, clipped, columns, failure, listing, memory_row, spent
+from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
 from ragmem.repl.picture import picture
 from ragmem.repl.recalled import items_text, whole
 from ragmem.repl.session import (
@@ -47,11 +50,16 @@ from ragmem.repl.session import (
 )
 from ragmem.repl.terminal import ChatQuestion
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
-from ragmem.tools.workspace import Workspace
 
-Then = Literal["exit", "session"] | None
-"""What the chat is to do after a command: leave, or show the session that it has gone to."""
+
+class Ask(msgspec.Struct, frozen=True):
+    """A prompt that a command stands for."""
+
+    prompt: str
+
+
+Then = Literal["exit", "session"] | Ask | None
+"""What the chat is to do after a command: leave, show the session that it has gone to, or ask."""
 Handler = Callable[[str, ChatSession], Awaitable[Then]]
 
 _KEYS = (
@@ -80,6 +88,8 @@ _READING = frozenset(
         "files",
         "sessions",
         "status",
+        "diff",
+        "compact",
         "expand",
     }
 )
@@ -87,16 +97,7 @@ _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
 _YES_NO = (("y", "yes"), ("n", "no"))
-_OUTCOMES: dict[Outcome, str] = {
-    "restored": "restored",
-    "removed": "removed",
-    "as_before": "is as it was",
-    "kept": "left as it is",
-    "failed": "not restored",
-}
-
-
-_BARE = {"exit": "/exit", "quit": "/exit", "?": "/help"}
+_BARE = {"exit": "/exit", "quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
 
 
@@ -174,6 +175,19 @@ async def _exit(_: str, __: ChatSession) -> Then:
 async def _new(_: str, chat: ChatSession) -> Then:
     await chat.new()
     return "session"
+
+
+async def _clear(_: str, chat: ChatSession) -> Then:
+    before = chat.short_id if chat.can_be_resumed else ""
+    await chat.new()
+    chat.output.clear()
+    if before:
+        chat.output.note(f"The session before this one is kept: /resume {before}")
+    return "session"
+
+
+async def _init(_: str, __: ChatSession) -> Then:
+    return Ask(prompt("init"))
 
 
 async def _sessions(_: str, chat: ChatSession) -> None:
@@ -289,98 +303,6 @@ async def _cost(_: str, chat: ChatSession) -> None:
     if chat.spent.model_calls and chat.spent.cost_usd is None:
         rows.append(("", "the price of this model is not known"))
     chat.output.show(columns(rows))
-
-
-# --- going back ---------------------------------------------------------------
-
-
-async def _rewind(number: str, chat: ChatSession) -> Then:
-    """Go on in a fork that ends with an earlier turn, on request with the files as they were."""
-    output = chat.output
-    if not chat.can_be_resumed:
-        raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
-    turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
-    last = len(turns)
-    chosen = number or await _choose(turns, output)
-    if not chosen:
-        return None
-    if not chosen.isascii() or not chosen.isdecimal() or int(chosen) > last:
-        raise UsageError(
-            f"There is no turn {one_line(chosen, 20)} here.", hint=f"0 to {last - 1} can be named."
-        )
-    if int(chosen) == last:
-        output.say(f"Turn {last} is where this session stands.")
-        return None
-    back = rewind_to(turns, int(chosen))
-    answer = await _about_files(back, output)
-    if answer is None:
-        output.say("Nothing was changed.")
-        return None
-    before = chat.short_id
-    await chat.fork(back.turn_index)
-    if answer:
-        await _restore(back, chat)
-    calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
-    for count, what, of in calls:
-        if count:
-            output.say(f"What {counted(count, what)}{of} did since is not taken back.")
-    output.say(f"The session with all of its turns is still there: /resume {before}")
-    return "session"
-
-
-async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
-    if output.picks:
-        return await output.pick(turn_question(turns)) or ""
-    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
-    shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
-    output.show(Group(*shown[-_LISTED:]))
-    said = await output.ask(
-        ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
-    )
-    return (said or "").strip()
-
-
-async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
-    """Ask whether files are to be restored; None: the person thinks better of it all."""
-    if not back.changes:
-        return False
-    lines = [f"{counted(len(back.changes), 'file')} changed after turn {back.turn_index}:"]
-    lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
-    output.show(Text("\n".join(lines)))
-    choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
-    answer = await output.ask(ChatQuestion("Take the files back too?", choices))
-    return {"y": True, "n": False}.get(answer or "")
-
-
-def _what(change: FileChange) -> str:
-    if change.cut_off:
-        return " (an edit was cut off)"
-    edits = counted(change.edit_count, "edit")
-    return f" ({edits}; made then, will be removed)" if change.before is None else f" ({edits})"
-
-
-async def _restore(back: Rewind, chat: ChatSession) -> None:
-    paths = chat.app.paths
-    private = (paths.config_dir, paths.data_dir, paths.log_dir)
-    workspace = Workspace(chat.app.cwd, chat.options.add_dirs, private=private)
-    asked: set[str] = set()
-
-    async def confirm(path: str, doubt: str) -> bool:
-        asked.add(path)
-        label = f"{one_line(path, 200)}: {doubt}. Take it back all the same?"
-        return await chat.output.ask(ChatQuestion(label, _YES_NO)) == "y"
-
-    restorer = Restorer(workspace, Preimages(paths.data_dir / "preimages"))
-    done = await restorer.restore(back.changes, confirm)
-    chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))
-
-
-def _outcome(done: Restored, *, told: bool) -> Text:
-    is_back = done.outcome in ("restored", "removed")
-    said = f"{one_line(done.path, 400)}: {_OUTCOMES[done.outcome]}"
-    if done.note and (told or not is_back):
-        said += f"; {one_line(done.note, 400)}"
-    return Text(said, style="" if is_back or done.outcome == "as_before" else "yellow")
 
 
 # --- searching ----------------------------------------------------------------
@@ -569,7 +491,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     (
         "rewind",
         "go back to an earlier turn, with the files if you like: /rewind [turn]",
-        _rewind,
+        rewind,
     ),
     ("files", "files this session has touched", _files),
     (
@@ -593,6 +515,13 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("effort", "how long it may think: /effort [none|low|medium|high]", _effort),
     ("cost", "tokens and money spent", _cost),
     ("usage", "the same as /cost", _cost),
+    ("diff", "what this session changed, or in one file: /diff [file]", diff),
+    ("undo", "take back what the last turn that changed files did to them", undo),
+    ("clear", "start a new session on a clear screen; the old one is kept", _clear),
+    ("compact", "why that is not needed here", compact),
+    ("status", "what answers, where all is kept, what goes on", status),
+    ("config", "the settings: /config [word], /config key value", settings),
+    ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
     ("exit", "leave", _exit),
 )
 COMMANDS = {name: text for name, text, _ in _TABLE}

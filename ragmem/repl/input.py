@@ -224,6 +224,10 @@ class LiveTerminal:
         self._style = _style(self._colors.theme)
         self.refresh()
 
+    def clear(self) -> None:
+        """Empty the screen; what has scrolled away stays."""
+        self._app.renderer.clear()
+
     def signal(self, sequence: str) -> None:
         """Send what moves no cursor, such as the bell."""
         self._output.write_raw(sequence)

@@ -104,6 +104,11 @@ class ChatOutput:
         mark = early.prompt()
         self.show(gutter(visible(shown), mark=mark, style="bold", words=True), "prompt")
 
+    def clear(self) -> None:
+        """Begin at the top of an empty screen."""
+        self._terminal.clear()
+        self._last = None
+
     async def page(self, text: str) -> None:
         """Let a long text be read as `Terminal.page` does."""
         await self._terminal.page(await asyncio.to_thread(visible, text))

@@ -61,6 +61,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Go on in a copy."""
     title: str = ""
     """Name of the session."""
+    prompt: str = ""
+    """What is asked first; nothing waits for the person to type it."""
 
 
 class ChatSession:
@@ -92,6 +94,8 @@ class ChatSession:
         """Things that the person has allowed always, of this agent."""
         self.recalled: Sequence[Recalled] | None = None
         """What memory put into the last request; None before the first."""
+        self.undone: set[str] = set()
+        """Ids of the turns whose edits this chat has taken back."""
         self._approver = approver
         self._is_own_fork = False
         """Made of the session that was shown before it."""

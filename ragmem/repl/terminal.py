@@ -130,6 +130,9 @@ class Terminal(Protocol):
     def write(self, text: str) -> None:
         """Print above the prompt. The text may hold our own escape sequences, never others'."""
 
+    def clear(self) -> None:
+        """Empty the screen, where that can be."""
+
     def signal(self, sequence: str) -> None:
         """Send a sequence of our own that shows nothing in the window: its title, the bell."""
 
@@ -227,6 +230,9 @@ class PlainTerminal:
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
+
+    def clear(self) -> None:
+        """Do nothing: the cursor is never moved here."""
 
     def signal(self, sequence: str) -> None:
         """Do nothing: no escape sequence is written here."""

@@ -251,6 +251,16 @@ class Restorer:
                 )
         return done
 
+    async def sides(self, change: FileChange) -> tuple[bytes | None, bytes | None]:
+        """Return a file before its first edit and now; None where there is none.
+
+        ToolFailure says why one of them can't be known.
+        """
+        if change.cut_off:
+            raise ToolFailure(_CUT_OFF)
+        found = await interruptible(lambda _: self._look(change.path))
+        return await interruptible(lambda _: self._wanted(change, found.content)), found.content
+
     async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
         path = change.path
         found = await interruptible(lambda _: self._look(path))

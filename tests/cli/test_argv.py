@@ -38,6 +38,16 @@ def test_rewrite(typed: str, read: str) -> None:
     assert rewrite(typed.split()) == read.split()
 
 
+def test_what_holds_a_blank_is_a_prompt_for_a_chat() -> None:
+    """A single word is a command, or a mistake that is told."""
+    asked = "why does it fail?"
+    assert rewrite([asked]) == ["chat", "--", asked]
+    assert rewrite([asked, "-c"]) == ["chat", "-c", "--", asked]
+    assert rewrite([asked, "-r"]) == ["chat", "--resume=", "--", asked]
+    assert rewrite(["chat", "-c", asked]) == ["chat", "-c", asked]
+    assert rewrite(["sesions"]) == ["sesions"]
+
+
 @pytest.mark.parametrize(
     ("typed", "early"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.config import default_toml
+from ragmem.config.file import default_toml
 from ragmem.records import utc_now
 from ragmem.usage import UsageLog
 from tests.cli.process import Ragmem

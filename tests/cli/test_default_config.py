@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.config import config_toml, default_toml, with_value
 from ragmem.config import Config, check_tree, keys
+from ragmem.config.file import config_toml, default_toml, with_value
 from ragmem.errors import ConfigError
 
 FILE = Path("ragmem.toml")

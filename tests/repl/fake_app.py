@@ -380,6 +380,9 @@ class FakeApp:
     async def doubts_model(self, name: str) -> str:
         return ""
 
+    async def kept_apart(self) -> str:
+        return ""
+
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []
         return notices

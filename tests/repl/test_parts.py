@@ -37,7 +37,7 @@ def offered(typed: str) -> list[str]:
 
 def test_slash_commands_complete() -> None:
     """Completed with Tab."""
-    assert offered("/co") == ["/context", "/cost"]
+    assert offered("/con") == ["/context", "/config"]
     assert offered("/") == [f"/{name}" for name in COMMANDS]
     assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []

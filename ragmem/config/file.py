@@ -1,0 +1,199 @@
+"""The person's file of settings: written with its comments kept, whole or not at all."""
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragmem.config import settings as declared
+from ragmem.config.settings import Config, environment, find_paths
+from ragmem.errors import ConfigError
+from ragmem.files import replace_private
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+def change(key: str, value: str) -> str:
+    """Change one setting in the file, validated as a whole; return what outranks it, if anything.
+
+    ConfigError for a setting or a value that there is not; the file is as it was then.
+    """
+    file = find_paths().make().config_file
+    save(file, with_value(read(file), file, key, value))
+    shadow = _shadowing(key)
+    return f"{shadow} is set in the environment and goes before the file." if shadow else ""
+
+
+def read(file: Path) -> str:
+    """The file's text; empty where there is none."""
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file} can't be read: {reason}.") from None
+
+
+def save(file: Path, text: str) -> None:
+    """Replace the file whole or not at all, readable by its owner only; a link stays a link."""
+    target = file.resolve()
+    try:
+        replace_private(target, text.encode(), sync=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{file} can't be written: {error.strerror}.", hint="Nothing was changed."
+        ) from None
+
+
+def _shadowing(key: str) -> str:
+    names = ["RAGMEM_" + key.replace(".", "__").upper()]
+    names += {
+        "model.main": ["RAGMEM_MODEL"],
+        "store.kind": ["RAGMEM_STORE"],
+        "llm.api_base": ["RAGMEM_API_BASE"],
+        "store.url": ["NEO4J_URI"],
+        "store.database": ["NEO4J_DATABASE"],
+    }.get(key, [])
+    environ = environment()
+    return next((name for name in names if environ.get(name)), "")
+
+
+# --- the settings as TOML ------------------------------------------------------
+
+_HEAD = """\
+# Settings of ragmem. Each stands here with its default, as a comment: take away
+# the "#" before it to change it. Environment variables go before this file
+# (`model.summary` is RAGMEM_MODEL__SUMMARY), flags before both. Keys of providers
+# are read from the environment only, never from here.
+"""
+
+
+def default_toml() -> str:
+    """A commented file of all settings with their defaults; what `config init` writes."""
+    notes = _field_notes()
+    lines = [_HEAD.rstrip("\n")]
+    for path, section in _sections(Config(), ()):
+        lines += ["", *_comment(inspect.getdoc(type(section)) or ""), f"[{'.'.join(path)}]"]
+        for name in section.__struct_fields__:
+            value = getattr(section, name)
+            if isinstance(value, msgspec.Struct):
+                continue
+            lines += _comment(notes.get((type(section).__name__, name), ""))
+            lines.append(f"#{name} = {toml_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def config_toml(settings: Config) -> str:
+    """Settings as TOML, all keys with their values."""
+    blocks = []
+    for path, section in _sections(settings, ()):
+        lines = [f"[{'.'.join(path)}]"]
+        for name in section.__struct_fields__:
+            value = getattr(section, name)
+            if not isinstance(value, msgspec.Struct):
+                lines.append(f"{name} = {toml_value(value)}")
+        if len(lines) > 1:
+            blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """One value in TOML's spelling."""
+    import tomlkit
+
+    spelled: str = tomlkit.item(value).as_string()
+    return spelled
+
+
+def with_value(text: str, source: Path, key: str, value: str) -> str:
+    """The file's text with one setting changed, comments kept; ConfigError if that is not valid."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ConfigError(
+            f"{source} is not valid TOML: {error}.", hint="Mend it, or move it away."
+        ) from None
+    _put(document, key.split("."), _typed(key, value))
+    changed = tomlkit.dumps(document)
+    declared.check_tree(tomllib.loads(changed), changed, str(source))
+    return changed
+
+
+def _put(document: "TOMLDocument", path: list[str], value: Any) -> None:
+    import tomlkit
+
+    table: Any = document
+    for name in path[:-1]:
+        if name not in table:
+            table[name] = tomlkit.table()
+        table = table[name]
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name} is a value in this file, not a table.")
+    table[path[-1]] = value
+
+
+def _typed(key: str, value: str) -> Any:
+    """The text as the setting's own type; ConfigError for a key or a value that can't be."""
+    default = declared.keys().get(key)
+    if default is None:
+        raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+    try:
+        msgspec.convert(value, type(default), strict=False)
+    except msgspec.ValidationError:
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
+        raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
+    return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
+
+
+def _sections(
+    section: msgspec.Struct, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], msgspec.Struct]]:
+    if path:
+        yield path, section
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _sections(value, (*path, name))
+
+
+def notes() -> dict[str, str]:
+    """Return what each setting is for, by its dotted key, as the file of settings says it."""
+    told = _field_notes()
+    return {
+        ".".join((*path, name)): told.get((type(section).__name__, name), "")
+        for path, section in _sections(Config(), ())
+        for name in section.__struct_fields__
+        if not isinstance(getattr(section, name), msgspec.Struct)
+    }
+
+
+def _field_notes() -> dict[tuple[str, str], str]:
+    """(class, field) to the string that follows the field in the source: its documentation."""
+    notes = {}
+    for node in ast.parse(inspect.getsource(declared)).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for field, note in zip(node.body, node.body[1:], strict=False):
+            match field, note:
+                case (
+                    ast.AnnAssign(target=ast.Name(name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    notes[node.name, name] = inspect.cleandoc(text)
+    return notes
+
+
+def _comment(text: str) -> list[str]:
+    # What the notes refer to for those who build ragmem is left out.
+    plain = re.sub(r" \([A-Z]\d+\w*\)", "", text)
+    return [f"# {line}".rstrip() for line in plain.splitlines()]

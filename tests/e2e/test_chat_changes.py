@@ -1,0 +1,130 @@
+"""What a session changed, shown and taken back; and what a chat tells of itself: on a real pty."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def edits(old: str, new: str) -> Answer:
+    arguments = {"path": "a.py", "old": old, "new": new}
+    return Answer(tools=[Call("edit_file", arguments)])
+
+
+def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
+    house: House,
+) -> None:
+    file = house.project / "a.py"
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.py"})]),
+        edits("hello", "one"),
+        Answer("First."),
+        edits("one", "two"),
+        Answer("Second."),
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("/diff\r")
+        chat.wait_for(r"^This session has changed no file\.$")
+        chat.send("one\r")
+        chat.wait_for_turn(r"^First\.$")
+        chat.send("two\r")
+        chat.wait_for_turn(r"^Second\.$")
+        chat.send("/diff\r")
+        chat.wait_for(r'● Edit a\.py  \+1 −1\n│ 1 - print\("hello"\)\n│ 1 \+ print\("two"\)$')
+        chat.send("/undo\r")
+        chat.wait_for(r"Of “two”, turn 2:[\s\S]*^a\.py: restored; what stood there is")
+        assert file.read_text() == 'print("one")\n'
+        chat.send("/undo\r")
+        chat.wait_for(r"Of “one”, turn 1:")
+        chat.until(lambda: file.read_text() == 'print("hello")\n')
+        chat.send("/undo\r")
+        chat.wait_for(r"^There is nothing to take back")
+        chat.send("/diff a.py\r")
+        chat.wait_for(r"^a\.py is as it was\.$")
+
+
+def test_what_others_have_changed_since_is_not_taken_back(house: House) -> None:
+    file = house.project / "a.py"
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.py"})]), edits("hello", "one"), Answer("Done.")
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for_turn(r"^Done\.$")
+        file.write_text('print("mine")\n')
+        chat.send("/undo\r")
+        chat.wait_for(r"^a\.py: left as it is; it was changed since the last edit")
+        assert file.read_text() == 'print("mine")\n'
+        chat.send("/diff\r")
+        chat.wait_for(r"^  Others than this session's edits have changed it too\.$")
+
+
+def test_a_prompt_on_the_command_line_is_asked_first(house: House) -> None:
+    house.server.extend(Answer("Forty-two."), Answer("Of course."))
+    with house.chat("what is the answer?") as chat:
+        chat.wait_for_turn(r"^› what is the answer\?[\s\S]*^Forty-two\.$")
+        chat.send("exit\r")
+        assert chat.exit_code() == 0
+    with house.chat("chat", "-c", "are you sure?") as chat:
+        chat.wait_for_turn(r"^› are you sure\?[\s\S]*^Of course\.$")
+
+
+def test_a_clear_screen_loses_no_session(house: House) -> None:
+    house.server.extend(Answer("Forty-two."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("what is the answer?\r")
+        chat.wait_for_turn(r"^Forty-two\.$")
+        chat.send("/clear\r")
+        chat.wait_for_screen(r"^The session before this one is kept: /resume [0-9a-f]+$")
+        assert "Forty-two" not in chat.screen
+        assert house.sessions()[0]["turns"][0]["assistant_message"] == "Forty-two."
+
+
+def test_a_chat_tells_of_itself(house: House) -> None:
+    """What answers, where all is kept, each setting; a setting that is changed is kept."""
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("/status\r")
+        chat.wait_for(r"^model +openai/scripted$")
+        chat.wait_for(r"^mode +asks before edits and commands$")
+        chat.wait_for(r"^store +sqlite ·")
+        chat.send("/config bell\r")
+        chat.wait_for(r"^chat\.bell = ")
+        chat.send("/config chat.bell off\r")
+        chat.wait_for(r"^. chat\.bell = off, from the next start of ragmem on\.$")
+        chat.send("/config chat.bell loud\r")
+        chat.wait_for(r"chat\.bell")
+        chat.send("/config nosuchthing\r")
+        chat.wait_for(r"No setting has to do with 'nosuchthing'")
+        chat.send("/compact\r")
+        chat.wait_for(r"There is nothing to compact")
+    written = Path(house.env["RAGMEM_HOME"]).rglob("config.toml")
+    assert 'bell = "off"' in next(written).read_text()
+
+
+def test_the_agent_writes_what_agents_are_to_know_with_the_persons_approval(house: House) -> None:
+    content = "# The garden\n\nRun `python a.py`.\n"
+    house.server.extend(
+        Answer(tools=[Call("create_file", {"path": "AGENTS.md", "content": content})]),
+        Answer("It is there."),
+    )
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("/init\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("y")
+        chat.wait_for_turn(r"^It is there\.$")
+    assert (house.project / "AGENTS.md").read_text() == content
+    assert "AGENTS.md" in house.server.requests[0].body["messages"][-1]["content"]
