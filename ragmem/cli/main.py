@@ -27,6 +27,7 @@ _COMMANDS = (
     "search",
     "memory",
     "import",
+    "mcp",
     "files",
     "index",
     "store",
