@@ -6,6 +6,7 @@ Each answer is bounded, and quoted as data between marks that nothing stored can
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.app import App
-from ragmem.cli.command import settings
 from ragmem.cli.files import related_text, related_to
-from ragmem.config import how_to_set
-from ragmem.errors import RagmemError, StoreError, UsageError
+from ragmem.config import find_paths, how_to_set, load_config
+from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.ids import new_id
 from ragmem.index.lookup import find_code
 from ragmem.listings import code_text, page, sessions_table
@@ -54,6 +54,7 @@ _TEXT_CHARS = 6_000
 _LISTED = 50
 _CALLS = 20
 _WIDTH = 120
+_LIST_WIDTH = 200
 _FRESH_S = 2.0
 """So long the disk is not looked at again."""
 _CHARS_OF_A_TOKEN = 4
@@ -78,7 +79,8 @@ class Desk:
         """The memory with all that works on it."""
         async with self._opening:
             if self._app is None:
-                config, paths = settings()
+                paths = find_paths()
+                config = load_config(paths.config_file)
                 self._app = await App(config, paths, cwd=self.folder).__aenter__()
         return self._app
 
@@ -276,8 +278,8 @@ class WhyParams(_Params, frozen=True):
 
 async def _why(_: Desk, app: App, params: WhyParams) -> str:
     """Where something that was recalled comes from, by its id: of a fact who said it, when, in
-    which turn or file, and what it took the place of; of a turn all that was said and done in it;
-    of a summary the turns that it is made of."""
+    which turn or file, and what it took the place of; of a turn or a session all that was said and
+    done in it; of a summary the turns that it is made of."""
     store, wanted = await app.store(), clean(params.id).strip().casefold()
     if turns := await store.turns_by_id([wanted]):
         session = await store.session(turns[0].session_id)
@@ -285,6 +287,8 @@ async def _why(_: Desk, app: App, params: WhyParams) -> str:
     if summaries := await store.summaries_by_id([wanted]):
         session = await store.session(summaries[0].session_id)
         return _quoted([_session_line(session), _summary_text(summaries[0])])
+    with suppress(SessionNotFound):
+        return await read_page(app, f"{SESSIONS}/{(await store.session(wanted)).session_id}")
     facts = facts_of(app.memory)
     chain = await chain_of(await facts.find(wanted), facts, store)
     return _quoted([page(told(chain, utc_now()), _WIDTH)])
@@ -403,7 +407,7 @@ async def read_page(app: App, address: str) -> str:
         )
     if not reference:
         sessions = await sessions_here(app)
-        listed = sessions_table(sessions, utc_now(), width=_WIDTH, whole_ids=True)
+        listed = sessions_table(sessions, utc_now(), width=_LIST_WIDTH, whole_ids=True)
         return _quoted([listed]) if sessions else "This project has no session yet."
     session = await app.memory.find_session(clean(reference))
     loaded = await app.memory.load_session(session.session_id)
