@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.app import App
+from ragmem.cli.bearing import bearing_on
 from ragmem.cli.files import related_text, related_to
 from ragmem.config import find_paths, how_to_set, load_config
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.ids import new_id
 from ragmem.index.lookup import find_code
 from ragmem.listings import code_text, page, sessions_table
-from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place
 from ragmem.memory.context.builder import framed
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.files import stored_path
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
-from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
+from ragmem.memory.projects import real_folder
 from ragmem.memory.window import turn_tag
 from ragmem.records import (
     Evidence,
@@ -39,9 +38,7 @@ from ragmem.records import (
 )
 from ragmem.text import clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry, vouch
-from ragmem.tools.project_code import SessionCode
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
@@ -226,48 +223,8 @@ async def _context(_: Desk, app: App, params: ContextParams) -> str:
     """What the memory has that bears on a task, within a number of tokens: the person's rules and
     preferences, facts, what was said and done last time, summaries, code. Ask it once when you
     begin."""
-    return await context_of(app, params.prompt, max_chars=params.max_tokens * _CHARS_OF_A_TOKEN)
-
-
-async def context_of(app: App, prompt: str, *, max_chars: int, with_code: bool = True) -> str:
-    """What bears on a prompt, in so many characters: all that ragmem's own agent is given, but the
-    conversation."""
-    session = await app.new_session_here()
-    project = (await here(await app.store(), app.cwd)).project
-    top = real_folder(project.path, app.cwd)
-    code = SessionCode(app.codebase, project, cwd=app.cwd, top=top, seen=SeenFiles())
-    place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)
-    text = ""
-    # A good part of a request is kept for the conversation, which there is none of here.
-    for room in (max_chars * 3 // 2, max_chars, max_chars // 2):
-        built = await app.memory.build_context(
-            session,
-            clean(prompt),
-            ContextBuilder(
-                app.config.memory, ModelInfo(name=""), max_chars=room, pinned_chars=max_chars // 5
-            ),
-            place,
-            find_code=code.passages if with_code and code.is_there else None,
-        )
-        if built.fallback:
-            raise StoreError("The memory can't answer now.", hint=" ".join(built.notices))
-        if not any(section.items for section in built.sections):
-            return _NOTHING
-        text = visible(built.recalled) + _ids(built, max_chars // 5)
-        if len(text) <= max_chars:
-            break
-    return text
-
-
-def _ids(built: Context, room: int) -> str:
-    """What `why` is asked by, of the first things that were recalled."""
-    text = framed(["Ids, for `why`:"], turn_tag(new_id()))
-    head, end = text[: text.rindex("\n")], text[text.rindex("\n") :]
-    for item in (each for section in built.sections for each in section.items):
-        line = f"\n- {item.record_id}: {one_line(item.label, 60)}"
-        if item.record_id and len(head) + len(line) + len(end) < room:
-            head += line
-    return f"\n\n{head}{end}" if head + end != text else ""
+    max_chars = params.max_tokens * _CHARS_OF_A_TOKEN
+    return await bearing_on(app, params.prompt, max_chars=max_chars) or _NOTHING
 
 
 class WhyParams(_Params, frozen=True):
