@@ -28,6 +28,8 @@ _COMMANDS = (
     "memory",
     "import",
     "mcp",
+    "install",
+    "uninstall",
     "files",
     "index",
     "store",

@@ -49,7 +49,7 @@ def mcp(
     `ragmem install claude-code` or `codex` tells an agent of it; docs/agents.md has
     others.
     """
-    if find_spec("mcp") is None:
+    if not is_installed():
         raise UsageError(
             "Serving other agents needs the package mcp, which is not installed.",
             hint=install_command(),
@@ -66,6 +66,11 @@ def mcp(
         return await _serve(folder, read_only=read_only, interruption=interruption)
 
     raise typer.Exit(run_async(main))
+
+
+def is_installed() -> bool:
+    """Whether the package mcp is there."""
+    return find_spec("mcp") is not None
 
 
 def install_command(package: Path = Path(__file__).parents[1]) -> str:
