@@ -119,7 +119,7 @@ async def test_sessions_are_resources_that_go_on_where_they_are_long(
             await memory.store_turn(first, f"Question {number}", "long " * 2_000)
     async with served(ragmem, "--project", str(ragmem.project)) as session:
         listed = (await session.list_resources()).resources
-        assert [each.uri for each in listed][0] == "ragmem://sessions"
+        assert listed[0].uri == "ragmem://sessions"
         assert f"ragmem://sessions/{first}" in {each.uri for each in listed}
         assert len((await session.list_resource_templates()).resource_templates) == 2
         assert first in await _page(session, "ragmem://sessions")
