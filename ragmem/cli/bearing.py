@@ -6,7 +6,6 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
 from ragmem.memory.context.builder import framed
-from ragmem.memory.memories import here
 from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
 from ragmem.memory.window import turn_tag
 from ragmem.text import clean, one_line, visible
@@ -24,7 +23,7 @@ async def bearing_on(
 ) -> str:
     """At most so many characters; empty where nothing does. StoreError."""
     session = await app.new_session_here()
-    project = (await here(await app.store(), app.cwd)).project
+    project = (await app.memory.project_of(app.cwd)).project
     top = real_folder(project.path, app.cwd)
     code = SessionCode(app.codebase, project, cwd=app.cwd, top=top, seen=SeenFiles())
     place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)

@@ -104,7 +104,7 @@ def install(
 
 
 def uninstall(client: WhichClient, yes: Yes = False) -> None:
-    """Take back what `ragmem install` has put into another agent's settings.
+    """Take back what `install` has told another agent.
 
     The memory itself stays as it is.
     """

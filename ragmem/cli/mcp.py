@@ -44,10 +44,10 @@ def mcp(
         bool, option("--read-only", "Without `remember`: nothing is written.")
     ] = False,
 ) -> None:
-    """Serve this memory to another agent, which starts it (MCP over stdin and stdout).
+    """Serve this memory to another agent (MCP over stdin and stdout).
 
-    `ragmem install claude-code` or `codex` tells an agent of it; docs/agents.md has
-    others.
+    The agent starts it: `ragmem install claude-code` or `codex` tells it to, and
+    docs/agents.md has others.
     """
     if not is_installed():
         raise UsageError(

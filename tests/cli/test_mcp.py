@@ -247,6 +247,26 @@ async def test_a_memory_that_is_broken_is_an_answer(ragmem: Ragmem, harm: str) -
             assert "Ada" in await told(session, "recall", query="valve")
 
 
+async def test_a_store_that_is_away_is_an_answer_and_what_is_remembered_waits(
+    tmp_path: Path,
+) -> None:
+    away = {
+        "RAGMEM_STORE": "neo4j",
+        "NEO4J_URI": "bolt://127.0.0.1:9",
+        "NEO4J_USERNAME": "neo4j",
+        "NEO4J_PASSWORD": "not-the-password",
+    }
+    async with served(Ragmem(tmp_path, away)) as session:
+        for tool, arguments in (
+            ("recall", {"query": "valve"}),
+            ("context", {"prompt": "valve"}),
+            ("file_history", {"path": "water.py"}),
+        ):
+            assert "can't be reached" in await refused(session, tool, **arguments)
+        kept = await told(session, "remember", content="The pump is called Heron", subjects=[])
+        assert "Memory is away" in kept
+
+
 def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:
     lines = [
         "no json at all",
@@ -292,9 +312,13 @@ def test_what_is_missing_or_wrong_at_the_start_is_said(ragmem: Ragmem, tmp_path:
     done = ragmem.run("mcp", "--project", str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
     assert "is no folder" in done.err
-    hidden = "import sys; sys.modules['mcp'] = None; from ragmem.cli.main import run; run(['mcp'])"
+    hidden = (
+        "import sys; sys.modules['mcp'] = None; "
+        "from ragmem.cli.main import run; sys.exit(run(['mcp']))"
+    )
     done = subprocess.run(
         [COMMAND[0], "-c", hidden], env=ragmem.env, cwd=ragmem.project, capture_output=True
     )
+    assert (done.returncode, done.stdout) == (2, b"")
     assert b"the package mcp, which is not installed" in done.stderr
     assert b"pip install" in done.stderr
