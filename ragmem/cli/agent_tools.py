@@ -17,7 +17,7 @@ from ragmem.app import App
 from ragmem.cli.bearing import bearing_on
 from ragmem.cli.files import related_text, related_to
 from ragmem.config import find_paths, how_to_set, load_config
-from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
+from ragmem.errors import RagmemError, SessionNotFound, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.index.lookup import find_code
 from ragmem.listings import code_text, page, sessions_table
@@ -52,8 +52,8 @@ _LISTED = 50
 _CALLS = 20
 _WIDTH = 120
 _LIST_WIDTH = 200
-_FRESH_S = 2.0
-"""So long the disk is not looked at again."""
+_FRESH_S, _LOOK_S = 2.0, 20.0
+"""So long the disk is not looked at again, and so long a call waits for that."""
 _CHARS_OF_A_TOKEN = 4
 _NOTHING = "Nothing in the memory bears on this."
 
@@ -70,6 +70,7 @@ class Desk:
         """What the agent calls itself."""
         self._opening = asyncio.Lock()
         self._app: App | None = None
+        self._look: asyncio.Task[None] | None = None
         self._looked_at = 0.0
 
     async def app(self) -> App:
@@ -83,15 +84,33 @@ class Desk:
 
     async def aclose(self) -> None:
         """Close what was opened."""
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.wait([self._look])
         app, self._app = self._app, None
         if app is not None:
             await app.__aexit__(None, None, None)
 
     async def code(self, app: App) -> "CodeIndex | None":
-        """The index of the project's code as the disk is now; None where none is kept."""
+        """The index of the project's code as the disk is now; None where none is kept.
+
+        StoreUnavailable while a large project is indexed for the first time.
+        """
         code = await app.code()
         if code is None or time.monotonic() - self._looked_at < _FRESH_S:
             return code
+        if self._look is None:
+            self._look = asyncio.create_task(self._refreshed(app, code))
+        look = self._look
+        if not (await asyncio.wait([look], timeout=_LOOK_S))[0]:
+            raise StoreUnavailable(
+                "The project's files are being indexed.", hint="Ask again in a minute."
+            )
+        self._look = None
+        look.result()
+        return code
+
+    async def _refreshed(self, app: App, code: "CodeIndex") -> None:
         try:
             done = await code.refresh()
         except StoreError:
@@ -101,7 +120,6 @@ class Desk:
             if done.changed or done.removed:
                 await app.leave_background()
         self._looked_at = time.monotonic()
-        return code
 
 
 def tools_of(desk: Desk, *, read_only: bool) -> list[Tool]:
@@ -336,7 +354,7 @@ async def _file_history(desk: Desk, app: App, params: FileHistoryParams) -> str:
     path = stored_path(clean(params.path), cwd=app.cwd, project=top)
     try:
         code = await desk.code(app)
-    except UsageError:  # a home folder, say: nothing of it is indexed
+    except (UsageError, StoreUnavailable):  # a home folder, say: nothing of it is indexed
         code = None
     found = await related_to(store, code, project.root_id, path)
     if not found.is_known and not found.past.memories:
