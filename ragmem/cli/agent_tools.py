@@ -25,11 +25,10 @@ from ragmem.memory.context.builder import framed
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.files import stored_path
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
-from ragmem.memory.projects import real_folder
+from ragmem.memory.projects import real_folder, registrations
 from ragmem.memory.window import turn_tag
 from ragmem.records import (
     Evidence,
-    RegisterProject,
     Session,
     SessionQuery,
     Summary,
@@ -284,7 +283,7 @@ async def _remember(desk: Desk, app: App, params: RememberParams) -> str:
         )
     place = await here(await app.store(), app.cwd)
     if place.is_new:
-        await app.memory.record([RegisterProject(project=place.project)])
+        await app.memory.record(registrations(place.project))
     said = Evidence(
         tool_name=f"remember, called by {one_line(desk.client or 'an agent', 60)}",
         quote=one_line(vouched.content, 300),
