@@ -16,6 +16,11 @@ def main() -> None:
 
         sys.stdout.write(f"ragmem {__version__}\n")
         return
+    if argv[:1] == ["hook"] and len(argv) == 2:
+        # Another agent waits for it at every prompt.
+        from ragmem.cli.hook import answer
+
+        sys.exit(answer(argv[1]))
     from ragmem.cli import shows_prompt_early
 
     before_message = None

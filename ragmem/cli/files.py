@@ -268,7 +268,7 @@ async def _related(
     code = await _code(opened)
     store = await opened.store() if opened.config.memory.enabled else None
     project_id = of.project_id if of else project.root_id
-    return [await _one(store, code, project_id, path) for path in paths]
+    return [await related_to(store, code, project_id, path) for path in paths]
 
 
 async def _code(opened: "App") -> "CodeIndex | None":
@@ -283,10 +283,10 @@ async def _code(opened: "App") -> "CodeIndex | None":
     return code
 
 
-async def _one(
+async def related_to(
     store: "Store | None", code: "CodeIndex | None", project_id: str, path: str
 ) -> Related:
-    """Without a store nothing is remembered: only what the files say."""
+    """What a file has to do with; without a store nothing is remembered: only what files say."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])
     if store is None:
         return Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))

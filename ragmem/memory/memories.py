@@ -194,7 +194,7 @@ def _evidence(found: Sequence[Evidence], titles: dict[str, str], indent: int) ->
 
 def _place(evidence: Evidence, titles: dict[str, str]) -> str:
     if not evidence.session_id:
-        return "told by you directly"
+        return "told by another agent" if evidence.tool_name else "told by you directly"
     title = titles.get(evidence.session_id)
     if title is None:
         name = ", which is gone"

@@ -57,6 +57,12 @@ def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
     return min(DEFAULT_MAX_CHARS, info.context_window * 4 // 2)
 
 
+def framed(texts: Sequence[str], tag: str) -> str:
+    """Recalled texts as quoted data, between marks that none of them can know beforehand."""
+    head = f"<memory-{tag}>\n{prompt_text('memory_block')}"
+    return "\n\n".join([head, *texts]) + f"\n</memory-{tag}>"
+
+
 class ContextBuilder:
     """Shapes material into a request for one model. Pure: same input, same bytes."""
 
@@ -142,6 +148,7 @@ class ContextBuilder:
         return Context(
             sections=tuple(shown),
             messages=(system(rules), *window.messages, user(clean(block + mentioned.text))),
+            recalled=clean("\n\n".join(filter(None, [pinned.text, block.strip()]))),
             max_chars=self.max_chars,
             fallback=material.at_hand,
             notices=tuple(filter(None, (clipped, left_out, *material.notices))),
@@ -191,9 +198,7 @@ class ContextBuilder:
         if not self._native:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
-        head = f"<memory-{tag}>\n{prompt_text('memory_block')}"
-        today = f"Today is {request.now:%A, %Y-%m-%d}.\n</memory-{tag}>\n\n"
-        return "\n\n".join([head, *texts, today])
+        return framed([*texts, f"Today is {request.now:%A, %Y-%m-%d}."], tag) + "\n\n"
 
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int

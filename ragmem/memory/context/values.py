@@ -65,6 +65,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[ContextSection, ...]
     messages: tuple[Message, ...]
     max_chars: int
+    recalled: str = ""
+    """What memory adds to the request: rules and pinned memories, then what is quoted as data."""
     fallback: bool = False
     notices: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
