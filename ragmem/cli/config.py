@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from ragmem.cli.options import argument, commands, option
+from ragmem.cli.options import argument, commands, option, settings_keys
 from ragmem.cli.output import say, write, write_json
 from ragmem.config import environment, find_paths, load_config
 from ragmem.config.file import change, config_toml, default_toml, save
@@ -47,7 +47,7 @@ def init() -> None:
 
 @app.command("set")
 def set_value(
-    key: Annotated[str, argument("KEY", "Such as model.main.")],
+    key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)],
     value: Annotated[str, argument("VALUE", "")],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""

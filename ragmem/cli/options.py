@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ragmem.config import find_paths, load_config
+from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import RagmemError, UsageError
 from ragmem.ids import short_id
 from ragmem.text import one_line
@@ -29,9 +29,15 @@ def option(
     *,
     least: int | None = None,
     most: int | None = None,
+    offered: "Callable[[str], list[Offer]] | None" = None,
 ) -> Any:
-    """An option by its flags, such as `-m --model`; `value` stands for what it takes."""
-    return typer.Option(*flags.split(), help=about, metavar=value, min=least, max=most)
+    """An option by its flags, such as `-m --model`; `value` stands for what it takes.
+
+    `offered` completes what is typed of that.
+    """
+    return typer.Option(
+        *flags.split(), help=about, metavar=value, min=least, max=most, autocompletion=offered
+    )
 
 
 def argument(value: str, about: str, offered: "Callable[[str], list[Offer]] | None" = None) -> Any:
@@ -74,6 +80,24 @@ def session_ids(incomplete: str) -> list[Offer]:
         return [(session.session_id, session.called) for session in found]
 
     return _offered(ask, incomplete)
+
+
+def models(incomplete: str) -> list[Offer]:
+    """Of those that can be used now."""
+    from ragmem.llm.models import list_models
+
+    try:
+        found = list_models(environment(), load_config(find_paths().config_file))
+    except (RagmemError, OSError):
+        return []
+    return [(each.name, each.why) for each in found if each.name.startswith(incomplete)][:_OFFERED]
+
+
+def settings_keys(incomplete: str) -> list[Offer]:
+    """Of the settings, each with its default."""
+    from ragmem.config import keys
+
+    return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
 
 
 def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
@@ -119,13 +143,20 @@ TOOL_NAMES = (
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
 Resume = Annotated[
     str | None,
-    option("-r --resume", "Resume a session: its id, the tail of one, or its name.", "[ID]"),
+    option(
+        "-r --resume",
+        "Resume a session: its id, the tail of one, or its name.",
+        "[ID]",
+        offered=session_ids,
+    ),
 ]
 Fork = Annotated[bool, option("--fork-session", "With -c or -r: go on in a copy of the session.")]
 Everyone = Annotated[
     bool, option("--everyone", "With -c or -r: sessions of other people in the same database too.")
 ]
-Model = Annotated[str | None, option("-m --model", "Model, as provider/model.", "MODEL")]
+Model = Annotated[
+    str | None, option("-m --model", "Model, as provider/model.", "MODEL", offered=models)
+]
 Effort = Annotated[
     Literal["none", "low", "medium", "high"] | None,
     option("-e --effort", "How long the model may think before it answers."),

@@ -58,10 +58,20 @@ def test_ids_of_sessions(tmp_path: Path) -> None:
     tail = session["session_id"][-8:]
     assert offered(ragmem, "sessions", "show", "") == [tail]
     assert offered(ragmem, "sessions", "summarize", tail[:3]) == [tail]
+    assert offered(ragmem, "chat", "-r", tail[:3]) == [tail]
     (tmp_path / "elsewhere").mkdir()
     asked = {"_RAGMEM_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     asked |= {"COMP_WORDS": "ragmem sessions show "}
     assert ragmem.run(env=asked, cwd=tmp_path / "elsewhere").out.strip() == ""
+
+
+def test_models_and_settings(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path, {"ANTHROPIC_API_KEY": "x"})
+    models = offered(ragmem, "ask", "-m", "anthropic/")
+    assert models
+    assert all(name.startswith("anthropic/") for name in models)
+    assert offered(ragmem, "config", "set", "chat.be") == ["chat.bell"]
+    assert not ragmem.home.exists()
 
 
 def test_nothing_where_there_is_nothing(tmp_path: Path) -> None:
