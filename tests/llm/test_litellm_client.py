@@ -75,7 +75,9 @@ async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixtu
     assert capfd.readouterr() == ("", "")
 
 
-async def test_tools_do_not_import_mcp() -> None:
+async def test_tools_do_not_import_mcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another test of this process may have imported it.
+    monkeypatch.delitem(sys.modules, "mcp", raising=False)
     with LLMServer([Answer("ok")]) as server:
         llm = litellm_client(server.url)
         await complete(llm, asking())
