@@ -156,7 +156,7 @@ def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
         chat.send("begin\r")
         chat.wait_for_turn(r"^First\.")
         chat.send("go on\r")
-        chat.wait_for_screen(r"^● .*held")
+        chat.wait_for_screen(r"^● run_command cat")
         chat.send(CTRL_O)
         chat.wait_for_screen(r"▸ .*echo hi")
         chat.send("\r")
