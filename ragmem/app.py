@@ -54,6 +54,7 @@ from ragmem.store.base import Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode
+from ragmem.tools.patterns import Rules
 from ragmem.tools.project_code import SessionCode
 from ragmem.usage import UsageLog
 
@@ -76,7 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_budget_usd: float | None = None
     allow: tuple[str, ...] = ()
-    """Tools that need no approval."""
+    """Rules of what needs no approval, beside those of the settings."""
     no_tools: bool = False
     schema: "AnswerSchema | None" = None
 
@@ -136,6 +137,7 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
+        self.rules = Rules(config.permissions.allow, config.permissions.deny)
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -430,13 +432,14 @@ class App:
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
+        rules = self.rules.for_session(options.allow)
         toolset = standard_toolset(
             workspace,
             mode=mode,
             approver=approver,
             seen=seen,
             data_dir=self.paths.data_dir,
-            allow=options.allow,
+            rules=rules,
             commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),
@@ -461,6 +464,7 @@ class App:
                     code_tool=code.is_there and not options.no_tools,
                 ),
                 mode=mode,
+                rules=rules,
                 find_code=code.passages if code.is_there else None,
                 project=project,
                 limits=Limits(

@@ -61,6 +61,7 @@ from ragmem.text import clean, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.mentions import at_paths, named_files
+from ragmem.tools.patterns import Rules
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     mode: CurrentMode = msgspec.field(default_factory=CurrentMode)
     """Who may do what; the tools look at it with each call."""
+    rules: Rules = msgspec.field(default_factory=Rules)
+    """What the person has allowed and denied in advance; the same."""
     find_code: FindCode | None = None
     """Looks through the project's code; None where that is not indexed."""
     project: Project

@@ -2,9 +2,10 @@
 
 import ast
 import inspect
+import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ def change(key: str, value: str) -> str:
     save(file, with_value(read(file), file, key, value))
     shadow = _shadowing(key)
     return f"{shadow} is set in the environment and goes before the file." if shadow else ""
+
+
+def change_list(
+    key: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Add to a setting that is a list, and take from it; what it holds then. ConfigError."""
+    file = find_paths().make().config_file
+    text = read(file)
+    tree: Any = tomllib.loads(text)
+    for name in key.split("."):
+        tree = tree.get(name, {})
+    held = [each for each in tree or () if each not in remove]
+    held += [each for each in add if each not in held]
+    save(file, with_value(text, file, key, json.dumps(held, ensure_ascii=False)))
+    return tuple(held)
 
 
 def read(file: Path) -> str:
@@ -147,12 +163,24 @@ def _typed(key: str, value: str) -> Any:
     default = declared.keys().get(key)
     if default is None:
         raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+    if isinstance(default, tuple):
+        return _typed_list(key, value)
     try:
         msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
+
+
+def _typed_list(key: str, value: str) -> list[Any]:
+    try:
+        held = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        held = None
+    if not isinstance(held, list):
+        raise ConfigError(f'{key} is a list such as ["one", "two"], not {value!r}.')
+    return held
 
 
 def _sections(

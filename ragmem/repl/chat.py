@@ -404,7 +404,7 @@ class ChatLoop:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
-        approvals = Approvals(output, self._decided, self.stop)
+        approvals = Approvals(output, self._decided, self.stop, self._keep_rules)
 
         async def approve(proposal: "Proposal") -> "Decision":
             return await self._waited_for(approvals(proposal))
@@ -568,6 +568,12 @@ class ChatLoop:
         if decision.remember and self._chat:
             self._chat.always_count += 1
         return decision
+
+    def _keep_rules(self, rules: Sequence[str]) -> None:
+        from ragmem.repl.about import keep_rules
+
+        if self._chat:
+            keep_rules(rules, self._chat)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
         if self._view and proposal.kind == "diff":

@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.cells import cell_len
@@ -55,6 +55,7 @@ _MOST_PIECES = 256
 _PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {"diff": "Allow this change?", "command": "Allow this command?", "path": "Allow this?"}
+_FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
 _LEAST_TITLE = 10
@@ -408,10 +409,13 @@ class Approvals:
         output: ChatOutput,
         on_decided: Callable[[Proposal, Decision], None],
         stop: Callable[[], object],
+        keep: Callable[[Sequence[str]], None],
     ) -> None:
         self._output = output
         self._on_decided = on_decided
         self._stop = stop
+        self._keep = keep
+        """Keeps rules for good."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
         """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
@@ -427,12 +431,14 @@ class Approvals:
 
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
         answer = await self._answer(proposal, folded=folded)
-        if folded and answer in ("y", "a", "v"):
+        if folded and answer in ("y", "a", "p", "v"):
             self._output.show(ProposalBlock(proposal, folds=False))
             if answer != "v":
                 said = "Part of it was folded. All of it is above now: please answer again."
                 self._output.show(gutter(said, mark="  ", style="bold", words=True), "closing")
             answer = await self._answer(proposal, folded=False)
+        if answer == "p":
+            answer = await self._for_good(proposal)
         if answer in ("y", "a"):
             return Decision(True, remember=answer == "a")
         reason: str | None = ""
@@ -444,9 +450,20 @@ class Approvals:
 
     async def _answer(self, proposal: Proposal, *, folded: bool) -> str | None:
         always = [("a", f"always: {proposal.always}")] if proposal.always else []
+        good = [("p", "permanently …")] if proposal.for_good else []
         whole = [("v", "view all")] if folded else []
-        choices = (("y", "yes"), ("n", "no"), *always, ("r", "reason"), *whole)
+        choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
         return await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+
+    async def _for_good(self, proposal: Proposal) -> str | None:
+        """Ask which rule is to be kept; `y` where one is, or where it is allowed this once."""
+        offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
+        choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
+        question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
+        answer = await self._output.ask(question)
+        if answer in offers:
+            self._keep(offers[answer])
+        return answer if answer in ("n", None) else "y"
 
 
 class ProposalBlock:

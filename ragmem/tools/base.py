@@ -104,6 +104,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     It speaks of what `title` and `body` show in full.
     """
+    for_good: tuple[tuple[str, ...], ...] = ()
+    """Sets of rules (`ragmem.tools.patterns`) of which one can be kept, the narrowest first."""
 
     @property
     def size(self) -> str:

@@ -1,11 +1,12 @@
 """The tools of the agent, put together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
+from ragmem.tools.patterns import Rules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
@@ -20,20 +21,20 @@ def standard_toolset(
     mode: PermissionMode | CurrentMode = "default",
     approver: Approver = deny_all,
     seen: SeenFiles | None = None,
-    allow: Collection[str] = (),
+    rules: Rules | None = None,
     commands: Commands = Commands(),  # noqa: B008 - frozen
     of_memory: Sequence[Tool] = (),
 ) -> Toolset:
     """Every tool over one workspace.
 
-    `seen` carries what a resumed session has read; `allow` names tools that
-    don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`,
+    `seen` carries what a resumed session has read; `rules` are the
+    person's. Long outputs of commands are kept below `data_dir`, in `outputs`,
     and files as they were before an edit in `preimages`.
     `of_memory`: those of `ragmem.tools.memory.memory_tools`, where there is one.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
-    permissions = Permissions(workspace, mode=mode, approver=approver, allow=allow, outputs=outputs)
+    permissions = Permissions(workspace, mode=mode, approver=approver, rules=rules, outputs=outputs)
     preimages = Preimages(data_dir / "preimages")
     return Toolset(
         [

@@ -12,6 +12,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.patterns import Rules
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -26,6 +27,8 @@ class Desk:
         *,
         mode: PermissionMode = "default",
         allow: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
+        deny: tuple[str, ...] = (),
         extra: tuple[Path, ...] = (),
         home: Path | None = None,
         timeout_s: float = 120,
@@ -44,7 +47,7 @@ class Desk:
             mode=mode,
             approver=self._approve,
             seen=self.seen,
-            allow=allow,
+            rules=Rules(rules, deny, flags=allow),
             commands=Commands(timeout_s),
         )
 
