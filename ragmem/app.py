@@ -54,6 +54,7 @@ from ragmem.store.base import Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode
+from ragmem.tools.jobs import Job, Jobs
 from ragmem.tools.patterns import Rules
 from ragmem.tools.project_code import SessionCode
 from ragmem.usage import UsageLog
@@ -137,6 +138,7 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
+        self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
         self.rules = Rules(config.permissions.allow, config.permissions.deny)
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
@@ -203,6 +205,7 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
+        await self.jobs.aclose()
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
@@ -221,6 +224,9 @@ class App:
 
     def _say(self, text: str) -> None:
         self._notices.append(text)
+
+    def _job_ended(self, job: Job) -> None:
+        self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows what it wrote.")
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
@@ -440,6 +446,7 @@ class App:
             seen=seen,
             data_dir=self.paths.data_dir,
             rules=rules,
+            jobs=self.jobs,
             commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),

@@ -275,7 +275,9 @@ class TurnRun:
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         schema = self._parts.schema
         rule = (user(schema.rule),) if schema else ()
-        messages = (*self._with_images(context.messages), *rule)
+        standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
+        told = (user(f"[{standing}]"),) if standing else ()
+        messages = (*self._with_images(context.messages), *rule, *told)
         images = IMAGE_CHARS * len(self._calls.images)
         return ToolLoop(messages, limit=context.chars + images + room)
 

@@ -24,6 +24,31 @@ _MODES = {
 }
 
 
+async def jobs(said: str, chat: ChatSession) -> None:
+    """Run `/jobs`, `/jobs 1` and `/jobs stop 1`."""
+    held, output = chat.app.jobs, chat.output
+    words = said.split()
+    if not words:
+        if not held.all:
+            return output.note("Nothing was started in the background in this chat.")
+        for job in held.all:
+            mark, style = ("●", "bold") if job.is_running else ("✓", "green")
+            if not job.is_running and job.exit_code != 0:
+                mark, style = "✗", "red"
+            row = Text.assemble((f"{mark} ", style), visible(job.title), (f"  {job.state}", "dim"))
+            output.show(row, "notice")
+        return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
+    number = words[-1]
+    found = held.find(int(number)) if number.isdecimal() else None
+    if found is None or words[:-1] not in ([], ["stop"]):
+        raise UsageError("Which job?", hint="/jobs lists them, /jobs 1 shows one, /jobs stop 1.")
+    if words[0] == "stop":
+        await held.stop(found)
+    else:
+        output.show(Text(visible(found.tail()).rstrip("\n")))
+    output.say(f"{found.title}: {found.state}")
+
+
 _VERBS = ("allow", "deny", "session", "remove")
 _HOW = (
     "/permissions allow run_command(git status*) asks no more for that, in every folder; deny "

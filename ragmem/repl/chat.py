@@ -354,6 +354,7 @@ class ChatLoop:
             window=chat.agent.context_window,
             cost_usd=self._beside.total(chat.cost_usd),
             doing=self._beside.doing,
+            jobs=len(chat.app.jobs.running),
         )
         return toolbar(status, columns)
 

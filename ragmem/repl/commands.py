@@ -33,7 +33,7 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, permissions, settings, status
+from ragmem.repl.about import compact, jobs, permissions, settings, status
 from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
 from ragmem.repl.expand import expand
@@ -521,6 +521,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("compact", "why that is not needed here", compact),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
+    ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
     (
         "permissions",
         "what is done without asking, what never: /permissions [allow|deny|session|remove rule]",

@@ -162,6 +162,15 @@ class TellingTool(Tool, Protocol):
         ...
 
 
+@runtime_checkable
+class StandingTool(Tool, Protocol):
+    """A tool that holds something which the model has to know of when a turn begins."""
+
+    def standing(self) -> str:
+        """In a sentence or a list; empty where there is nothing."""
+        ...
+
+
 class InvalidArguments(ValueError):
     """Arguments that are not strict JSON or not of the tool's schema."""
 
@@ -198,6 +207,15 @@ class Toolset:
         """Whether a call of this name has no effects, so that several may run at once."""
         tool = self._tools.get(name)
         return tool is None or tool.effect == "read"
+
+    def may_repeat(self, name: str) -> bool:
+        """Whether the same call may have another answer, though nothing has changed."""
+        return getattr(self._tools.get(name), "may_repeat", False)
+
+    def standing(self) -> str:
+        """What the model has to know of its tools when a turn begins; empty for nothing."""
+        held = [tool.standing() for tool in self._tools.values() if isinstance(tool, StandingTool)]
+        return "\n\n".join(filter(None, held))
 
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""

@@ -213,8 +213,11 @@ class Permissions:
             f"The change of {shown} was not allowed",
         )
 
-    async def command(self, command: str, *, known: str = "") -> None:
-        """Ask for a command, which is shown whole; with what is `known` of it, on one line."""
+    async def command(self, command: str, *, known: str = "", goes_on: bool = False) -> None:
+        """Ask for a command, which is shown whole; with what is `known` of it, on one line.
+
+        `goes_on`: it is to run in the background.
+        """
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         _refuse_denied(self._rules.denial_of_command(command))
@@ -223,7 +226,7 @@ class Permissions:
         await self._ask(
             Proposal(
                 tool_name=COMMAND,
-                title=COMMAND,
+                title=f"{COMMAND} in the background" if goes_on else COMMAND,
                 kind="command",
                 body=command,
                 warnings=(*_command_warnings(command), *filter(None, [known])),

@@ -100,6 +100,12 @@ class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
+    background: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Go on while it runs: for servers and watchers. read_job reads its output."
+        ),
+    ] = False
 
 
 async def _never_failed(_: str) -> str:
@@ -113,6 +119,8 @@ class Commands(msgspec.Struct, frozen=True):
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] = _never_failed
     """What is remembered of a command that is about to be run again, on one line; else empty."""
+    in_background: Callable[[str, Path], Awaitable[ToolOutput]] | None = None
+    """Begins one that goes on; None where that can't be done."""
 
 
 class RunCommand:
@@ -138,14 +146,15 @@ class RunCommand:
             "Run a command with bash in the working directory. The person is asked first. Each "
             "call is a fresh shell: nothing carries over but files. There is no input and no "
             "terminal, and what is left running in the background is stopped when the command "
-            f"ends. It is stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
+            "ends; what is to go on, such as a server, is started with `background` instead. It is "
+            f"stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
             f"Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the answer names. "
             "Prefer read_file, grep_files, glob_files and edit_file to cat, grep, find and sed."
         )
 
     def title(self, params: RunCommandParams) -> str:
         """The command on one line."""
-        return one_line(params.command, 160)
+        return one_line(params.command, 160) + (" (in the background)" * params.background)
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
         """Its exit code and output; ToolFailure when refused or out of time."""
@@ -162,15 +171,21 @@ class RunCommand:
                 "Write it to a file with create_file and run that."
             )
         known = await self._commands.failed_before(command)
-        await self._permissions.command(command, known=known)
+        await self._permissions.command(command, known=known, goes_on=params.background)
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
+        if params.background:
+            if self._commands.in_background is None:
+                raise ToolFailure("Nothing can be run in the background here.")
+            return await self._commands.in_background(command, self._workspace.cwd)
         timeout = params.timeout or self._commands.timeout_s
-        output = _Output(self._outputs, tell)
-        ended: list[_Ended] = []
+        output = Output(self._outputs, tell)
+        ended: list[Ended] = []
         try:
             await interruptible(
-                lambda stop: ended.append(_run(command, self._workspace.cwd, timeout, output, stop))
+                lambda stop: ended.append(
+                    run_guarded(command, self._workspace.cwd, timeout, output, stop)
+                )
             )
         except asyncio.CancelledError:
             # What it had printed is its answer, and the turn's end is seen to by the caller.
@@ -180,7 +195,9 @@ class RunCommand:
         return _report(ended[0], output, timeout, known)
 
 
-class _Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True):
+    """How a command has ended."""
+
     reason: str
     """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
     status: int | None
@@ -191,7 +208,7 @@ class _Ended(msgspec.Struct, frozen=True):
     """What could not be ended, and still runs; None where the system does not let us look."""
 
 
-class _Output:
+class Output:
     """What a command wrote: its start and end in memory, most of it in a file."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
@@ -207,9 +224,30 @@ class _Output:
         self._fd = -1
         self._spilled = 0
         self._held = b""
+        self._lock = threading.Lock()
 
     def feed(self, data: bytes) -> None:
         """Take what was written next."""
+        with self._lock:
+            self._feed(data)
+
+    def since(self, start: int) -> tuple[str, int]:
+        """Return what was written from a byte on, as a screen would show it, and where that ends.
+
+        Of very much the first part is left out.
+        """
+        with self._lock:
+            kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
+            wanted = self.total - start
+            text = plain(kept[max(0, len(kept) - wanted) :].decode("utf-8", "replace"))
+            missed = wanted - len(kept)
+            return (f"[{missed:,} bytes left out]\n{text}" if missed > 0 else text), self.total
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.total <= len(self._head) + len(self._tail)
+
+    def _feed(self, data: bytes) -> None:
         self.total += len(data)
         self.lines += data.count(b"\n")
         room = _MEMORY_BYTES - len(self._head)
@@ -239,7 +277,7 @@ class _Output:
 
     def text(self) -> str:
         """As a screen would have shown it, cut in its middle to what a model is given."""
-        if self.total <= len(self._head) + len(self._tail):
+        if self._is_whole:
             start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
             if len(start) <= MAX_SHOWN_CHARS:
                 return start
@@ -326,9 +364,10 @@ def _safe_cut(data: bytes) -> int:
     return end
 
 
-def _run(
-    command: str, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
-) -> _Ended:
+def run_guarded(
+    command: str, cwd: Path, timeout_s: float, output: Output, stop: threading.Event
+) -> Ended:
+    """Run a command to its end, or until it is stopped; it blocks."""
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
@@ -368,7 +407,7 @@ def _run(
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
     named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
     is_seen = subprocess_guard.belonging(guard, started, mark) is not None
-    return _Ended(reason, status, leftovers, named if is_seen else None)
+    return Ended(reason, status, leftovers, named if is_seen else None)
 
 
 def _see_out(guard: "subprocess.Popen[bytes]") -> None:
@@ -388,7 +427,7 @@ def _pump(
     line: socket.socket,
     guard: int,
     timeout_s: float,
-    output: _Output,
+    output: Output,
     stop: threading.Event,
 ) -> str:
     """Read until the guard answers, the time is up or the person stops it."""
@@ -404,7 +443,7 @@ def _pump(
             output.feed(data)
             if not data:
                 poll.unregister(pipe)
-            if output.total > MAX_OUTPUT_BYTES:
+            if output.total > MAX_OUTPUT_BYTES and timeout_s < float("inf"):
                 return "endless"
         elif line.fileno() in ready:
             return "exit"
@@ -428,7 +467,7 @@ def _answer(line: socket.socket, guard: int) -> bytes:
     return b""
 
 
-def _drain(pipe: int, output: _Output) -> None:
+def _drain(pipe: int, output: Output) -> None:
     """What is still in the pipe; not waiting for whoever else may hold it."""
     deadline = time.monotonic() + _DRAIN_S
     poll = select.poll()
@@ -440,7 +479,7 @@ def _drain(pipe: int, output: _Output) -> None:
         output.feed(data)
 
 
-def _still_there(ended: _Ended) -> str:
+def _still_there(ended: Ended) -> str:
     """What goes behind "stopped" where that is not true of everything; else empty."""
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
@@ -448,7 +487,7 @@ def _still_there(ended: _Ended) -> str:
     return f", but these run on and could not be ended: {names}" if names else ""
 
 
-def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> ToolOutput:
+def _report(ended: Ended, output: Output, timeout_s: float, known: str) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")
     output.close()

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
+from ragmem.tools.jobs import Jobs, ReadJob, in_background
 from ragmem.tools.patterns import Rules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
@@ -14,7 +17,7 @@ from ragmem.tools.shell import MAX_TIMEOUT_S, Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
-def standard_toolset(
+def standard_toolset(  # noqa: PLR0913 - each by its name
     workspace: Workspace,
     *,
     data_dir: Path,
@@ -23,6 +26,7 @@ def standard_toolset(
     seen: SeenFiles | None = None,
     rules: Rules | None = None,
     commands: Commands = Commands(),  # noqa: B008 - frozen
+    jobs: Jobs | None = None,
     of_memory: Sequence[Tool] = (),
 ) -> Toolset:
     """Every tool over one workspace.
@@ -30,11 +34,14 @@ def standard_toolset(
     `seen` carries what a resumed session has read; `rules` are the
     person's. Long outputs of commands are kept below `data_dir`, in `outputs`,
     and files as they were before an edit in `preimages`.
+    `jobs`: where commands go on in the background; None: none can.
     `of_memory`: those of `ragmem.tools.memory.memory_tools`, where there is one.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
     permissions = Permissions(workspace, mode=mode, approver=approver, rules=rules, outputs=outputs)
+    if jobs:
+        commands = msgspec.structs.replace(commands, in_background=in_background(jobs))
     preimages = Preimages(data_dir / "preimages")
     return Toolset(
         [
@@ -46,6 +53,7 @@ def standard_toolset(
             WriteFile(workspace, permissions, known, preimages),
             EditFile(workspace, permissions, known, preimages),
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
+            *([ReadJob(jobs)] if jobs else []),
             *of_memory,
         ],
         of_person=[

@@ -38,6 +38,7 @@ from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
+from ragmem.tools.jobs import Jobs
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
@@ -335,6 +336,7 @@ class FakeApp:
         self.cwd = Path.cwd()
         self.config = Config()
         self.embedder = None
+        self.jobs = Jobs(log_file.parent)
         known = (
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
         )

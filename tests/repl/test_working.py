@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.tools import subprocess_guard
 from tests.e2e.test_chat_pty import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
@@ -59,3 +60,30 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
     settings = (tmp_path / "home" / "ragmem.toml").read_text()
     assert 'allow = ["run_command(echo *)"]' in settings
     assert "deny = []" in settings
+
+
+def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
+    read = Answer(tools=[Call("read_job", {"job": 1})])
+    house.server.extend(
+        run("echo ready; echo $$ > pid; exec sleep 300", background=True),
+        read,
+        read,
+        read,
+        read,
+        Answer("It is up."),
+    )
+    with house.chat("chat", "--yolo", columns=110) as chat:
+        loaded(chat)
+        chat.send("serve\r")
+        chat.wait_for_turn(r"^● run_command echo ready[\s\S]*^It is up\.")
+        chat.wait_for_screen(r"· 1 job\b")
+        # How it does may be asked as often as one likes.
+        assert "not run again" not in house.last_prompt()
+        chat.send("/jobs\r")
+        chat.wait_for(r"^● job 1: echo ready; .* runs for .*, 1 line")
+        chat.send("/jobs 1\r")
+        chat.wait_for(r"^ready\n")
+        pid = int((house.project / "pid").read_text())
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    assert subprocess_guard.look_at(pid)[0] in ("", "Z", "X")

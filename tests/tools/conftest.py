@@ -12,6 +12,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.jobs import Jobs
 from ragmem.tools.patterns import Rules
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
@@ -29,6 +30,7 @@ class Desk:
         allow: tuple[str, ...] = (),
         rules: tuple[str, ...] = (),
         deny: tuple[str, ...] = (),
+        jobs: Jobs | None = None,
         extra: tuple[Path, ...] = (),
         home: Path | None = None,
         timeout_s: float = 120,
@@ -49,6 +51,7 @@ class Desk:
             seen=self.seen,
             rules=Rules(rules, deny, flags=allow),
             commands=Commands(timeout_s),
+            jobs=jobs,
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:
