@@ -53,7 +53,7 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
-from ragmem.tools.base import Approver, CurrentMode, PermissionMode
+from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
 from ragmem.tools.jobs import Job, Jobs
 from ragmem.tools.patterns import Rules
 from ragmem.tools.project_code import SessionCode
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
+    from ragmem.tools.planning import UpdateTasks
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,6 +421,7 @@ class App:
         from ragmem.agent import Agent, Dependencies, Limits
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
+        from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
         from ragmem.tools.shell import commands_of
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
@@ -427,8 +429,9 @@ class App:
         project = await self._places.project_of(session)
         top = real_folder(project.path, self.cwd)
         seen = SeenFiles(self.metrics)
+        tasks = UpdateTasks()
         if session.turn_count:
-            await self._restore(seen, session)
+            await self._restore(seen, tasks, session)
             if others := await self.memory.attach(session):
                 self._notices.append(
                     f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
@@ -439,6 +442,7 @@ class App:
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
         rules = self.rules.for_session(options.allow)
+        plan = PresentPlan(mode, approver, keep_decision(self.memory, session))
         toolset = standard_toolset(
             workspace,
             mode=mode,
@@ -449,6 +453,8 @@ class App:
             jobs=self.jobs,
             commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
             of_memory=[
+                tasks,
+                *([] if approver is deny_all else [plan]),
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
             ],
@@ -504,12 +510,14 @@ class App:
             self._notices.append(f"Project instructions: {names}")
         return found
 
-    async def _restore(self, seen: "SeenFiles", session: Session) -> None:
+    async def _restore(self, seen: "SeenFiles", tasks: "UpdateTasks", session: Session) -> None:
         with suppress(StoreError):
             turns = await (await self.store()).turns(
                 session.session_id, TurnQuery(limit=_SEEN_LOOKBACK)
             )
-            seen.restore(call for turn in turns for call in turn.tool_calls)
+            calls = [call for turn in turns for call in turn.tool_calls]
+            seen.restore(calls)
+            tasks.restore(calls)
 
 
 @asynccontextmanager

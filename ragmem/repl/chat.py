@@ -500,11 +500,13 @@ class ChatLoop:
         view = TurnView(
             shows_live=self._mode != "none",
             shows_recall=config.chat.memory_line,
+            tasks=chat.tasks,
             shows_thoughts=config.memory.thoughts and chat.app.memory.records,
         )
         try:
             await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
         finally:
+            chat.tasks = view.tasks
             reminder.close()
 
     async def _show(
@@ -568,6 +570,8 @@ class ChatLoop:
                 self._name(self._chat)
         if decision.remember and self._chat:
             self._chat.always_count += 1
+        if decision.mode and self._chat:
+            self._chat.use_mode(decision.mode)
         return decision
 
     def _keep_rules(self, rules: Sequence[str]) -> None:
@@ -577,5 +581,5 @@ class ChatLoop:
             keep_rules(rules, self._chat)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
-        if self._view and proposal.kind == "diff":
+        if self._view and proposal.kind in ("diff", "plan"):
             self._view.decided(proposal.tool_name, allowed=decision.allowed)

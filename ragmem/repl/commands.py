@@ -186,6 +186,15 @@ async def _clear(_: str, chat: ChatSession) -> Then:
     return "session"
 
 
+async def _plan(text: str, chat: ChatSession) -> Then:
+    chat.use_mode("plan")
+    if text:
+        return Ask(text)
+    said = "Plan mode: the agent reads, and ends with a plan for you to approve. Shift-Tab leaves."
+    chat.output.say(said)
+    return None
+
+
 async def _init(_: str, __: ChatSession) -> Then:
     return Ask(prompt("init"))
 
@@ -521,6 +530,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("compact", "why that is not needed here", compact),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
+    ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),
     ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
     (
         "permissions",

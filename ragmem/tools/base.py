@@ -95,9 +95,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     title: str
-    kind: Literal["diff", "command", "path"]
+    kind: Literal["diff", "command", "path", "plan"]
     body: str
-    """The whole diff or command; interfaces show it with `text.reveal`, never shortened."""
+    """The whole diff, command or plan; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
     always: str = ""
     """What "always" would allow, and for how long, as both interfaces say it; empty: not offered.
@@ -126,6 +126,10 @@ class Decision(msgspec.Struct, frozen=True):
     """Allow in this session, without asking again, what the proposal's `always` names."""
     reason: str = ""
     """What to tell the model when denied."""
+    changes: bool = False
+    """Of a plan: the reason says how it is to be changed, and it is not refused."""
+    mode: PermissionMode | None = None
+    """Of a plan: the mode that it is to be carried out in."""
 
 
 Approver = Callable[[Proposal], Awaitable[Decision]]

@@ -87,3 +87,64 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         chat.send("/exit\r")
         assert chat.exit_code() == 0
     assert subprocess_guard.look_at(pid)[0] in ("", "Z", "X")
+
+
+def tasks(*states: str) -> Answer:
+    texts = ("read the gate", "oil the hinge", "paint it green")
+    listed = [{"text": t, "state": s} for t, s in zip(texts, states, strict=True)]
+    return Answer(tools=[Call("update_tasks", {"tasks": listed})])
+
+
+def plan(decision: str) -> Answer:
+    body = "## Steps\n\n1. Oil the **hinge**\n2. Paint the gate"
+    return Answer(tools=[Call("present_plan", {"decision": decision, "plan": body})])
+
+
+def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_next_day(
+    house: House,
+) -> None:
+    house.server.extend(
+        Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})]),
+        plan("The gate is painted blue."),
+        plan("The gate is painted green, with oil on its hinge."),
+        tasks("done", "doing", "open"),
+        Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "oiled\n"})]),
+        Answer("The hinge is oiled."),
+    )
+    with house.chat("chat", columns=100, rows=40) as chat:
+        loaded(chat)
+        chat.send("/plan mend the gate\r")
+        chat.wait_for_screen(r"plan: reads only")
+        chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
+        assert not (house.project / "gate.txt").exists()
+        assert "Plan mode: read and search" in house.last_prompt()
+        chat.send("c")
+        chat.wait_for_screen(r"What is to be otherwise\?")
+        chat.send("green\r")
+        chat.wait_for(r"✗ to be changed: green")
+        chat.wait_for_screen(r"^\? The gate is painted green, with oil on its hinge\.")
+        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
+        chat.send("e")
+        chat.wait_for(r"✓ approved")
+        chat.wait_for(r"remembered decision \w+: The gate is painted green")
+        chat.wait_for(r"^● 1 of 3 tasks done; now: oil the hinge")
+        chat.wait_for(r"^The hinge is oiled\.")
+        chat.wait_for(r"^  ☑ read the gate\n  ▸ oil the hinge\n  ☐ paint it green\n")
+        chat.wait_for_screen(r"· edits allowed")
+        assert (house.project / "gate.txt").read_text() == "oiled\n"
+        assert "green" in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    house.server.extend(Answer("Paint it."))
+    with house.chat("chat", columns=100) as chat:
+        chat.wait_for(r"Open: oil the hinge; paint it green\.")
+        loaded(chat)
+        chat.send("what's next?\r")
+        chat.wait_for_turn(r"^Paint it\.")
+        assert "Open: oil the hinge; paint it green" in house.last_prompt()
+        chat.send("/resume gate\r")
+        chat.wait_for(r"open: oil the hinge; paint it green")
+        house.server.extend(Answer("On it."))
+        chat.send("go on\r")
+        chat.wait_for_turn(r"^On it\.")
+        assert "Your list of tasks" in house.last_prompt()
