@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import msgspec
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
@@ -44,7 +43,7 @@ from ragmem.repl.output import (
 )
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import clip_to_width, counted, duration, one_line, reveal, visible
+from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
 
 Part = tuple[Kind, RenderableType]
@@ -274,7 +273,7 @@ class TurnView:
             return [(("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))]
         seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
         said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
-        room = columns - 4 - cell_len(said)
+        room = columns - 4 - display_width(said)
         title = call.title.removeprefix(f"{_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if room >= _LEAST_TITLE:
