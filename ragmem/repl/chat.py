@@ -581,5 +581,7 @@ class ChatLoop:
             keep_rules(rules, self._chat)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
-        if self._view and proposal.kind in ("diff", "plan"):
+        # That a command is denied has been said; what comes of one that is allowed has a block.
+        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
+        if self._view and is_told and proposal.kind != "path":
             self._view.decided(proposal.tool_name, allowed=decision.allowed)

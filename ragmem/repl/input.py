@@ -38,12 +38,12 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import DynamicStyle, Style
 
 from ragmem.config import environment
 from ragmem.repl import early
 from ragmem.repl.completion import ChatCompleter, command_at, mention_at, menu_rows, value_at
+from ragmem.repl.drawing import ChatRenderer, ChatTerminal
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
@@ -97,16 +97,6 @@ def _style(theme: Theme) -> Style:
     )
 
 
-class _Output(Vt100_Output):
-    """An output whose renderer moves back to its first row without erasing, where told to."""
-
-    erases = True
-
-    def erase_down(self) -> None:
-        if self.erases:
-            super().erase_down()
-
-
 class LiveTerminal:
     """A `ragmem.repl.terminal.Terminal` whose prompt stays at the bottom of a real one."""
 
@@ -151,7 +141,7 @@ class LiveTerminal:
         terminal_input.vt100_parser = KeyParser(
             terminal_input.vt100_parser.feed_key_callback, self._told
         )
-        self._output = cast(_Output, _Output.from_pty(sys.stdout))
+        self._output = cast(ChatTerminal, ChatTerminal.from_pty(sys.stdout))
         self._output.enable_cpr = False
         self._app: Application[None] = Application(
             layout=chat_layout(self, host),
@@ -164,6 +154,7 @@ class LiveTerminal:
             min_redraw_interval=0.03,
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
+        self._app.renderer = ChatRenderer(self._app, environment())
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.05
         self._app.key_processor.before_key_press += self._note_key
 
