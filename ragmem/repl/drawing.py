@@ -9,6 +9,37 @@ from prompt_toolkit.layout import Layout
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
+from prompt_toolkit.styles import Style
+
+from ragmem.themes import Theme
+
+_STYLE = {
+    "prompt": "bold ansicyan",
+    "question": "bold ansiyellow",
+    "key": "bold underline",
+    "dim": "ansibrightblack",
+    "warning": "ansiyellow",
+    "tool": "ansicyan",
+    "plan": "bold ansiblue",
+    "danger": "bold ansired",
+    "chosen": "bold",
+    "match": "bold underline ansicyan",
+    "argument": "ansicyan",
+}
+
+
+def style_of(theme: Theme) -> Style:
+    """Return the style of what is drawn around the prompt, in a theme's colours."""
+    names = {
+        ("ansibrightblack" if name == "dim" else f"ansi{name}"): color
+        for name, color in theme.colors.items()
+    }
+    return Style.from_dict(
+        {
+            of: " ".join(names.get(word, word) for word in said.split())
+            for of, said in _STYLE.items()
+        }
+    )
 
 
 class ChatTerminal(Vt100_Output):
