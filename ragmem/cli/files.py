@@ -36,8 +36,7 @@ from ragmem.text import ago, clean, counted, hanging, one_line, visible
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.index.index import CodeIndex
-    from ragmem.records import FileAccess, Project, Session
-    from ragmem.store.base import Store
+    from ragmem.records import CodeStore, FileAccess, Project, Session
 
 app = commands()
 
@@ -284,7 +283,7 @@ async def _code(opened: "App") -> "CodeIndex | None":
 
 
 async def related_to(
-    store: "Store | None", code: "CodeIndex | None", project_id: str, path: str
+    store: "CodeStore | None", code: "CodeIndex | None", project_id: str, path: str
 ) -> Related:
     """What a file has to do with; without a store nothing is remembered: only what files say."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])

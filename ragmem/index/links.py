@@ -18,6 +18,7 @@ from ragmem.memory.leases import leased
 from ragmem.records import (
     CodeReference,
     CodeScope,
+    CodeStore,
     FoundScope,
     Pending,
     Project,
@@ -27,7 +28,6 @@ from ragmem.records import (
     ToolCall,
     Turn,
 )
-from ragmem.store.base import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class TurnLinks:
         """By project the turns that came before the store knew of the code."""
 
     async def look_through(
-        self, store: Store, items: Sequence[Pending], owner_id: str
+        self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
         """Link turns; return keys of those seen to, or not to be tried again. StoreError."""
         others = {item.key for item in items if item.session_id in self._without}
@@ -267,7 +267,7 @@ class TurnLinks:
             await self._see_to_these(store, [i.record_id for i in todo if i.key in mine])
             return mine | others
 
-    async def after(self, project_id: str, open_store: Callable[[], Awaitable[Store]]) -> None:
+    async def after(self, project_id: str, open_store: Callable[[], Awaitable[CodeStore]]) -> None:
         """Link the turns that came before the store knew of a project's code. StoreError."""
         early = self._early.pop(project_id, {})
         try:
@@ -277,12 +277,12 @@ class TurnLinks:
             self._early[project_id] = early | self._early.get(project_id, {})
             raise
 
-    async def _see_to_these(self, store: Store, turn_ids: Sequence[str]) -> None:
+    async def _see_to_these(self, store: CodeStore, turn_ids: Sequence[str]) -> None:
         for turn in await store.turns_by_id(turn_ids):
             with suppress(SessionNotFound):
                 await self._see_to(store, turn, await store.session(turn.session_id))
 
-    async def _see_to(self, store: Store, turn: Turn, session: Session) -> None:
+    async def _see_to(self, store: CodeStore, turn: Turn, session: Session) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
         if project is None or index is None:
@@ -309,7 +309,9 @@ class TurnLinks:
         """
         return self._writes and os.path.isdir(index.project.path)
 
-    async def _link(self, store: Store, turn: Turn, session: Session, index: "CodeIndex") -> bool:
+    async def _link(
+        self, store: CodeStore, turn: Turn, session: Session, index: "CodeIndex"
+    ) -> bool:
         """False where the store does not know of the code yet, or the index can't be written."""
 
         locate = locator(session)
@@ -330,7 +332,7 @@ class TurnLinks:
         return True
 
 
-async def _project_of(store: Store, session: Session) -> Project | None:
+async def _project_of(store: CodeStore, session: Session) -> Project | None:
     """The folder that a session worked in, as a project of its own."""
     known = await store.projects()
     own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]

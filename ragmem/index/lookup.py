@@ -10,11 +10,10 @@ from ragmem.index.identity import HOLDERS
 from ragmem.index.names import is_named, names_in
 from ragmem.index.values import CodeHit
 from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
-from ragmem.records import FoundScope, ScopeQuery
+from ragmem.records import CodeStore, FoundScope, ScopeQuery
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
-    from ragmem.store.base import Store
 
 
 _SPARE = 20
@@ -50,7 +49,7 @@ async def find_code(
     query: str,
     *,
     project_id: str,
-    open_store: "Callable[[], Awaitable[Store]] | None",
+    open_store: Callable[[], Awaitable[CodeStore]] | None,
     limit: int = 10,
     semantic: bool = True,
 ) -> Finds:
@@ -81,7 +80,7 @@ _Place = tuple[str, str, str]
 
 
 async def _gone(
-    store: "Store", project_id: str, names: Collection[str], hits: Sequence[CodeHit], most: int
+    store: CodeStore, project_id: str, names: Collection[str], hits: Sequence[CodeHit], most: int
 ) -> tuple[list[FoundCode], dict[str, list[str]]]:
     """What is called so and no file defines any more: it may have been spoken of all the same.
 
@@ -113,7 +112,7 @@ async def _gone(
 
 
 async def _defined(
-    store: "Store", project_id: str, went: Collection[FoundScope]
+    store: CodeStore, project_id: str, went: Collection[FoundScope]
 ) -> dict[_Place, str]:
     """Scopes in the places of those that went, where files define such."""
     found: dict[_Place, str] = {}
@@ -126,7 +125,7 @@ async def _defined(
 
 
 async def _with_past(
-    store: "Store",
+    store: CodeStore,
     project_id: str,
     found: Sequence[FoundCode],
     twins: dict[str, list[str]],

@@ -19,8 +19,15 @@ from ragmem.errors import RagmemError
 from ragmem.index.database import raise_epoch
 from ragmem.index.identity import KEY_COLUMNS, ScopeKey, assign, follow, uuid5
 from ragmem.logs import LOGGER
-from ragmem.records import CodeFile, CodeScope, DropCodeFiles, Project, PutCodeFile, RegisterProject
-from ragmem.store.base import Store
+from ragmem.records import (
+    CodeFile,
+    CodeScope,
+    CodeStore,
+    DropCodeFiles,
+    Project,
+    PutCodeFile,
+    RegisterProject,
+)
 from ragmem.usage import Metrics
 
 T = TypeVar("T")
@@ -68,7 +75,7 @@ class Mirror:
         read: ReadIndex,
         write: WriteIndex,
         *,
-        open_store: Callable[[], Awaitable[Store]] | None,
+        open_store: Callable[[], Awaitable[CodeStore]] | None,
         lock: Callable[[], int | None],
         metrics: Metrics,
         on_told: Callable[[], None],
@@ -108,7 +115,7 @@ class Mirror:
                 logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
                 return False
 
-    async def _tell_all(self, store: Store) -> bool:
+    async def _tell_all(self, store: CodeStore) -> bool:
         """Tell all that is marked; StoreError where the store is away."""
         project_id = self._project.project_id
         if not await self._read(_was_whole, False):

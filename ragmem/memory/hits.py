@@ -9,8 +9,7 @@ import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
-from ragmem.records import Session, Summary, Turn
-from ragmem.store.base import Store
+from ragmem.records import CodeStore, Session, Summary, Turn
 from ragmem.text import ago, one_line
 
 BY_WORDS = "its words"
@@ -94,12 +93,12 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
-async def others_of(store: Store) -> dict[str, str]:
+async def others_of(store: CodeStore) -> dict[str, str]:
     """What other people are called who have something in a shared store, by their ids."""
     return {each.owner_id: each.called for each in await store.others()}
 
 
-async def sessions_by_id(store: Store, session_ids: Iterable[str]) -> dict[str, Session]:
+async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
     """Those that are there still."""
     found = {}
     for session_id in session_ids:

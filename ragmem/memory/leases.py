@@ -7,12 +7,13 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.records import Leases
 from ragmem.store.base import Store
 
 
 @asynccontextmanager
 async def leased(
-    store: Store, keys: Sequence[str], owner_id: str, *, seconds: float
+    store: Leases, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> AsyncIterator[frozenset[str]]:
     """Those of the keys that are the owner's until the end of the block, however it ends."""
     renewal: asyncio.Task[None] | None = None
@@ -30,7 +31,7 @@ async def leased(
             await store.release(keys, owner_id)
 
 
-async def _renew(store: Store, keys: Sequence[str], owner_id: str, seconds: float) -> None:
+async def _renew(store: Leases, keys: Sequence[str], owner_id: str, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds / 3)
         with suppress(StoreError):
