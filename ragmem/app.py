@@ -11,7 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -22,11 +22,12 @@ from ragmem.background import (
     configured_embedder,
     leave_to_a_process,
     service_of,
+    settings_of,
 )
 from ragmem.config import Config, Paths, environment
+from ragmem.config import address as addresses
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
-from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
@@ -50,7 +51,7 @@ from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.records import Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import Store
+from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode
@@ -60,8 +61,8 @@ from ragmem.usage import UsageLog
 if TYPE_CHECKING:
     from ragmem.agent import Agent
     from ragmem.agent.schema import AnswerSchema
+    from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
 
@@ -81,6 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schema: "AnswerSchema | None" = None
 
 
+_EMBEDDER_LOCK = "embedder.lock"
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -251,6 +253,26 @@ class App:
         # Who gives up on a silent store soon waits for one that is being made.
         await self._store.opened()
         return self._store
+
+    async def export_session(self, session_id: str) -> dict[str, Any]:
+        """A session with all that belongs to it, as a value that JSON can hold."""
+        from ragmem.store.transfer.document import document_of
+
+        document = await document_of(await self._archive(), session_id)
+        exported: dict[str, Any] = msgspec.to_builtins(document)
+        return exported
+
+    async def import_session(self, data: bytes, *, as_new: bool) -> Session:
+        """Store a session that was exported, as JSON; UsageError where it is here already."""
+        from ragmem.store.transfer.document import decoded, import_document
+
+        return await import_document(await self._archive(), decoded(data), as_new=as_new)
+
+    async def _archive(self) -> Archive:
+        """The store itself, when nothing waits in its spool."""
+        store = await self.store()
+        await store.sessions(SessionQuery(limit=1))
+        return cast(Archive, await store.inner())
 
     async def _store_itself(self) -> Store:
         """Past the spool, for what is told again at any time: there it would stand in the way."""
@@ -519,6 +541,8 @@ async def open_memory(
         parts = Parts(
             memory=app.memory,
             open_store=app.store,
+            export=app.export_session,
+            take_in=app.import_session,
             config=config,
             paths=paths,
             embedder=app.embedder,
@@ -529,3 +553,61 @@ async def open_memory(
         )
         async with OpenMemory(parts) as memory:
             yield memory
+
+
+# --- the process that nobody waits for ------------------------------------------------
+
+
+def _alone(config: Config) -> Config:
+    """Settings of a process that has the embedder loaded, and asks no other one."""
+    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
+    memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
+    return msgspec.structs.replace(config, memory=memory)
+
+
+async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
+    """Do what is pending in the memory of a home; false when another process is at it."""
+    from ragmem import background
+
+    async with App(_alone(config), paths, cwd=paths.data_dir) as app:
+        return await background.work_alone(app.background, paths, model=model)
+
+
+async def answer_others(config: Config, paths: Paths) -> None:
+    """Answer other processes' searches, where the shipped embedder is used, while they come."""
+    from ragmem.embedder.opening import is_shipped
+    from ragmem.service import serve
+    from ragmem.warm import Warm
+
+    idle_s = config.memory.embeddings.idle_s
+    if not idle_s or not config.memory.enabled or not is_shipped(config):
+        return
+    embedder = configured_embedder(_alone(config), paths, version=__version__)
+    assert embedder is not None
+    where = addresses.configured(config, paths, environment())
+
+    async def opened() -> Store:
+        store, _ = await open_store(
+            config,
+            paths,
+            environment(),
+            database=where.database,
+            locks_dir=where.locks_dir,
+            say=lambda _: None,
+        )
+        return store
+
+    warm = Warm(config, paths, embedder, open_store=opened)
+    try:
+        await serve(
+            warm.handlers,
+            paths.embedder_socket,
+            paths.locks_dir / _EMBEDDER_LOCK,
+            idle_s=idle_s,
+            version=__version__,
+            settings=settings_of(config, where.spool),
+            prepare=warm.prepare,
+        )
+    finally:
+        await warm.aclose()
+        await embedder.aclose()

@@ -6,12 +6,11 @@ lacks vectors the next one goes on. Before it ends it answers other processes' s
 while (`ragmem.warm`), with no lock of the work held.
 """
 
-import asyncio
 import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -32,11 +31,10 @@ from ragmem.errors import (
 from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.locks import is_held, lock
-from ragmem.memory.memory import Memory
-from ragmem.records import Session, Usage, utc_now
+from ragmem.memory.memory import Memory, OpenStore
+from ragmem.records import CodeStore, Session, Usage
 from ragmem.redact import redact
 from ragmem.service import Client
-from ragmem.store.base import Store
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class Background:
         config: Config,
         paths: Paths,
         memory: Memory,
-        open_store: Callable[[], Awaitable[Store]],
+        open_store: OpenStore,
         embedder: Embedder | None,
         *,
         usage: UsageLog,
@@ -148,7 +146,7 @@ class Background:
         except StoreError:
             return False
 
-    async def _catch_up(self, store: Store) -> bool:
+    async def _catch_up(self, store: CodeStore) -> bool:
         """Make vectors of code where nothing else is to be done: false when there is none."""
         if self._codebase is None or self._everywhere is None:
             return False
@@ -210,13 +208,11 @@ class Background:
             return
         from apsw import Error
 
-        from ragmem.store.sqlite import backups
+        from ragmem.administration import Administration
 
         # What hinders it hinders, or will, whoever uses the database: who says it better.
         with suppress(OSError, Error, StoreError):
-            await asyncio.to_thread(
-                backups.keep, self._paths.database, self._paths.locks_dir, utc_now()
-            )
+            await Administration(self._config, self._paths).keep_daily_backup()
 
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next. What was measured is kept."""

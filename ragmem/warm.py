@@ -1,11 +1,8 @@
 """Searches for other processes of this home, in one that has loaded all that they need."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
-from ragmem.config import Config, Paths, environment
+from ragmem.config import Config, Paths
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
 from ragmem.embedder.service import answering
@@ -15,10 +12,10 @@ from ragmem.index.values import CodeHit
 from ragmem.memory.facts.facts import FACTS, FactQuestion, Facts
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.found import Found, Question
+from ragmem.memory.leases import HeldStore
+from ragmem.memory.memory import OpenStore
 from ragmem.memory.recall import FIND, Recall
 from ragmem.service import Handlers
-from ragmem.store.base import Store
-from ragmem.store.open import open_store
 from ragmem.usage import Metrics
 
 _HELD_S = 5.0
@@ -32,27 +29,24 @@ class Warm:
     """
 
     def __init__(
-        self, config: Config, paths: Paths, embedder: Embedder, *, database: Path, locks_dir: Path
+        self, config: Config, paths: Paths, embedder: Embedder, *, open_store: OpenStore
     ) -> None:
-        """`database` and `locks_dir` are SQLite's."""
         self._config = config
         self._paths = paths
         self._embedder = embedder
-        self._database = database
-        self._locks_dir = locks_dir
-        self._held_s = _HELD_S
-        if config.store.kind == "neo4j":
-            # A server waits for nobody, and its vectors have a long way.
-            self._held_s = config.memory.embeddings.idle_s
-        self._opening = asyncio.Lock()
-        self._store: Store | None = None
-        self._users = 0
-        self._closing: asyncio.Task[None] | None = None
+        # A server waits for nobody, and its vectors have a long way.
+        server = config.store.kind == "neo4j"
+        held_s = config.memory.embeddings.idle_s if server else _HELD_S
+        self._held = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
         metrics = Metrics()
         limits = thresholds(embedder.info, config.memory.embeddings)
-        self._recall = Recall(self._opened, embedder, metrics=metrics)
+        self._recall = Recall(self._held.opened, embedder, metrics=metrics)
         self._facts = Facts(
-            self._opened, new_id(), embedder=embedder, limits=limits, config=config.memory.facts
+            self._held.opened,
+            new_id(),
+            embedder=embedder,
+            limits=limits,
+            config=config.memory.facts,
         )
         self._code = {writes: self._codebase(metrics, writes=writes) for writes in (True, False)}
 
@@ -84,18 +78,14 @@ class Warm:
 
     async def aclose(self) -> None:
         """Close the store and the indexes."""
-        if self._closing:
-            self._closing.cancel()
-            await asyncio.gather(self._closing, return_exceptions=True)
-        self._users = 0
-        await self._close()
+        await self._held.aclose()
 
     async def _find(self, question: Question) -> Found:
-        async with self._used():
+        async with self._held.used():
             return await self._recall.find(question)
 
     async def _search_facts(self, asked: FactQuestion) -> list[FactHit]:
-        async with self._used():
+        async with self._held.used():
             return await self._facts.search(
                 asked.text,
                 project_id=asked.project_id,
@@ -105,57 +95,15 @@ class Warm:
             )
 
     async def _search_code(self, asked: CodeRequest) -> list[CodeHit]:
-        async with self._used():
+        async with self._held.used():
             code = self._code[asked.writes]
             # What changed since the last question is looked for, as each process does once.
             code.begin(asked.project, stores=False)
             return await code.search(asked.project, asked.text, asked.limit, near=asked.near)
 
-    # --- what is open -----------------------------------------------------------
-
-    async def _opened(self) -> Store:
-        async with self._opening:
-            if self._store is None:
-                self._store, _ = await open_store(
-                    self._config,
-                    self._paths,
-                    environment(),
-                    database=self._database,
-                    locks_dir=self._locks_dir,
-                    say=lambda _: None,
-                )
-            return self._store
-
-    @asynccontextmanager
-    async def _used(self) -> AsyncIterator[None]:
-        async with self._opening:
-            self._users += 1
-        if self._closing:
-            self._closing.cancel()
-        held_s = self._held_s
-        try:
-            yield
-        except Exception:
-            # A database that was replaced, say: the next question opens it anew.
-            held_s = 0.0
-            raise
-        finally:
-            self._users -= 1
-            self._closing = asyncio.create_task(self._close_later(held_s))
-
-    async def _close_later(self, held_s: float) -> None:
-        await asyncio.sleep(held_s)
-        await asyncio.shield(self._close())
-
-    async def _close(self) -> None:
-        async with self._opening:
-            if self._users:
-                return
-            store, self._store = self._store, None
-            for code in self._code.values():
-                await code.aclose()
-            if store is not None:
-                await store.aclose()
+    async def _close_code(self) -> None:
+        for code in self._code.values():
+            await code.aclose()
 
 
 def _import_all() -> None:

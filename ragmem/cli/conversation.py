@@ -63,9 +63,9 @@ def conversation_painted(
     results: bool = False,
 ) -> str:
     """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
+    from ragmem.pages import failed
     from ragmem.repl.output import answer, wrap
     from ragmem.repl.output import paint as rendered
-    from ragmem.store.transfer.pages import failed
 
     def dim(rows: list[str]) -> list[str]:
         return [paint((row, "dim")) for each in rows for row in wrap(each, width)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
+from ragmem.administration import Administration
 from ragmem.cli.colors import Paint, paint_for
 from ragmem.cli.command import Interruption, current_folder, run_async
 from ragmem.cli.options import commands
@@ -94,7 +95,7 @@ async def examine() -> AsyncIterator[Check]:
             name = "store"
     except RagmemError as error:
         yield failing(name, error)
-    yield await check_neo4j(config, paths, environ)
+    yield await check_neo4j(Administration(config, paths))
     model = check_model(config, environ)
     yield model
     yield check_keys(environ)
@@ -164,7 +165,6 @@ def check_config_file(paths: Paths) -> Check:
 
 async def check_store(app: "App") -> Check:
     """The memory opens, and how much is in it."""
-    from ragmem.store.spool import count_waiting
 
     spools, found = app.paths.spool_dir, await (await app.store()).info()
     counts = ", ".join(
@@ -172,7 +172,7 @@ async def check_store(app: "App") -> Check:
     )
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
     waiting = found.counts.get("waiting_writes", 0)
-    if others := count_waiting(spools, deep=True) - waiting:
+    if others := Administration(app.config, app.paths).waiting_writes() - waiting:
         detail += f"; {others:,} writes wait in {spools} for other databases"
     if waiting:
         detail += f"; {waiting:,} writes wait in {spools}"
@@ -234,14 +234,12 @@ async def check_index(app: "App") -> Check:
     return Check("code", "ok", told)
 
 
-async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
+async def check_neo4j(own: Administration) -> Check:
     """The graph server; only a note while memory is kept elsewhere."""
-    from ragmem.store.neo4j_server import status
-
-    found = await status(paths, config, environ)
+    found = await own.neo4j_status()
     if found.running:
         return Check("neo4j", "ok", found.detail)
-    if config.store.kind == "neo4j":
+    if own.kind == "neo4j":
         return Check("neo4j", "broken", found.detail, advice="ragmem neo4j up")
     return Check("neo4j", "ok", f"not in use. {found.detail}")
 

@@ -4,17 +4,17 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from ragmem.cli.command import Home, archive, command, home
+from ragmem.administration import Administration
+from ragmem.cli.command import command, home
 from ragmem.cli.documents import Document, document
 from ragmem.cli.options import Format, argument, commands, option
 from ragmem.cli.output import PassingLine, print_one, say
-from ragmem.config import Config, Paths, environment
+from ragmem.config import environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
 from ragmem.importers import (
@@ -41,7 +41,6 @@ from ragmem.memory.projects import (
 from ragmem.memory.recording import redacted
 from ragmem.records import DEFAULT_TITLE, Project, RegisterProject
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import Archive
 from ragmem.text import clean, counted, visible
 
 app = commands("Take over sessions of other coding agents.")
@@ -63,7 +62,7 @@ DryRun = Annotated[bool, option("--dry-run", "Show what would come; store nothin
 
 @command(app, home, "claude-code")
 async def claude_code(
-    own: Home,
+    own: Administration,
     path: Source = None,
     cwd: OnlyCwd = None,
     dry_run: DryRun = False,
@@ -78,7 +77,7 @@ async def claude_code(
 
 @command(app, home)
 async def codex(
-    own: Home,
+    own: Administration,
     path: Source = None,
     cwd: OnlyCwd = None,
     dry_run: DryRun = False,
@@ -92,7 +91,13 @@ async def codex(
 
 
 async def _import(
-    own: Home, name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, output: str
+    own: Administration,
+    name: AgentName,
+    path: Path | None,
+    cwd: Path | None,
+    *,
+    dry_run: bool,
+    output: str,
 ) -> None:
     report = await _taken(
         own, AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run
@@ -111,7 +116,7 @@ def _default(name: AgentName) -> Path:
 
 
 async def _taken(
-    own: Home, agent: AgentFiles, path: Path, cwd: Path | None, *, dry_run: bool
+    own: Administration, agent: AgentFiles, path: Path, cwd: Path | None, *, dry_run: bool
 ) -> Document:
     """Every file; what can't be read is told, and costs nothing else."""
     know(secrets_among(environment()))
@@ -126,7 +131,10 @@ async def _taken(
     tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
     titles = await asyncio.to_thread(titles_beside, agent, path, search.files)
     line, live = PassingLine(), sys.stderr.isatty()
-    async with _store(own.config, own.paths, dry_run=dry_run) as store:
+    # To look only, no store is made.
+    none = dry_run and own.kind == "sqlite" and not own.paths.database.exists()
+    async with AsyncExitStack() as stack:
+        store = None if none else await stack.enter_async_context(own.archive())
         importer = Importer(
             store,
             Rules(_Places(await store.projects() if store else [], now).place, redacted),
@@ -170,18 +178,6 @@ async def _taken(
 
 def _folder(cwd: Path) -> str:
     return folder_name(normalize_cwd(cwd.expanduser()))
-
-
-@asynccontextmanager
-async def _store(config: Config, paths: Paths, *, dry_run: bool) -> AsyncIterator[Archive | None]:
-    """The store in use; to look only, none is made."""
-
-    kind = config.store.kind
-    if dry_run and kind == "sqlite" and not paths.database.exists():
-        yield None
-        return
-    async with archive(kind, config, paths) as store:
-        yield store
 
 
 class _Places:

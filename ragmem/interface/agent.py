@@ -17,7 +17,6 @@ from ragmem.ids import new_id
 from ragmem.interface import shapes
 from ragmem.interface.conversation import Conversation
 from ragmem.interface.memory import OpenMemory
-from ragmem.interface.shapes import found_session
 from ragmem.interface.values import Folder, Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory.context import ContextBuilder, Counts, Place
@@ -29,7 +28,6 @@ from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import UNSUMMARIZED, Project, Session, SessionQuery
 from ragmem.redact import redact
-from ragmem.store.base import Archive, Store
 from ragmem.tools.base import Tool, Toolset
 from ragmem.tools.memory import SearchMemories, memory_tools
 
@@ -162,7 +160,7 @@ class ConversationAgent:
 
     async def load_conversation(self, uuid: str) -> Conversation:
         """One that there is; SessionNotFound `Conversation <uuid> not found`."""
-        session = await found_session(await self.store(), uuid)
+        session = await self.memory.session(uuid)
         conversation = await self._opened(session)
         await conversation.fill_cache()
         return conversation
@@ -186,19 +184,19 @@ class ConversationAgent:
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
         text = shapes.text(query, "query")
-        return await similar_sessions(await self.store(), embedder, text, floor=floor, limit=limit)
+        return await similar_sessions(
+            await self.memory.parts.open_store(), embedder, text, floor=floor, limit=limit
+        )
 
     async def import_conversation(
         self, exported: Mapping[str, Any] | str | bytes, *, as_new: bool = False
     ) -> Conversation:
         """One that `Conversation.export` gave; `as_new` gives everything new ids."""
-        from ragmem.store.transfer.document import decoded, import_document
-
         if isinstance(exported, Mapping):
             exported = msgspec.json.encode(exported)
         text = exported if isinstance(exported, str) else exported.decode("utf-8", "replace")
-        document = decoded(redact(text).encode("utf-8", "surrogateescape"))
-        session = await import_document(await self.archive(), document, as_new=as_new)
+        data = redact(text).encode("utf-8", "surrogateescape")
+        session = await self.memory.parts.take_in(data, as_new=as_new)
         self.work.wake()
         return await self.load_conversation(session.session_id)
 
@@ -207,16 +205,6 @@ class ConversationAgent:
         return await self.work.drain(timeout_s)
 
     # --- for its conversations ----------------------------------------------------
-
-    async def store(self) -> Store:
-        """The memory's store."""
-        return await self.memory.parts.open_store()
-
-    async def archive(self) -> Archive:
-        """The store itself, when nothing waits in its spool."""
-        store = await self.memory.parts.open_store()
-        await store.sessions(SessionQuery(limit=1))
-        return cast(Archive, await store.inner())
 
     async def opened(self, session: Session) -> Conversation:
         """A conversation in a session that is stored."""
@@ -228,7 +216,7 @@ class ConversationAgent:
 
     async def summarize(self, session: Session) -> str:
         """Renew a session's own summary now."""
-        store = await self.store()
+        store = await self.memory.parts.open_store()
         return redact(await self._worker.summarize_thread(store, self._summarizer, session))
 
     async def _opened(self, session: Session) -> Conversation:
@@ -241,7 +229,7 @@ class ConversationAgent:
 
     async def _project_of(self, session: Session) -> Project:
         with suppress(StoreError):
-            for project in await (await self.store()).projects():
+            for project in await (await self.memory.parts.open_store()).projects():
                 if project.root_id == session.project_id and project.path == session.project_path:
                     return project
         return Project(

@@ -10,7 +10,7 @@ import msgspec
 from ragmem.agent import Agent, Reply
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import shapes
-from ragmem.interface.shapes import checked_strategy, found_session
+from ragmem.interface.shapes import checked_strategy
 from ragmem.memory.context import Context, Counts, Strategy
 from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
@@ -89,12 +89,12 @@ class Conversation:
 
     async def session(self) -> Session:
         """The session as it is stored now: title, tags, status, summary, counts."""
-        return await found_session(await self._owner.store(), self.uuid)
+        return await self._owner.memory.session(self.uuid)
 
     async def fill_cache(self) -> None:
         """Read the latest turns, for when the store is away."""
         query = TurnQuery(limit=_CACHED_TURNS)
-        self._cache = await (await self._owner.store()).turns(self.uuid, query)
+        self._cache = await (await self._owner.memory.parts.open_store()).turns(self.uuid, query)
         self._owner.recorder.remember(self.uuid, self._cache)
 
     # --- talking ----------------------------------------------------------------
@@ -127,7 +127,9 @@ class Conversation:
         if limit < 1:
             return []
         try:
-            turns = await (await self._owner.store()).turns(self.uuid, TurnQuery(limit=limit))
+            turns = await (await self._owner.memory.parts.open_store()).turns(
+                self.uuid, TurnQuery(limit=limit)
+            )
         except StoreError:
             turns = list(self._cache)
         found = [
@@ -161,7 +163,7 @@ class Conversation:
         self, tool_name: str | None = None, success: bool | None = None, limit: int = 100
     ) -> list[ToolCall]:
         """The newest so many that match, in order."""
-        turns = await (await self._owner.store()).turns(self.uuid)
+        turns = await (await self._owner.memory.parts.open_store()).turns(self.uuid)
         found = [
             call
             for turn in turns
@@ -238,16 +240,12 @@ class Conversation:
 
     async def export(self) -> dict[str, Any]:
         """All of it as a value that JSON can hold; `import_conversation` takes it back."""
-        from ragmem.store.transfer.document import document_of
-
-        document = await document_of(await self._owner.archive(), self.uuid)
-        exported: dict[str, Any] = msgspec.to_builtins(document)
-        return exported
+        return await self._owner.memory.parts.export(self.uuid)
 
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
         """A new conversation that begins with this one, up to and with a message and its answer."""
         turn_id, _, role = from_message_id.partition(":")
-        store = await self._owner.store()
+        store = await self._owner.memory.parts.open_store()
         session = await self.session()
         own = await store.turns(self.uuid, TurnQuery(with_tool_calls=False))
         turns = [turn for turn in own if turn.turn_id == turn_id]

@@ -17,7 +17,6 @@ from ragmem.memory.summaries import summary_id
 from ragmem.memory.summaries.plan import to_roll_up
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import AddSummary, Summary, Turn, utc_now
-from ragmem.store.base import Store
 
 _LEASE_S = 60.0
 _AGAIN_S = 0.2
@@ -95,7 +94,7 @@ class Digests:
             )
         else:
             raise UsageError(f"A summary is a text or a Summary, not a {type(summary).__name__}.")
-        count = await _count_turns(await self._parts.open_store(), session_id, bare)
+        count = await self._count_turns(bare)
         same = isinstance(summary, Summary) and (
             (bare.session_id, bare.level, bare.covers)
             == (session_id, summary.level, summary.covers)
@@ -122,23 +121,23 @@ class Digests:
         if self._llm:
             await self._llm.aclose()
 
-
-async def _count_turns(store: Store, session_id: str, summary: Summary) -> int:
-    """Turns behind it; UsageError where something that it covers is not there."""
-    if not isinstance(summary.level, int) or summary.level < 1:
-        raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
-    if not summary.covers:
-        raise UsageError(
-            "A summary covers something.",
-            hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
-        )
-    if summary.level == 1:
-        counts = {turn.turn_id: 1 for turn in await store.turns_by_id(summary.covers)}
-        what = "turn"
-    else:
-        below = await store.summaries_by_id(summary.covers)
-        counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
-        what = f"summary of level {summary.level - 1}"
-    if missing := [each for each in summary.covers if each not in counts]:
-        raise UsageError(f"There is no {what} {missing[0]}.")
-    return sum(counts.values())
+    async def _count_turns(self, summary: Summary) -> int:
+        """Turns behind it; UsageError where something that it covers is not there."""
+        if not isinstance(summary.level, int) or summary.level < 1:
+            raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
+        if not summary.covers:
+            raise UsageError(
+                "A summary covers something.",
+                hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
+            )
+        store = await self._parts.open_store()
+        if summary.level == 1:
+            counts = {turn.turn_id: 1 for turn in await store.turns_by_id(summary.covers)}
+            what = "turn"
+        else:
+            below = await store.summaries_by_id(summary.covers)
+            counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
+            what = f"summary of level {summary.level - 1}"
+        if missing := [each for each in summary.covers if each not in counts]:
+            raise UsageError(f"There is no {what} {missing[0]}.")
+        return sum(counts.values())

@@ -49,7 +49,6 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import Store
 
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """What a context shows of recent turns."""
@@ -64,6 +63,7 @@ class OpenMemory:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._memory = parts.memory
+        self._store = parts.open_store
         self._digests = Digests(parts)
         self._own: Work | None = None
         self._others: list[Work] = []
@@ -196,7 +196,7 @@ class OpenMemory:
 
     async def _locator_of(self, session_id: str) -> Callable[[str], str]:
         if session_id not in self._locate:
-            self._locate[session_id] = locator(await self._session(session_id))
+            self._locate[session_id] = locator(await self.session(session_id))
         return self._locate[session_id]
 
     async def get_recent_turns(
@@ -207,7 +207,7 @@ class OpenMemory:
         With neither: 3 turns and 5,000 characters. The newest comes in any case, clipped in
         its middle if it alone is longer.
         """
-        await self._session(session_id)
+        await self.session(session_id)
         if max_chars is None and limit is None:
             limit, max_chars = _RECENT_TURNS, _RECENT_CHARS
         query = TurnQuery(limit=limit, max_chars=max_chars, statuses=_FINISHED)
@@ -218,7 +218,7 @@ class OpenMemory:
 
     async def get_raw_history_char_count(self, session_id: str) -> int:
         """Characters of completed turns that no level 1 summary covers."""
-        await self._session(session_id)
+        await self.session(session_id)
         return await (await self._store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
@@ -239,7 +239,7 @@ class OpenMemory:
         Of a `Summary`, such as `summarize_turn` makes, level and parents are its own unless
         others are given. Its vector follows.
         """
-        await self._session(session_id)
+        await self.session(session_id)
         made = await self._digests.checked(session_id, summary, level, tuple(parent_ids))
         stored = await self._digests.store(made)
         self._work.wake()
@@ -249,7 +249,7 @@ class OpenMemory:
         self, session_id: str, *, limit: int | None = 10
     ) -> list[Summary]:
         """Level 1 summaries that no level 2 summary covers, newest first."""
-        await self._session(session_id)
+        await self.session(session_id)
         store = await self._store()
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
@@ -259,7 +259,7 @@ class OpenMemory:
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
         """Sum up all of a level that wait, as one of the next level, and store it."""
-        await self._session(session_id)
+        await self.session(session_id)
         made = await self._digests.roll_up(session_id, level)
         self._work.wake()
         return made
@@ -284,7 +284,7 @@ class OpenMemory:
         otherwise. Without: `scope`, else the whole store. `semantic=False`: by words alone.
         """
         self._work.begin()
-        session = await self._session(session_id) if session_id is not None else None
+        session = await self.session(session_id) if session_id is not None else None
         wanted = wanted_levels(levels, include_turns=include_turns)
         if wanted is None:
             return []
@@ -311,7 +311,7 @@ class OpenMemory:
     ) -> Context:
         """What would go to a model with this message, in this session; nothing is stored."""
         self._work.begin()
-        session = await self._session(session_id)
+        session = await self.session(session_id)
         builder = ContextBuilder(self.parts.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
@@ -380,10 +380,8 @@ class OpenMemory:
 
     # --- the store --------------------------------------------------------------
 
-    async def _store(self) -> Store:
-        return await self.parts.open_store()
-
-    async def _session(self, session_id: str) -> Session:
+    async def session(self, session_id: str) -> Session:
+        """The session of an id; SessionNotFound where there is none."""
         return await found_session(await self._store(), session_id)
 
     async def _write(self, writes: Sequence[Write]) -> Applied:

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -14,11 +14,16 @@ from ragmem.embedder.base import Embedder
 from ragmem.memory.recall import ScopeName
 from ragmem.memory.worker import Worker
 from ragmem.records import Scope, Session, Turn
-from ragmem.store.spool import SpooledStore
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
-    from ragmem.memory.memory import Memory
+    from ragmem.memory.memory import Memory, OpenStore
+
+
+class TakeIn(Protocol):
+    """Stores a session that was exported."""
+
+    async def __call__(self, data: bytes, *, as_new: bool) -> Session: ...
 
 
 Folder = str | os.PathLike[str]
@@ -30,7 +35,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What an open memory works with; put together by `ragmem.app`."""
 
     memory: "Memory"
-    open_store: Callable[[], Awaitable[SpooledStore]]
+    open_store: "OpenStore"
+    export: Callable[[str], Awaitable[dict[str, Any]]]
+    """A session as a value that JSON can hold."""
+    take_in: "TakeIn"
     config: Config
     paths: Paths
     embedder: Embedder | None

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ragmem.ids import new_id
+from ragmem.pages import html, markdown
 from ragmem.records import Session, ToolCall, Turn
-from ragmem.store.transfer.pages import html, markdown
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 KEY = "ghp_" + "a1B2" * 9

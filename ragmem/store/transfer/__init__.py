@@ -2,7 +2,7 @@
 
 stream.py     everything in a store, as batches of Writes; the same in a file, one a line
 copying.py    a stream of Writes into a store, and the comparison afterwards
-document.py   one session as a JSON document, and back; the same for people to read
+document.py   one session as a JSON document, and back
 """
 
 from ragmem.store.transfer.copying import (
