@@ -533,8 +533,7 @@ async def open_memory(
     is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
     when the memory can't be opened.
     """
-    from ragmem.interface.memory import OpenMemory
-    from ragmem.interface.values import Parts
+    from ragmem.interface.memory import OpenMemory, Parts
 
     config, paths, where = addresses.resolve(url, home, environment())
     async with App(config, paths, cwd=paths.data_dir, address=where) as app:

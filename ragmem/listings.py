@@ -24,7 +24,7 @@ from ragmem.text import (
 )
 
 if TYPE_CHECKING:
-    from ragmem.index.lookup import FoundCode
+    from ragmem.index.links import FoundCode
     from ragmem.index.values import CodeHit
     from ragmem.memory.code_past import CodePast, CodeSession
     from ragmem.memory.facts.values import FactHit

@@ -23,7 +23,6 @@ from ragmem.cli.command import (
 from ragmem.cli.conversation import conversation_painted, conversation_text
 from ragmem.cli.days import sessions_by_day
 from ragmem.cli.documents import SESSION, conversation_document, document
-from ragmem.cli.found import without_markdown
 from ragmem.cli.options import (
     Exported,
     Format,
@@ -51,6 +50,7 @@ from ragmem.cli.output import (
     write_json,
     write_utf8,
 )
+from ragmem.cli.search import without_markdown
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import session_name, sessions_table

@@ -22,7 +22,7 @@ import apsw
 import msgspec
 
 from ragmem.errors import RagmemError, UsageError
-from ragmem.index.identity import ScopeKey
+from ragmem.index.mirror import ScopeKey
 from ragmem.index.values import CodeHit, Cut, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.ripgrep import find_ripgrep, list_files

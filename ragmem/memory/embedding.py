@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from ragmem.embedder.base import Embedder, embedding_hash
-from ragmem.embedder.passages import passages, turn_passages
+from ragmem.embedder.opening import passages, turn_passages
 from ragmem.errors import (
     EmbedderError,
     EmbedderUnavailable,

@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.embedder.base import Embedder
-from ragmem.embedder.numbers import cosines, load_numpy
+from ragmem.embedder.base import Embedder, cosines, load_numpy
 from ragmem.errors import EmbedderError, StoreError
 from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.found import Found, Question, Ranked, TimeSpan

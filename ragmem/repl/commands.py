@@ -13,7 +13,7 @@ from rich.text import Text
 from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
-from ragmem.index.lookup import find_code
+from ragmem.index.links import find_code
 from ragmem.listings import code_text, files_table, hits_text, page
 from ragmem.llm.base import Effort
 from ragmem.memory.facts.facts import Facts
