@@ -574,9 +574,9 @@ async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
 
 async def answer_others(config: Config, paths: Paths) -> None:
     """Answer other processes' searches, where the shipped embedder is used, while they come."""
+    from ragmem.background import Warm
     from ragmem.embedder.opening import is_shipped
     from ragmem.service import serve
-    from ragmem.warm import Warm
 
     idle_s = config.memory.embeddings.idle_s
     if not idle_s or not config.memory.enabled or not is_shipped(config):

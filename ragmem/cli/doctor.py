@@ -12,10 +12,9 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.colors import Paint, paint_for
 from ragmem.cli.command import Interruption, current_folder, run_async
 from ragmem.cli.options import commands
-from ragmem.cli.output import columns, write
+from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
@@ -188,7 +187,7 @@ async def check_store(app: "App") -> Check:
 async def check_background(app: "App") -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.background import is_at_work
-    from ragmem.cli.stats import waiting_text
+    from ragmem.listings import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.summarizer import away_text
 

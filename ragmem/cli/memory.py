@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.cli import profile
-from ragmem.cli.colors import drawn
 from ragmem.cli.command import (
     Report,
     app_with_facts,
@@ -34,6 +33,7 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
+    drawn,
     new_file,
     print_all,
     print_one,
@@ -49,9 +49,8 @@ from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import page, table
 from ragmem.memory.facts.values import Draft, Remembered, expiry
-from ragmem.memory.hits import others_of
+from ragmem.memory.hits import NOBODY, others_of
 from ragmem.memory.memories import (
-    NOBODY,
     Chain,
     about,
     chain_of,

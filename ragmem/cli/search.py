@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ragmem.cli.colors import Paint, Part, drawn, joined
 from ragmem.cli.command import (
     choose_session,
     command,
@@ -36,7 +35,7 @@ from ragmem.cli.options import (
     commands,
     option,
 )
-from ragmem.cli.output import print_all, say, typed
+from ragmem.cli.output import Paint, Part, drawn, joined, print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import FURTHER, code_text, hits_text, session_name, table

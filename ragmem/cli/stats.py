@@ -1,17 +1,16 @@
 """`ragmem stats`: how much is remembered, how fast, how well, and what it cost."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragmem.cli.colors import Paint, drawn, joined
 from ragmem.cli.command import command, open_app
 from ragmem.cli.documents import Document, document
 from ragmem.cli.index import INDEXED, code_text
 from ragmem.cli.options import Format, commands
-from ragmem.cli.output import print_one
-from ragmem.listings import table
+from ragmem.cli.output import Paint, drawn, joined, print_one
+from ragmem.listings import table, waiting_text
 from ragmem.text import bar, counted, hanging, in_short, visible
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ _COUNTED = {
     "memories": "memory",
     "files": "file",
 }
-_WAITING = {"vectors": "without vectors", "level1": "not summed up by a model"}
-"""What is due for certain; of roll-ups and sessions only some are."""
 _SHOWN_DAYS = 14
 _NARROWEST = 20
 _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
@@ -317,12 +314,3 @@ def _sums(found: Document) -> list[tuple[str, str]]:
             + ("; a process is at work on it" if found["background_process"] else ""),
         ),
     ]
-
-
-def waiting_text(pending: Mapping[Any, int]) -> str:
-    """What is due, in words; empty where nothing is."""
-    return ", ".join(
-        f"{count:,}{'+' * (count >= 1000)} {_WAITING[work]}"
-        for work, count in pending.items()
-        if count and work in _WAITING
-    )

@@ -24,13 +24,14 @@ from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
     IndexLimits,
     NotRead,
+    Resolver,
     is_racy,
     list_project,
     opened_folder,
     read,
     says_what_is_ignored,
+    stems_of,
 )
-from ragmem.index.imports import Resolver, stems_of
 from ragmem.index.mirror import (
     KEY_COLUMNS,
     ScopeKey,

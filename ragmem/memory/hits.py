@@ -1,8 +1,9 @@
 """What a search of the memory finds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -91,6 +92,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
+
+
+NOBODY: Mapping[str, str] = MappingProxyType({})
+"""Nobody else has said anything: `others_of` a person who is alone."""
 
 
 async def others_of(store: CodeStore) -> dict[str, str]:

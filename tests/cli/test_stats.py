@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.colors import Paint
+from ragmem.cli.output import Paint
 from ragmem.cli.stats import stats_document, stats_painted, stats_text
 from ragmem.records import StoreInfo
 from ragmem.usage import FILE, Measured, Metrics, Spending, measured
