@@ -42,7 +42,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     since: str = ""
     """What took the place of something that was decided there."""
     outdated: dict[str, str] = {}
-    """Files that have changed since, by the tool calls whose results show them as they were."""
+    """Files that have changed since, by the tool calls that showed or wrote them as they were; of a
+    summary by their own names."""
 
     @property
     def record_id(self) -> str:

@@ -32,6 +32,7 @@ DAYS = Path(__file__).parent / "days"
 _MODEL = ModelInfo(name="openai/x", context_window=200_000)
 _TURN = timedelta(minutes=5)
 _RECALLED = ("Remembered Facts", "Relevant Turns", "Relevant Summaries")
+_IDS = re.compile(r"<(/?)memory-[0-9a-f]+>|\b[Ss]ession [0-9a-f]{8}\b")
 _OUTDATED = re.compile(r"superseded|replaced|outdated|changed since|gone since|as it was", re.I)
 
 
@@ -275,7 +276,8 @@ def remembered_text(built: Context, prompt: str) -> str:
     ]
     pinned = system.partition("Pinned by the person")[2]
     others[-1] = others[-1].removesuffix(prompt)
-    return "\n".join([pinned, *others])
+    # Made by chance: no pattern is to meet its number in them.
+    return _IDS.sub("session", "\n".join([pinned, *others]))
 
 
 def outcome_of(story: Story, probe: Probe, text: str, items: Sequence[tuple[str, str]]) -> Outcome:

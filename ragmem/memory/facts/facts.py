@@ -302,7 +302,8 @@ class Facts:
         for session_id in session_ids:
             query = MemoryQuery(everywhere=True, session_id=session_id, with_superseded=True)
             for old in await store.memories(query):
-                if new := await self._successor(store, old):
+                # A command that failed again says nothing of what was said beside it.
+                if old.kind != "failure" and (new := await self._successor(store, old)):
                     found |= {each.turn_id: new.content for each in old.evidence}
         return found
 
