@@ -488,6 +488,9 @@ class App:
 
     async def _prepare(self) -> None:
         await self.memory.prepare()
+        if self.config.sandbox.mode != "off":
+            # Tried before the first command needs it, and for the chat to tell.
+            await asyncio.to_thread(lambda: self.sandbox.mechanism)
         if notice := await self.background.vectors_notice():
             self._notices.append(notice)
 

@@ -58,7 +58,7 @@ _HOMES = ("/home", "/Users")
 _IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 """What of `.git` leads git to programs, or to another place where that stands."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_TMP = Path("/tmp")
+_TMP = Path("/") / "tmp"
 _MOST_ENTRIES = 200
 _REFUSALS = re.compile(
     r"read-only file system|operation not permitted|permission denied|device or resource busy"

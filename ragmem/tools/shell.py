@@ -8,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -189,7 +188,9 @@ class RunCommand:
         ended: list[_Ended] = []
         try:
             await interruptible(
-                lambda stop: ended.append(self._run(command, timeout, output, stop, sandbox))
+                lambda stop: ended.append(
+                    _run(command, self._workspace, timeout, output, stop, sandbox)
+                )
             )
         except asyncio.CancelledError:
             # What it had printed is its answer, and the turn's end is seen to by the caller.
@@ -213,29 +214,6 @@ class RunCommand:
             why = "commands run in it alone" if sandbox.is_on else sandbox.mechanism.why
             raise ToolFailure(f"sandbox.mode is `required`, and {why}: not run.", denied=True)
         return None, outside
-
-    def _run(
-        self,
-        command: str,
-        timeout_s: float,
-        output: "_Output",
-        stop: threading.Event,
-        sandbox: Sandbox | None,
-    ) -> "_Ended":
-        roots = self._workspace.roots
-        before = states(roots) if sandbox else {}
-        argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
-        with confining(sandbox, argv, roots) as start:
-            ended = _run(start, self._workspace.cwd, timeout_s, output, stop)
-        touched = changed(before, states(roots)) if sandbox else []
-        return msgspec.structs.replace(ended, touched=tuple(map(str, touched)))
-
-
-def confining(
-    sandbox: Sandbox | None, argv: list[str], roots: Sequence[Path]
-) -> AbstractContextManager[Confined]:
-    """How a command is started: in the sandbox, where one is given, else as it is."""
-    return nullcontext(Confined(argv)) if sandbox is None else sandbox.confining(argv, roots)
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -387,6 +365,25 @@ def _safe_cut(data: bytes) -> int:
 
 
 def _run(
+    command: str,
+    workspace: Workspace,
+    timeout_s: float,
+    output: _Output,
+    stop: threading.Event,
+    sandbox: Sandbox | None = None,
+) -> _Ended:
+    """Run a command to its end, or until it is stopped, in the sandbox if one is given."""
+    argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
+    if sandbox is None:
+        return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
+    before = states(workspace.roots)
+    with sandbox.confining(argv, workspace.roots) as start:
+        ended = _guarded(start, workspace.cwd, timeout_s, output, stop)
+    touched = changed(before, states(workspace.roots))
+    return msgspec.structs.replace(ended, touched=tuple(map(str, touched)))
+
+
+def _guarded(
     start: Confined, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
 ) -> _Ended:
     ours, theirs = socket.socketpair()
