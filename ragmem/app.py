@@ -56,6 +56,7 @@ from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode
 from ragmem.tools.project_code import SessionCode
+from ragmem.tools.sandbox import Sandbox
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
+        private = paths.own_folders
+        self.sandbox = Sandbox(config.sandbox, private=private, not_in=(self.cwd,))
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -206,6 +209,7 @@ class App:
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
+        self.sandbox.close()
         await self.codebase.aclose()
         await self.background.aclose()
         await self.memory.aclose()
@@ -459,7 +463,9 @@ class App:
             seen=seen,
             data_dir=self.paths.data_dir,
             allow=options.allow,
-            commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
+            commands=commands_of(
+                self.memory, session, self.config.tools.command_timeout_s, self.sandbox
+            ),
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
@@ -504,6 +510,9 @@ class App:
 
     async def _prepare(self) -> None:
         await self.memory.prepare()
+        if self.config.sandbox.mode != "off":
+            # Tried before the first command needs it, and for the chat to tell.
+            await asyncio.to_thread(lambda: self.sandbox.mechanism)
         if notice := await self.background.vectors_notice():
             self._notices.append(notice)
 

@@ -100,6 +100,7 @@ async def examine() -> AsyncIterator[Check]:
     yield check_keys(environ)
     yield check_local_model(needed=model.health == "broken")
     yield check_ripgrep(find_ripgrep((cwd,)))
+    yield check_sandbox(config, cwd)
 
 
 def check_text(check: Check, *, width: int | None = None, paint: Paint | None = None) -> str:
@@ -278,6 +279,18 @@ def check_ripgrep(program: Path | None) -> Check:
     except (OSError, subprocess.SubprocessError) as error:
         return Check("ripgrep", "broken", f"{program} does not run: {error}", advice=advice)
     return Check("ripgrep", "ok", f"{done.stdout.split()[1]} at {program}")
+
+
+def check_sandbox(config: Config, cwd: Path) -> Check:
+    """What the agent's commands run in."""
+    from ragmem.tools.sandbox import Sandbox
+
+    sandbox = Sandbox(config.sandbox, not_in=(cwd,))
+    advice = "Install bubblewrap, and see docs/sandbox.md where that does not help."
+    if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
+        return Check("sandbox", "ok", sandbox.told())
+    broken = not sandbox.is_on and sandbox.settings.mode == "required"
+    return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)
 
 
 def check_local_model(*, needed: bool) -> Check:

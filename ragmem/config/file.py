@@ -147,12 +147,24 @@ def _typed(key: str, value: str) -> Any:
     default = declared.keys().get(key)
     if default is None:
         raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+    if isinstance(default, tuple):
+        return _typed_list(key, value)
     try:
         msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
+
+
+def _typed_list(key: str, value: str) -> list[Any]:
+    try:
+        held = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        held = None
+    if not isinstance(held, list):
+        raise ConfigError(f'{key} is a list such as ["one", "two"], not {value!r}.')
+    return held
 
 
 def _sections(

@@ -230,6 +230,26 @@ class UiConfig(_Section, frozen=True):
     """`default` asks before edits and commands, `acceptEdits` before commands; `plan` reads."""
 
 
+Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
+
+
+class SandboxConfig(_Section, frozen=True):
+    """The sandbox of the agent's commands; docs/sandbox.md tells what it holds back."""
+
+    mode: Literal["on", "off", "required"] = "on"
+    """`on`: where the system has one. `required`: no command runs without it or outside of it."""
+    network: Literal["none", "loopback", "all"] = "loopback"
+    """What commands reach: nothing, what the same command started, or whatever you reach."""
+    write: tuple[Place, ...] = ()
+    """Where commands write beside the project's folder, such as `["~/.cache/go-build"]`."""
+    deny_read: tuple[Place, ...] = ()
+    """What commands don't read, beside keys, browsers' data and other people's homes."""
+    auto_allow: bool = False
+    """In `acceptEdits`, what runs in the sandbox is not asked for (with bubblewrap only)."""
+    own_commands: bool = False
+    """What you run with `!` runs in it too."""
+
+
 class ChatConfig(_Section, frozen=True):
     """What a chat shows beside the answers, and the keys of its prompt."""
 
@@ -253,6 +273,7 @@ class Config(_Section, frozen=True):
     code: CodeConfig = CodeConfig()
     tools: ToolsConfig = ToolsConfig()
     ui: UiConfig = UiConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     chat: ChatConfig = ChatConfig()
 
     def passwords(self) -> dict[str, str]:
@@ -414,7 +435,7 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
         message = str(error)
-        at = re.search(r" - at `\$\.([\w.]+)`", message)
+        at = re.search(r" - at `\$\.([\w.]+)(?:\[[\d.]*\])?`", message)
         dotted = at[1] if at else ""
         reason = message.split(" - at ")[0]
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
@@ -435,7 +456,7 @@ def _from_environment(
             continue
         full = _SHORT_NAMES.get(variable, variable)
         path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
-        if path in _NEVER_FROM_ENV:
+        if path in _NEVER_FROM_ENV or path[0] == "sandbox":
             raise ConfigError(f"{variable}: permissions never come from the environment.")
         if path not in known:
             raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))

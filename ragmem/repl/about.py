@@ -1,5 +1,6 @@
 """What the chat tells of itself: what is going on, the settings, why nothing is compacted."""
 
+import asyncio
 import json
 
 from rich.text import Text
@@ -33,6 +34,7 @@ async def status(_: str, chat: ChatSession) -> None:
         ("session", f"{name}{chat.short_id}"),
         ("folder", visible(str(app.cwd))),
         ("mode", _MODES[chat.options.permission_mode]),
+        ("sandbox", visible(await asyncio.to_thread(app.sandbox.told))),
         ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
         ("store", await _store(chat)),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),

@@ -354,6 +354,7 @@ class ChatLoop:
             window=chat.agent.context_window,
             cost_usd=self._beside.total(chat.cost_usd),
             doing=self._beside.doing,
+            sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
         )
         return toolbar(status, columns)
 

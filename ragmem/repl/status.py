@@ -41,6 +41,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Of the session, with its background work; None where a price is not known."""
     doing: str = ""
     """What goes on in the background."""
+    sandboxed: bool = False
+    """Commands are known to run in a sandbox."""
 
 
 class _Piece(msgspec.Struct, frozen=True):
@@ -88,6 +90,7 @@ def _left(status: Status) -> list[_Piece]:
         _Piece(5, "dim", clip_to_width(visible(status.session), _NAME_CELLS)),
         _Piece(0, style, mode),
         _Piece(4, "warning", always),
+        _Piece(8, "dim", "sandbox" if status.sandboxed else ""),
     ]
     return [piece for piece in pieces if piece.text]
 

@@ -188,20 +188,31 @@ class Permissions:
             f"The change of {shown} was not allowed",
         )
 
-    async def command(self, command: str, *, known: str = "") -> None:
-        """Ask for a command, which is shown whole; with what is `known` of it, on one line."""
+    async def command(
+        self, command: str, *, known: str = "", outside: str = "", unasked: bool = False
+    ) -> None:
+        """Ask for a command, which is shown whole; with what is `known` of it, on one line.
+
+        `outside` says what it leaves the sandbox for, and is asked each time. `unasked`: it runs
+        in the sandbox, and the person lets such commands run in acceptEdits.
+        """
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
-        if self._mode == "bypassPermissions" or "run_command" in self._allow:
+        if self._mode == "bypassPermissions":
             return
+        if not outside and (
+            "run_command" in self._allow or (unasked and self._mode == "acceptEdits")
+        ):
+            return
+        leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
         await self._ask(
             Proposal(
                 tool_name="run_command",
                 title="run_command",
                 kind="command",
                 body=command,
-                warnings=(*_command_warnings(command), *filter(None, [known])),
-                always="exactly this command in this session",
+                warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
+                always="" if outside else "exactly this command in this session",
             ),
             ("command", command),
             "The command was not allowed",

@@ -9,7 +9,7 @@ from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
-from ragmem.tools.shell import MAX_TIMEOUT_S, Commands, RunCommand
+from ragmem.tools.shell import Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
@@ -52,7 +52,7 @@ def standard_toolset(
                 workspace,
                 Permissions(workspace, mode="bypassPermissions", outputs=outputs),
                 outputs=outputs,
-                commands=Commands(MAX_TIMEOUT_S),
+                commands=commands.of_person(),
             )
         ],
     )

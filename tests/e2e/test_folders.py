@@ -359,6 +359,8 @@ def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path, how: str) -> None:
     with LLMServer(answers) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.py").write_text("x = 1\n")
+        # In the sandbox the folder stays.
+        ragmem.run("config", "set", "sandbox.mode", "off")
         done = ragmem.run("ask", "Go on", "--yolo", "--output-format", "json")
         assert (done.code, done.json["result"]) == (0, "The folder is gone."), done.err
     (turn,) = ragmem.run(

@@ -38,6 +38,7 @@ from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
+from ragmem.tools.sandbox import Mechanism, Sandbox
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
@@ -334,6 +335,7 @@ class FakeApp:
         self._no_model = no_model
         self.cwd = Path.cwd()
         self.config = Config()
+        self.sandbox = Sandbox(self.config.sandbox, mechanism=Mechanism("", why="a fake"))
         self.embedder = None
         known = (
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []

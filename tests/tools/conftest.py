@@ -12,6 +12,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -29,6 +30,7 @@ class Desk:
         extra: tuple[Path, ...] = (),
         home: Path | None = None,
         timeout_s: float = 120,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.cwd = root / "w"
         self.cwd.mkdir(exist_ok=True)
@@ -45,7 +47,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             allow=allow,
-            commands=Commands(timeout_s),
+            commands=Commands(timeout_s, sandbox=sandbox),
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:
