@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
+    from ragmem.tools.mcp_client import Servers
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +167,8 @@ class App:
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
+        self.servers: Servers | None = None
+        """Of other people's tools; None before the first agent."""
         self._places = Places(self.memory, self.store, self.cwd)
         self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
@@ -201,6 +204,8 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
+        if self.servers:
+            await self.servers.aclose()
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
@@ -438,6 +443,7 @@ class App:
             data_dir=self.paths.data_dir,
             allow=options.allow,
             commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
+            of_servers=self._servers().tools,
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
@@ -479,6 +485,19 @@ class App:
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
+
+    def _servers(self) -> "Servers":
+        """One set for all sessions; nothing is started yet."""
+        from ragmem.tools.mcp_client import Servers
+
+        if self.servers is None:
+            self.servers = Servers(
+                self.config.mcp.servers,
+                cwd=self.cwd,
+                timeout_s=self.config.tools.command_timeout_s,
+                say=self._say,
+            )
+        return self.servers
 
     async def _prepare(self) -> None:
         await self.memory.prepare()

@@ -33,7 +33,7 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, settings, status
+from ragmem.repl.about import compact, servers, settings, status
 from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
 from ragmem.repl.expand import expand
@@ -88,6 +88,7 @@ _READING = frozenset(
         "files",
         "sessions",
         "status",
+        "mcp",
         "diff",
         "compact",
         "expand",
@@ -519,6 +520,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("undo", "take back what the last turn that changed files did to them", undo),
     ("clear", "start a new session on a clear screen; the old one is kept", _clear),
     ("compact", "why that is not needed here", compact),
+    ("mcp", "servers whose tools the agent may use", servers),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
