@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
     from ragmem.tools.mcp_client import Servers
+    from ragmem.tools.skills import Shelf
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +168,7 @@ class App:
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
+        self._shelves: dict[Path, Shelf] = {}
         self.servers: Servers | None = None
         """Of other people's tools; None before the first agent."""
         self._places = Places(self.memory, self.store, self.cwd)
@@ -418,6 +420,7 @@ class App:
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.shell import commands_of
+        from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 
@@ -432,6 +435,7 @@ class App:
                     "both are recorded, and their turns don't mix."
                 )
         instructions = self._instructions(top)
+        shelf = self._shelf(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
@@ -447,6 +451,7 @@ class App:
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
+                *([ReadSkill(shelf.skills)] if shelf.skills else []),
             ],
         )
         agent = Agent(
@@ -465,6 +470,7 @@ class App:
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
                     code_tool=code.is_there and not options.no_tools,
+                    skills="" if options.no_tools else shelf.listing,
                 ),
                 mode=mode,
                 find_code=code.passages if code.is_there else None,
@@ -485,6 +491,21 @@ class App:
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
+
+    async def shelf(self, session: Session) -> "Shelf":
+        """The skills and commands of the session's project, and the person's own."""
+        project = await self._places.project_of(session)
+        return self._shelf(real_folder(project.path, self.cwd))
+
+    def _shelf(self, top: Path) -> "Shelf":
+        from ragmem.tools.skills import Shelf
+
+        if top not in self._shelves:
+            home = Path(environment().get("HOME") or self.paths.config_dir)
+            own = (self.paths.config_dir, home / ".claude")
+            shelf = self._shelves[top] = Shelf(own, top, self.paths.agreed_file)
+            self._notices += [shelf.problem] if shelf.problem else []
+        return self._shelves[top]
 
     def _servers(self) -> "Servers":
         """One set for all sessions; nothing is started yet."""

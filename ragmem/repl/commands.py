@@ -150,7 +150,10 @@ async def run_command(line: str, chat: ChatSession) -> Then:
     handler = _HANDLERS.get(name.lower())
     if is_note(line):
         handler, rest = _remember, [line.strip()[1:]]
+    own = chat.commands.get(name) if handler is None else None
     try:
+        if own is not None:
+            return Ask(own.prompt("".join(rest).strip()))
         if handler is None:
             close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
             hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
@@ -166,6 +169,7 @@ async def run_command(line: str, chat: ChatSession) -> Then:
 
 async def _help(_: str, chat: ChatSession) -> None:
     rows = [(f"/{name}", text) for name, text in COMMANDS.items()]
+    rows += [(f"/{name}", own.description) for name, own in chat.commands.items()]
     chat.output.show(Group(columns(rows), Text(), columns(_KEYS)))
 
 
