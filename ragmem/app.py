@@ -527,10 +527,13 @@ class App:
 
     def _instructions(self, top: Path) -> Instructions:
         inside = self.cwd.is_relative_to(top)
-        found = find_instructions(self.cwd, top if inside else self.cwd)
-        if found.files:
-            names = ", ".join(os.path.relpath(file, self.cwd) for file in found.files)
-            self._notices.append(f"Project instructions: {names}")
+        own = self.paths.config_dir / "AGENTS.md"
+        found = find_instructions(self.cwd, top if inside else self.cwd, own)
+        yours = [file for file in found.files if file.is_relative_to(own.parent)]
+        if names := [os.path.relpath(file, self.cwd) for file in found.files if file not in yours]:
+            self._notices.append(f"Project instructions: {', '.join(names)}")
+        if yours:
+            self._notices.append(f"Your own instructions: {', '.join(map(str, yours))}")
         return found
 
     async def _restore(self, seen: "SeenFiles", session: Session) -> None:
