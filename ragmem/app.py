@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
+    from ragmem.tools.mcp_client import Servers
+    from ragmem.tools.skills import Shelf
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +173,9 @@ class App:
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
+        self._shelves: dict[Path, Shelf] = {}
+        self.servers: Servers | None = None
+        """Of other people's tools; None before the first agent."""
         self._places = Places(self.memory, self.store, self.cwd)
         self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
@@ -206,6 +211,8 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
+        if self.servers:
+            await self.servers.aclose()
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
@@ -439,6 +446,7 @@ class App:
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.shell import commands_of
+        from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 
@@ -453,6 +461,7 @@ class App:
                     "both are recorded, and their turns don't mix."
                 )
         instructions = self._instructions(top)
+        shelf = self._shelf(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
@@ -466,9 +475,11 @@ class App:
             commands=commands_of(
                 self.memory, session, self.config.tools.command_timeout_s, self.sandbox
             ),
+            of_servers=self._servers().tools,
             of_memory=[
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
+                *([ReadSkill(shelf.skills)] if shelf.skills else []),
             ],
         )
         agent = Agent(
@@ -487,6 +498,7 @@ class App:
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
                     code_tool=code.is_there and not options.no_tools,
+                    skills="" if options.no_tools else shelf.listing,
                 ),
                 mode=mode,
                 find_code=code.passages if code.is_there else None,
@@ -508,6 +520,34 @@ class App:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
 
+    async def shelf(self, session: Session) -> "Shelf":
+        """The skills and commands of the session's project, and the person's own."""
+        project = await self._places.project_of(session)
+        return self._shelf(real_folder(project.path, self.cwd))
+
+    def _shelf(self, top: Path) -> "Shelf":
+        from ragmem.tools.skills import Shelf
+
+        if top not in self._shelves:
+            home = Path(environment().get("HOME") or self.paths.config_dir)
+            own = (self.paths.config_dir, home / ".claude")
+            shelf = self._shelves[top] = Shelf(own, top, self.paths.agreed_file)
+            self._notices += [shelf.problem] if shelf.problem else []
+        return self._shelves[top]
+
+    def _servers(self) -> "Servers":
+        """One set for all sessions; nothing is started yet."""
+        from ragmem.tools.mcp_client import Servers
+
+        if self.servers is None:
+            self.servers = Servers(
+                self.config.mcp.servers,
+                cwd=self.cwd,
+                timeout_s=self.config.tools.command_timeout_s,
+                say=self._say,
+            )
+        return self.servers
+
     async def _prepare(self) -> None:
         await self.memory.prepare()
         if self.config.sandbox.mode != "off":
@@ -518,10 +558,13 @@ class App:
 
     def _instructions(self, top: Path) -> Instructions:
         inside = self.cwd.is_relative_to(top)
-        found = find_instructions(self.cwd, top if inside else self.cwd)
-        if found.files:
-            names = ", ".join(os.path.relpath(file, self.cwd) for file in found.files)
-            self._notices.append(f"Project instructions: {names}")
+        own = self.paths.config_dir / "AGENTS.md"
+        found = find_instructions(self.cwd, top if inside else self.cwd, own)
+        yours = [file for file in found.files if file.is_relative_to(own.parent)]
+        if names := [os.path.relpath(file, self.cwd) for file in found.files if file not in yours]:
+            self._notices.append(f"Project instructions: {', '.join(names)}")
+        if yours:
+            self._notices.append(f"Your own instructions: {', '.join(map(str, yours))}")
         return found
 
     async def _restore(self, seen: "SeenFiles", session: Session) -> None:

@@ -358,7 +358,6 @@ class TurnRun:
     async def _answer(self, prompt: str) -> Ending:
         """The loop: a step, what came of it behind the messages, whether to go on."""
         limits = self._parts.limits
-        specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
         mentions = await self._mentions(prompt)
         self._say_unseen()
         changed = await self._news()
@@ -366,6 +365,7 @@ class TurnRun:
         loop = self._loop(context)
         asked_again = False
         for number in range(limits.max_iterations):
+            specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             try:
                 completion, answers = await self._step(loop.messages, specs, number)
             except ContextTooLong:

@@ -228,7 +228,8 @@ def permission_mode(
 def allowed_tools(names: list[str] | None) -> tuple[str, ...]:
     """The tools of --allow; UsageError for one that does not exist."""
     for name in names or ():
-        if name not in TOOL_NAMES:
+        # Which tools a server has is known when it runs.
+        if name not in TOOL_NAMES and "__" not in name:
             raise UsageError(
                 f"--allow: there is no tool {name!r}.",
                 hint=f"The tools are {', '.join(TOOL_NAMES)}.",

@@ -54,6 +54,19 @@ async def _store(chat: ChatSession) -> str:
     return f"{found.kind} · {visible(found.location)}"
 
 
+async def servers(_: str, chat: ChatSession) -> None:
+    """Show the servers whose tools the agent may use, how each is, and what it has."""
+    found = chat.app.servers.all if chat.app.servers else []
+    if not found:
+        chat.output.note("No servers are configured; docs/agents.md tells how: [mcp.servers.NAME].")
+        return
+    rows = []
+    for server in found:
+        tools = ", ".join(tool.name for tool in server.tools)
+        rows.append((server.name, visible(server.state + (f": {tools}" if tools else ""))))
+    chat.output.show(columns(rows))
+
+
 async def compact(_: str, chat: ChatSession) -> None:
     """Say why there is nothing to compact."""
     said = (

@@ -411,6 +411,8 @@ class ChatLoop:
             return await self._waited_for(approvals(proposal))
 
         chat = await ChatSession.open(app, options, approve, output, opening)
+        own = {name: each.description for name, each in chat.commands.items()}
+        self.commands = {**own, **self.commands}
         await chat.greet(opening)
         shown = app.config.chat
         self._attention = Attention(

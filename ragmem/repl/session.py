@@ -5,7 +5,7 @@ Nothing heavy is imported before a session is opened.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ragmem.memory.recall import SimilarSession
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver, PermissionMode
+    from ragmem.tools.skills import OwnCommand, Shelf
 
 NO_SESSIONS = "There are no sessions in this folder yet"
 _WELCOME = (
@@ -94,6 +95,8 @@ class ChatSession:
         """Things that the person has allowed always, of this agent."""
         self.recalled: Sequence[Recalled] | None = None
         """What memory put into the last request; None before the first."""
+        self.commands: Mapping[str, OwnCommand] = {}
+        """The person's own, and the project's, by their names."""
         self.undone: set[str] = set()
         """Ids of the turns whose edits this chat has taken back."""
         self._approver = approver
@@ -116,8 +119,13 @@ class ChatSession:
         renames = opening.title and session.turn_count and session.title != opening.title
         if renames and app.memory.records:
             session = await app.memory.rename(session.session_id, opening.title)
+        shelf = await app.shelf(session)
+        if shelf.question:
+            await _ask_of_project(shelf, output)
         agent = await _agent(app, session, options, approver)
-        return cls(app, options, approver, output, session, agent)
+        chat = cls(app, options, approver, output, session, agent)
+        chat.commands = shelf.commands
+        return chat
 
     async def new(self) -> None:
         """Go to a new session."""
@@ -385,6 +393,16 @@ async def _agent(app: "App", session: Session, options: "Options", approver: "Ap
     agent = await app.agent(session, options, approver)
     agent.prepare()
     return agent
+
+
+async def _ask_of_project(shelf: "Shelf", output: "ChatOutput") -> None:
+    """Ask once whether the agent may use what the project brings for agents."""
+    output.say(
+        f"{shelf.question}. They tell the agent what to do, in the words of whoever wrote them."
+    )
+    answer = await output.ask(ChatQuestion("Use them?", (("y", "yes"), ("n", "no"))))
+    if answer is not None:
+        shelf.answer(answer == "y")
 
 
 async def _first_session(app: "App", opening: Opening) -> Session:

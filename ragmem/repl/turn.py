@@ -54,7 +54,12 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _MOST_PIECES = 256
 _PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
-_LABELS = {"diff": "Allow this change?", "command": "Allow this command?", "path": "Allow this?"}
+_LABELS = {
+    "diff": "Allow this change?",
+    "command": "Allow this command?",
+    "path": "Allow this?",
+    "call": "Allow this call?",
+}
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
 _LEAST_TITLE = 10

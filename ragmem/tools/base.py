@@ -95,7 +95,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     title: str
-    kind: Literal["diff", "command", "path"]
+    kind: Literal["diff", "command", "path", "call"]
     body: str
     """The whole diff or command; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
@@ -160,6 +160,17 @@ class TellingTool(Tool, Protocol):
         ...
 
 
+@runtime_checkable
+class SchemaTool(Tool, Protocol):
+    """A tool of somebody else's, who told its arguments as a JSON Schema."""
+
+    parameters: dict[str, Json]
+
+    def parse(self, arguments: dict[str, Json]) -> msgspec.Struct:
+        """Return its `Params` with the arguments in it."""
+        ...
+
+
 class InvalidArguments(ValueError):
     """Arguments that are not strict JSON or not of the tool's schema."""
 
@@ -172,10 +183,14 @@ class Toolset:
         tools: Sequence[Tool],
         *,
         of_person: Sequence[Tool] = (),
+        more: Callable[[], Sequence[Tool]] = tuple,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`more`: those that come and go; asked each time that the model is told of its tools."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
+        self._more = more
+        self._others: dict[str, Tool] = {}
         self._clock = clock
 
     @property
@@ -190,16 +205,20 @@ class Toolset:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is told."""
-        return tuple(_spec(tool) for tool in self._tools.values())
+        self._others = {tool.name: tool for tool in self._more()}
+        return tuple(_spec(tool) for tool in (*self._tools.values(), *self._others.values()))
+
+    def _tool(self, name: str) -> Tool | None:
+        return self._tools.get(name) or self._others.get(name)
 
     def is_read_only(self, name: str) -> bool:
         """Whether a call of this name has no effects, so that several may run at once."""
-        tool = self._tools.get(name)
+        tool = self._tool(name)
         return tool is None or tool.effect == "read"
 
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
             self._parse_json(use)
         else:
@@ -207,7 +226,7 @@ class Toolset:
 
     def title(self, use: ToolUse) -> str:
         """One line for the person, also for a call that is wrong."""
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
             return one_line(use.name, 200)
         try:
@@ -242,9 +261,9 @@ class Toolset:
                 duration_ms=_ms_since(started),
             )
 
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
-            names = ", ".join(self._tools) or "none"
+            names = ", ".join((*self._tools, *self._others)) or "none"
             return failed(f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}.")
         try:
             params = self._parse(tool, use)
@@ -275,6 +294,8 @@ class Toolset:
 
     def _parse(self, tool: Tool, use: ToolUse) -> msgspec.Struct:
         value = self._parse_json(use)
+        if isinstance(tool, SchemaTool):
+            return tool.parse(value)
         try:
             return msgspec.convert(value, tool.Params)
         except msgspec.ValidationError as error:
@@ -286,6 +307,8 @@ def _ms_since(started: float) -> int:
 
 
 def _spec(tool: Tool) -> ToolSpec:
+    if isinstance(tool, SchemaTool):
+        return ToolSpec(tool.name, tool.description, tool.parameters)
     (schema,), components = msgspec.json.schema_components([tool.Params])
     name = tool.Params.__name__
     parameters = dict(components[name]) if "$ref" in schema else dict(schema)

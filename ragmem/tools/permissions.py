@@ -218,6 +218,27 @@ class Permissions:
             "The command was not allowed",
         )
 
+    async def call(self, tool_name: str, arguments: str) -> None:
+        """Ask for a call of a server's tool, whose arguments are shown whole."""
+        if self._mode == "plan":
+            raise _denied(
+                f"This is plan mode: {tool_name} could change something and is not called. "
+                "Say what you would call it for instead."
+            )
+        if self._mode == "bypassPermissions" or tool_name in self._allow:
+            return
+        await self._ask(
+            Proposal(
+                tool_name=tool_name,
+                title=tool_name,
+                kind="call",
+                body=arguments,
+                always=f"every call of {tool_name} in this session",
+            ),
+            ("call", tool_name),
+            f"The call of {tool_name} was not allowed",
+        )
+
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):
             raise _denied(f"{show_name(str(real))} belongs to ragmem itself and is refused.")

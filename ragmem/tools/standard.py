@@ -1,6 +1,7 @@
 """The tools of the agent, put together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
@@ -13,7 +14,7 @@ from ragmem.tools.shell import Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
-def standard_toolset(
+def standard_toolset(  # noqa: PLR0913 - each by its name
     workspace: Workspace,
     *,
     data_dir: Path,
@@ -23,6 +24,7 @@ def standard_toolset(
     allow: Collection[str] = (),
     commands: Commands = Commands(),  # noqa: B008 - frozen
     of_memory: Sequence[Tool] = (),
+    of_servers: Callable[[Permissions], Sequence[Tool]] = lambda _: (),
 ) -> Toolset:
     """Every tool over one workspace.
 
@@ -30,6 +32,7 @@ def standard_toolset(
     don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`,
     and files as they were before an edit in `preimages`.
     `of_memory`: those of `ragmem.tools.memory.memory_tools`, where there is one.
+    `of_servers`: those of others (`ragmem.tools.mcp_client`) that are there by now.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
@@ -47,6 +50,7 @@ def standard_toolset(
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
             *of_memory,
         ],
+        more=partial(of_servers, permissions),
         of_person=[
             RunCommand(
                 workspace,

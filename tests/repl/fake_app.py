@@ -39,6 +39,7 @@ from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
 from ragmem.tools.sandbox import Mechanism, Sandbox
+from ragmem.tools.skills import Shelf
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
@@ -353,6 +354,7 @@ class FakeApp:
                 past_turn(2, f"and then?{EVIL}", f"It{EVIL} fell."),
             ]
         self._notices = ["Project instructions: AGENTS.md"]
+        self.servers = None
 
     async def sessions_here(self, limit: int) -> list[Session]:
         return self.memory.all[:limit]
@@ -381,6 +383,9 @@ class FakeApp:
 
     async def doubts_model(self, name: str) -> str:
         return ""
+
+    async def shelf(self, session: Session) -> Shelf:
+        return Shelf((), self.cwd, Path("/dev/null"))
 
     async def kept_apart(self) -> str:
         return ""

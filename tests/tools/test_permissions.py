@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.tools.base import CurrentMode, Decision, deny_all
+from ragmem.tools.base import CurrentMode, Decision, ToolFailure, deny_all
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -191,3 +191,22 @@ async def test_questions_come_one_at_a_time(desk):
     permissions = Permissions(desk.workspace, approver=approve)
     await asyncio.gather(*(permissions.read("read_file", "/etc/hostname") for _ in range(5)))
     assert most == 1
+
+
+async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_path: Path) -> None:
+    asked = []
+
+    async def approve(proposal):
+        asked.append(proposal)
+        return Decision(True, remember=len(asked) == 2)
+
+    mode = CurrentMode()
+    permissions = Permissions(Workspace(tmp_path), mode=mode, approver=approve)
+    for number in range(4):
+        await permissions.call("good__echo", f'{{"n": {number}}}')
+    assert [each.body for each in asked] == ['{"n": 0}', '{"n": 1}']
+    await permissions.call("good__other", "{}")
+    assert len(asked) == 3
+    mode.value = "plan"
+    with pytest.raises(ToolFailure, match="plan mode"):
+        await permissions.call("good__echo", "{}")
