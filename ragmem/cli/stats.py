@@ -3,17 +3,21 @@
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ragmem.cli.command import command, open_app
 from ragmem.cli.documents import Document, document
+from ragmem.cli.graph import Open, day_numbers, keep
 from ragmem.cli.index import INDEXED, code_text
-from ragmem.cli.options import Format, commands
+from ragmem.cli.options import Format, NewFile, commands, option
 from ragmem.cli.output import Paint, drawn, joined, print_one
+from ragmem.errors import UsageError
 from ragmem.listings import table, waiting_text
 from ragmem.text import bar, counted, hanging, in_short, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ragmem.app import App
     from ragmem.records import StoreInfo
     from ragmem.usage import Measured, Timing
@@ -61,13 +65,26 @@ _ALL_TIMES = 60
 
 
 @command(app, open_app)
-async def stats(opened: "App", output: Format = "table") -> None:
+async def stats(
+    opened: "App",
+    html: Annotated[bool, option("--html", "As charts: a file that a browser shows.")] = False,
+    file: NewFile = None,
+    show: Open = False,
+    output: Format = "table",
+) -> None:
     """Show how much is remembered, how fast, how well, at what cost.
 
     Times, tokens and costs are those of this machine, kept from run to run.
     """
     from ragmem.background import is_at_work
 
+    if html:
+        if output == "json":
+            raise UsageError("--html and --format json exclude each other.")
+        await _keep_page(opened, file, show=show)
+        return
+    if file is not None or show:
+        raise UsageError("-o and --open go with --html.")
     store = await opened.store()
     pending = await store.count_pending()
     found = stats_document(
@@ -92,6 +109,19 @@ async def stats(opened: "App", output: Format = "table") -> None:
         ),
         pipe=80,
     )
+
+
+async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
+    """Write the numbers as a page like that of `ragmem graph`, with the growth of all projects."""
+    from ragmem.graph.collect import Graph
+
+    found = Graph(
+        title="What ragmem did here",
+        store=(await (await opened.store()).info()).kind,
+        made_at=datetime.now().astimezone(),
+        numbers=tuple(day_numbers(opened.usage.days())),
+    )
+    keep(opened, found, file, "html", show=show, name="stats")
 
 
 async def code_document(opened: "App") -> Document | None:
