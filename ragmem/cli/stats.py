@@ -13,7 +13,7 @@ from ragmem.cli.options import Format, NewFile, commands, option
 from ragmem.cli.output import Paint, drawn, joined, print_one
 from ragmem.errors import UsageError
 from ragmem.listings import table, waiting_text
-from ragmem.text import bar, counted, hanging, in_short, visible
+from ragmem.text import bar, counted, hanging, in_short, spark, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +45,16 @@ _USED = (
     ("turns.input_tokens", "turns.output_tokens"),
     ("background.input_tokens", "background.output_tokens"),
 )
+_SPARKS = (
+    ("dollars", "cost_usd", "", "${:.4f} for the conversation"),
+    ("cached", "cached_tokens", "input_tokens", "{:.0%} of the tokens in"),
+    ("found", "found", "searches", "{:.0%} of the searches"),
+    ("search", "search_p95_ms", "", "{:.1f} ms at the 95th percentile"),
+)
+"""What a line is called, what it shows, what that is a share of, and what is said of the newest."""
 _NAME = re.compile(r"[a-z]+ +")
-_PIECES = re.compile(r"█+|▒+|·{2,}|[^█▒·]+|·")
-_BAR_STYLES = {"█": "cyan", "▒": "yellow", "·": "dim"}
+_PIECES = re.compile(r"[▁▂▃▄▅▆▇█]+|▒+|·{2,}|[^▁▂▃▄▅▆▇█▒·]+|·")
+_BAR_STYLES = {"▒": "yellow", "·": "dim"} | dict.fromkeys("▁▂▃▄▅▆▇█", "cyan")
 _COUNTED = {
     "sessions": "session",
     "turns": "turn",
@@ -224,6 +231,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
     lines += _bars("summaries", [(f"level {level}", count) for level, count in levels], width)
     lines += _bars("turns", _days(found, today), width)
     lines += _tokens_a_day(days, width, today)
+    lines += _sparks(days, today)
     if found["since"]:
         processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
@@ -283,6 +291,21 @@ def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[s
     share = sum(background for _, _, background in shown) / whole
     said = f"▒ background work: {share:.0%} of them"
     return [*rows, *(hanging(" " * 11, said, width) if share else [])]
+
+
+def _sparks(days: "Sequence[Measured]", today: date) -> list[str]:
+    """A line a number: each of the last days as a column, and the newest that is known."""
+    known = {each["day"]: each for each in day_numbers(list(days))}
+    shown = [known.get(f"{day}", {}) for day in _last_days(today)]
+    rows = []
+    for name, part, whole, told in _SPARKS:
+        values = [
+            each.get(part, 0) / (each.get(whole, 0) or 1 if whole else 1) if each else 0.0
+            for each in shown
+        ]
+        if newest := next((value for value in reversed(values) if value), 0.0):
+            rows.append(f"{name:<10} {spark(values)}  {told.format(newest)}")
+    return rows
 
 
 def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:

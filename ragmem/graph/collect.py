@@ -6,11 +6,13 @@ secrets, and nothing in them can hide: control characters and the like stand the
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from ragmem.memory.requests import SentRequest
+from ragmem.pages import failed, shown_result
 from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
@@ -25,7 +27,6 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.store.base import Store
-from ragmem.store.transfer.pages import failed, shown_result
 from ragmem.text import counted, one_line, visible
 
 NodeKind = Literal["session", "turn", "file", "code", "memory", "summary"]
@@ -36,12 +37,14 @@ _SESSIONS = 5_000
 _SCOPES = 100_000
 _ALL_TURNS = 10**12
 """Characters: more than a session holds."""
-_PAGE_CHARS = 12_000_000
+_PAGE_CHARS = 8_000_000
 """Of the texts of all turns together: what a browser opens at once."""
 _LEAST_CHARS, _MOST_CHARS = 400, 12_000
 """Of a turn's words; of a result it is a third."""
 _LABEL_CHARS = 90
 _BATCH = 500
+_BEYOND = 4_000
+_APART = "\n\0\n"
 _ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
 
 
@@ -241,21 +244,30 @@ class _Collecting:
     def _put_turn(self, session: Session, turn: Turn, touched: Iterable[tuple[str, str]]) -> None:
         node_id, session_id = f"turn={turn.turn_id}", f"session={session.session_id}"
         usage = turn.usage
+        most, calls = self._chars, turn.tool_calls
+        limited = [(turn.user_message, most), (turn.assistant_message, most)]
+        for call in calls:
+            said = (call.arguments, shown_result(call).text, call.error or "")
+            limited += [(text, most // 3) for text in said]
+        asked, answered, *said_by_calls = _clipped(limited)
         facts: dict[str, Any] = {
             "index": turn.turn_index,
             "status": turn.status,
-            "asked": self._text(turn.user_message),
-            "answered": self._text(turn.assistant_message),
+            "asked": asked,
+            "answered": answered,
             "model": _line(turn.model or ""),
             "tokens in": usage.input_tokens,
             "tokens out": usage.output_tokens,
             "cost": usage.cost_usd,
-            "calls": [self._call(call) for call in turn.tool_calls],
+            "calls": [
+                _call(call, *said_by_calls[3 * place : 3 * place + 3])
+                for place, call in enumerate(calls)
+            ],
             "failed": sum(map(failed, turn.tool_calls)) + (turn.status == "failed"),
         }
         if request := self._sent.get(turn.turn_id):
             facts["request"] = request.shown(_line)
-        label = one_line(redact(turn.user_message[: 4 * _LABEL_CHARS]), _LABEL_CHARS)
+        label = one_line(asked[: 4 * _LABEL_CHARS], _LABEL_CHARS)
         self._turns[turn.turn_id] = node_id
         self._put(
             Node(
@@ -271,17 +283,6 @@ class _Collecting:
         for path, how in touched:
             if file := self._file(path, session.project_id):
                 self._link(node_id, file, how)
-
-    def _call(self, call: ToolCall) -> dict[str, Any]:
-        most = self._chars // 3
-        return {
-            "tool": _line(call.tool_name),
-            "arguments": _clipped(call.arguments, most),
-            "result": _clipped(shown_result(call).text, most),
-            "error": _clipped(call.error or "", most),
-            "failed": failed(call),
-            "ms": call.duration_ms,
-        }
 
     def _put_summary(self, session: Session, summary: Summary) -> None:
         node_id = f"summary={summary.summary_id}"
@@ -422,7 +423,7 @@ class _Collecting:
         self.edges[Edge(source, target, kind)] = None
 
     def _text(self, text: str) -> str:
-        return _clipped(text, self._chars)
+        return _clipped([(text, self._chars)])[0]
 
     async def _in_batches(self, ask: Any, ids: Sequence[str]) -> list[Any]:
         return [
@@ -457,14 +458,36 @@ class _Collecting:
             )
 
 
+def _call(call: ToolCall, arguments: str, result: str, error: str) -> dict[str, Any]:
+    return {
+        "tool": _line(call.tool_name),
+        "arguments": arguments,
+        "result": result,
+        "error": error,
+        "failed": failed(call),
+        "ms": call.duration_ms,
+    }
+
+
+@lru_cache(maxsize=10_000)
 def _line(text: str, limit: int = _LABEL_CHARS) -> str:
+    """Names of tools, files and models come again and again."""
     return one_line(redact(text), limit)
 
 
-def _clipped(text: str, limit: int) -> str:
-    """At most about so many characters, without secrets; what stands behind is counted."""
-    if len(text) <= limit:
-        return visible(redact(text))
-    # A secret across the end is whole in what is looked through.
-    kept = redact(text[: limit + 4_000])[:limit]
-    return f"{visible(kept)}\n… {len(text) - limit:,} more characters"
+def _clipped(limited: Sequence[tuple[str, int]]) -> list[str]:
+    """Each text without secrets, at most so many characters of it; what stands behind is counted.
+
+    A secret across the end is whole in what is looked through. All are looked through at once,
+    which takes a tenth of the time, unless one of them has something that goes over its end.
+    """
+    looked = [text[: limit + _BEYOND] for text, limit in limited]
+    found = redact(_APART.join(looked)).split(_APART)
+    if len(found) != len(looked):
+        found = [redact(text) for text in looked]
+    shown = []
+    for (text, limit), told in zip(limited, found, strict=True):
+        more = len(text) - limit
+        end = f"\n… {more:,} more characters" if more > 0 else ""
+        shown.append(visible(told[:limit] if more > 0 else told) + end)
+    return shown

@@ -51,7 +51,7 @@ def html(graph: Graph) -> bytes:
     """Return the page; see the module's text."""
     style, script, body = _parts()
     # Nothing in the data can end its element, or begin a comment in it.
-    data = msgspec.json.encode(graph).decode().replace("<", "\\u003c")
+    data = msgspec.json.encode(_brief(graph)).decode().replace("<", "\\u003c")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
@@ -68,6 +68,13 @@ def html(graph: Graph) -> bytes:
         f"<script>{script}</script>\n</body>\n</html>\n",
     )
     return clean("\n".join(parts)).encode()
+
+
+def _brief(graph: Graph) -> dict[str, object]:
+    """The graph with the nodes of an edge by their places: ids are long, and edges many."""
+    place = {node.id: number for number, node in enumerate(graph.nodes)}
+    edges = [(place[each.source], place[each.target], each.kind) for each in graph.edges]
+    return msgspec.structs.asdict(graph) | {"edges": edges}
 
 
 @cache

@@ -7,15 +7,20 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
-_ARGUMENTS = (
+ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-)
+]
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str | None:
+    """The system's browser; None where there is none."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,10 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
     """The system's Chromium, without a window."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    found = chromium()
     if found is None:
         pytest.skip("there is no Chromium here: install the system's package `chromium`")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
+        browser = await playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield browser
         await browser.close()

@@ -178,9 +178,7 @@ def requests(count: int = 12) -> dict[str, SentRequest]:
             SentSection("System", 3100, 0),
             SentSection("Rules", 240, 4000, 0, (SentItem("memory-3", 40, "a rule of the person"),)),
             SentSection("Relevant Facts", 700 + 60 * number, 3000, number % 2, facts),
-            SentSection(
-                "Relevant Turns", 2400 + 300 * (number % 4), 8000, number % 3, recalled
-            ),
+            SentSection("Relevant Turns", 2400 + 300 * (number % 4), 8000, number % 3, recalled),
             SentSection("Recent Conversation", 5200 + 800 * (number % 5), 24_000, 0),
             SentSection("Prompt", 90, 0),
         )
@@ -288,7 +286,7 @@ def _turn(
         turn_id=turn_id,
         session_id=session_id,
         turn_index=index + 1,
-        user_message=f"{text}.{bad}",
+        user_message=f"{text}{'' if text.endswith('?') else '.'}{bad}",
         assistant_message=f"Done: I looked at `{path}`, changed it, and ran its tests.{bad}",
         status="completed",
         started_at=began,

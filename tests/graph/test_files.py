@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ragmem.graph import files
-from ragmem.graph.collect import Graph, Node, Wanted, collect
+from ragmem.graph.collect import Graph, Node, Wanted, _clipped, collect
 from ragmem.store.base import Store
 from tests.graph.evil import EVIL
 from tests.graph.garden import garden, requests
@@ -37,8 +37,8 @@ def test_nothing_that_was_said_becomes_part_of_the_page(hostile: Graph) -> None:
     assert page.replace("\n", "").isprintable()
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert "<" not in data
-    told = msgspec.json.decode(data, type=Graph)
-    assert any("</script><script>owned=1" in node.label for node in told.nodes)
+    told = msgspec.json.decode(data)
+    assert any("</script><script>owned=1" in node["label"] for node in told["nodes"])
 
 
 def test_the_page_forbids_every_request_and_every_other_script() -> None:
@@ -69,12 +69,16 @@ def test_json_holds_all_and_graphml_the_nodes_and_edges(hostile: Graph) -> None:
 
 
 def test_a_line_of_ten_megabytes_is_cut_and_counted() -> None:
-    from ragmem.graph.collect import _clipped
-
-    text = _clipped("x" * 10_000_000, 12_000)
+    [text] = _clipped([("x" * 10_000_000, 12_000)])
     assert len(text) < 12_100
     assert text.endswith("9,988,000 more characters")
-    assert KEY not in _clipped("x" * 11_990 + KEY + "y" * 5000, 12_000)
+    apart = [
+        ("a" * 11_990 + f" {KEY}" + "y" * 5000, 12_000),
+        ("-----BEGIN RSA PRIVATE KEY-----", 40),
+    ]
+    apart.append((f"{'Q' * 64}\n-----END RSA PRIVATE KEY-----", 400))
+    assert KEY[:9] not in "".join(_clipped(apart))
+    assert len(_clipped(apart)) == 3
 
 
 def test_a_node_without_a_time_or_facts_is_short() -> None:

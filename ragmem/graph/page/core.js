@@ -11,6 +11,7 @@ const KINDS = {
   memory: ["Memories", "triangle"],
   summary: ["Summaries", "hexagon"],
 };
+data.edges = data.edges.map(([source, target, kind]) => [data.nodes[source].id, data.nodes[target].id, kind]);
 const nodes = new Map(data.nodes.map((node) => [node.id, node]));
 const outgoing = new Map();
 const incoming = new Map();

@@ -258,7 +258,7 @@ function drawLines(c, out) {
     const how = line.kind === "changed" || line.kind === "edited" ? "changed" : "plain";
     groups[!near ? "faint" : chosen ? "strong" : how].push(line);
   }
-  const styles = { faint: ["line", 0.15], plain: ["line", 0.75], changed: ["changed", 0.45], strong: ["strong", 0.9] };
+  const styles = { faint: ["line", 0.15], plain: ["line", map.lines.length > 3000 ? 0.25 : 0.75], changed: ["changed", map.lines.length > 3000 ? 0.2 : 0.45], strong: ["strong", 0.9] };
   for (const [name, lines] of Object.entries(groups)) {
     c.strokeStyle = map.colors[styles[name][0]];
     c.globalAlpha = styles[name][1];
@@ -298,6 +298,7 @@ function drawItems(c, seen, out) {
 function drawLabels(c, seen, out) {
   const taken = new Set();
   const chosen = state.selected && map.placeOf.get(state.selected);
+  const edge = map.canvas.clientWidth;
   const rank = (item) => (item === chosen ? 100 : item.kind === "session" ? 50 : item.kind === "summary" ? -8 : 0) + item.r;
   const wanted = seen
     .filter((item) => item === chosen || (out ? out.has(item) : item.r > 4.6))
@@ -310,11 +311,13 @@ function drawLabels(c, seen, out) {
   c.lineWidth = 3.5;
   for (const item of wanted) {
     const big = item.kind === "session" || item === chosen;
-    c.font = `${big ? "600 12.5px" : "11px"} system-ui, sans-serif`;
-    const words = short(item.kind === "file" ? item.label.split("/").slice(-2).join("/") : item.label, 34);
-    const left = item.sx + item.r + 4;
+    c.font = `${big ? `600 ${edge < 500 ? 11 : 12.5}px` : "11px"} system-ui, sans-serif`;
+    const words = short(item.kind === "file" ? item.label.split("/").slice(-2).join("/") : item.label, edge < 500 ? 22 : 34);
+    const wide = c.measureText(words).width;
+    const right = item.sx + item.r + 4;
+    const left = right + wide > edge && item.sx <= edge ? Math.max(2, item.sx - item.r - 4 - wide) : right;
     const cells = [];
-    for (let x = Math.floor(left / 12); x <= (left + c.measureText(words).width) / 12; x += 1) {
+    for (let x = Math.floor(left / 12); x <= (left + wide) / 12; x += 1) {
       for (const y of [-7, 0, 7]) cells.push(`${x},${Math.floor((item.sy + y) / 8)}`);
     }
     if (item !== chosen && cells.some((cell) => taken.has(cell))) continue;

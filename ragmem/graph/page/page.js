@@ -12,13 +12,31 @@ const VIEWS = {
 };
 const by = (id) => document.getElementById(id);
 
+let drawnAs = "";
+let filtered = 0;
+
+// What is chosen changes the panel; a list stays as it is, with what is open in it.
 function redraw() {
-  for (const tab of by("tabs").children) tab.toggleAttribute("data-on", tab.dataset.view === state.view);
-  for (const tab of by("tabs").children) tab.setAttribute("aria-selected", String(tab.dataset.view === state.view));
+  for (const tab of by("tabs").children) {
+    tab.toggleAttribute("data-on", tab.dataset.view === state.view);
+    tab.setAttribute("aria-selected", String(tab.dataset.view === state.view));
+  }
   const view = by("view");
-  view.replaceChildren();
-  view.className = state.view;
-  VIEWS[state.view][1](view);
+  const now = `${state.view} ${filtered}`;
+  if (now !== drawnAs || state.view === "map" || state.view === "stories") {
+    const scrolled = view.querySelector(".list")?.scrollTop || 0;
+    view.replaceChildren();
+    view.className = state.view;
+    VIEWS[state.view][1](view);
+    if (now === drawnAs && view.querySelector(".list")) view.querySelector(".list").scrollTop = scrolled;
+    else view.scrollTop = 0;
+  }
+  for (const card of view.querySelectorAll(".card[data-id]")) {
+    const chosen = card.dataset.id === state.selected;
+    card.toggleAttribute("aria-current", chosen);
+    if (chosen && now !== drawnAs) card.scrollIntoView({ block: "center" });
+  }
+  drawnAs = now;
   drawPanel();
   drawFound();
   document.body.dataset.view = state.view;
@@ -30,10 +48,12 @@ function drawPanel() {
   const node = nodes.get(state.selected);
   const panel = by("panel");
   const was = panel.hidden;
-  panel.hidden = !node;
+  // A story shows all that there is of its file.
+  const told = state.view === "stories" && (node?.kind === "file" || node?.kind === "code");
+  panel.hidden = !node || told;
   panel.replaceChildren();
   if (was !== panel.hidden && map.canvas?.isConnected && map.drawn) render();
-  if (!node) return;
+  if (panel.hidden) return;
   const f = node.facts;
   const views = { session: "summaries", turn: "requests", summary: "summaries", file: "stories", code: "stories", memory: "memories" };
   panel.append(
@@ -113,8 +133,7 @@ let typing = 0;
 function typed() {
   clearTimeout(typing);
   typing = setTimeout(() => {
-    search(by("q").value);
-    redraw();
+    refilter();
   }, 120);
 }
 
@@ -136,6 +155,7 @@ function drawFilters() {
 }
 
 function refilter() {
+  filtered += 1;
   search(by("q").value);
   redraw();
 }

@@ -95,7 +95,7 @@ function sessionTree(session) {
     words(session.facts.summary),
     ...tops.map(summaryTree),
     loose.length ? branch("tree", el("i", {}, `${count(loose.length, "turn")} not summed up yet`), () => loose.map(turnLine)) : null,
-  ].filter(Boolean), isFound(session) && Boolean(state.selected === session.id));
+  ].filter(Boolean), state.selected === session.id || nodes.get(state.selected)?.session === session.id);
 }
 
 function summaryTree(summary) {
@@ -157,7 +157,8 @@ function drawMemories(view) {
   view.append(el("p", { class: "hint" }, `${count(list.length, "memory", "memories")}, ${list.length - current.length} of them superseded: those stand behind what took their place.`));
   const heads = [...current, ...list.filter((each) => each.facts.superseded && !from(each.id, "supersedes").length)];
   const hidden = list.filter((each) => !heads.includes(each) && !heads.some((head) => history(head).includes(each)));
-  view.append(rows([...heads, ...hidden], memoryCard));
+  const chosen = heads.findIndex((each) => each.id === state.selected);
+  view.append(rows([...heads, ...hidden], memoryCard, Math.max(100, chosen + 1)));
 }
 
 function history(memory) {
@@ -172,7 +173,7 @@ function history(memory) {
 function memoryCard(memory) {
   const f = memory.facts;
   const before = history(memory);
-  return el("article", { class: `card memory-card ${f.superseded ? "past" : ""}`, "data-id": memory.id, "aria-current": state.selected === memory.id ? "true" : null },
+  return el("article", { class: `card memory-card ${f.superseded ? "past" : ""}`, "data-id": memory.id },
     el("p", { class: "asked" }, opener(memory, f.content)),
     el("p", { class: "about" }, badge(f.kind, f.kind === "failure" ? "bad" : ""), badge(`by ${{ person: "the person", model: "the model", tool: "what was read" }[f.trust]}`), f.pinned ? badge("pinned", "changed") : null,
       f.superseded ? badge(`superseded ${moment(f.until)}`) : null, f.due ? badge(`${f.kind === "deadline" ? "due" : "on"} ${moment(f.due)}`) : null, ...f.subjects.map((each) => badge(each, "subject")), el("small", {}, moment(memory.at))),
@@ -214,7 +215,7 @@ function requestCard(turn, names, most) {
     x += width;
     return made;
   });
-  return el("article", { class: "card" },
+  return el("article", { class: "card", "data-id": turn.id },
     el("p", { class: "asked" }, opener(turn), el("small", {}, moment(turn.at))),
     svg("svg", { class: "strip", viewBox: "0 0 100 10", preserveAspectRatio: "none" }, ...bars),
     branch("tree", `${sizeOfRequest(turn).toLocaleString("en")} characters of at most ${limit.toLocaleString("en")}${fallback ? ", without the store, which could not answer" : ""}`, () => [requestTable(sections)], state.selected === turn.id));
