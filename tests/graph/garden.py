@@ -170,10 +170,15 @@ def requests(count: int = 12) -> dict[str, SentRequest]:
     for number in range(count):
         turn_id = f"turn-{number % len(_TALKS) + len(_TALKS)}-{number % 3}"
         recalled = tuple(
-            SentItem(f"turn-{other}-1", 400 + 90 * other, "says: watering, plan", 0.61 - other / 10)
+            SentItem(
+                f"turn-{other}-1", 400 + 90 * other, "its words, its meaning", 0.61 - other / 10
+            )
             for other in range(3)
         )
-        facts = (SentItem("memory-0", 80, "means: rain", 0.7), SentItem("memory-6", 60, "frost"))
+        facts = (
+            SentItem("memory-0", 80, "its meaning", 0.7),
+            SentItem("memory-6", 60, "its subject"),
+        )
         sections = (
             SentSection("System", 3100, 0),
             SentSection("Rules", 240, 4000, 0, (SentItem("memory-3", 40, "a rule of the person"),)),
@@ -218,24 +223,26 @@ def _session(number: int, evil: Sequence[str]) -> list[Write]:
         reference = CodeReference(scope_id=f"scope-{name}", how=how)
         writes.append(PutReferences(turn_id=turn_id, references=(reference,)))
     for start in range(0, len(ids) - 2, 3):
-        writes.append(_summary(number, f"part-{start}", 1, ids[start : start + 3], title, bad))
+        said = "; ".join(asked[start : start + 3])
+        writes.append(_summary(number, f"part-{start}", 1, ids[start : start + 3], said, bad))
     parts = [f"summary-{number}-part-{start}" for start in range(0, len(ids) - 2, 3)]
     if len(parts) > 1:
-        writes.append(_summary(number, "whole", 2, parts, title, bad))
+        said = f"From “{asked[0]}” to “{asked[-1]}”"
+        writes.append(_summary(number, "whole", 2, parts, said, bad))
     return writes
 
 
 def _summary(
-    number: int, name: str, level: int, covers: Sequence[str], title: str, bad: str
+    number: int, name: str, level: int, covers: Sequence[str], said: str, bad: str
 ) -> AddSummary:
     return AddSummary(
         summary=Summary(
             summary_id=f"summary-{number}-{name}",
             session_id=f"session-{number}",
-            text=f"{title}: what was asked, tried and kept.{bad}",
+            text=f"{said}.{bad}",
             level=level,
             turn_count=3 * len(covers) if level > 1 else len(covers),
-            topics=("garden", title.split()[0].lower()),
+            topics=("garden",),
             key_findings=(f"It works for every bed.{bad}",),
             created_at=START + timedelta(hours=23 * number + 6),
             covers=tuple(covers),

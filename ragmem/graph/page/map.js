@@ -137,14 +137,17 @@ function settle() {
   document.body.dataset.settled = "";
   const many = map.items.length > MANY;
   const length = { "said in": 22, "defined in": 18, "summed up in": 30 };
+  const { clientWidth: width, clientHeight: height } = map.canvas;
+  const tall = Math.min(2, Math.max(0.5, width / (height || 1)));
   map.simulation = layout
     .forceSimulation(map.items)
     .force("apart", layout.forceManyBody().strength((item) => -18 - 5 * item.size).theta(1.1).distanceMax(500))
     .force("links", layout.forceLink(map.lines)
       .distance((line) => (length[line.kind] || 55) + line.source.size + line.target.size)
       .strength((line) => (line.kind === "said in" ? 0.5 : 0.5 / Math.sqrt(1 + Math.min(line.source.degree, line.target.degree)))))
-    .force("x", layout.forceX(0).strength(0.035))
-    .force("y", layout.forceY(0).strength(0.05))
+    // The map takes the shape of the window.
+    .force("x", layout.forceX(0).strength(0.042 / tall))
+    .force("y", layout.forceY(0).strength(0.042 * tall))
     .alphaDecay(many ? 0.12 : 0.025)
     .stop();
   let ended = performance.now() + FIRST_MS;

@@ -31,8 +31,8 @@ function redraw() {
     if (now === drawnAs && view.querySelector(".list")) view.querySelector(".list").scrollTop = scrolled;
     else view.scrollTop = 0;
   }
-  for (const card of view.querySelectorAll(".card[data-id]")) {
-    const chosen = card.dataset.id === state.selected;
+  for (const card of view.querySelectorAll(".rows > [data-id]")) {
+    const chosen = [state.selected, state.view === "summaries" && nodes.get(state.selected)?.session].includes(card.dataset.id);
     card.toggleAttribute("aria-current", chosen);
     if (chosen && now !== drawnAs) card.scrollIntoView({ block: "center" });
   }

@@ -58,7 +58,7 @@ function sessionCard(session, turns) {
       turns.length ? null : `${count(session?.facts.turns || 0, "turn")}, not on this page`),
     changed.size ? el("p", { class: "about" }, el("b", {}, "Changed "), ...[...changed.values()].slice(0, 12).map((file) => opener(file)),
       changed.size > 12 ? `and ${changed.size - 12} more` : null) : null,
-    ...broken.slice(0, 4).map(([turn, call]) => el("p", { class: "about" }, el("b", { class: "failed" }, "✗ "),
+    ...broken.slice(0, 4).map(([turn, call]) => el("p", { class: "about broken" }, el("b", { class: "failed" }, "✗ "),
       el("button", { type: "button", class: "link", onclick: () => go("days", turn.id) }, `${call.tool} ${short(call.arguments, 90)}`))));
 }
 
@@ -91,11 +91,13 @@ function sessionTree(session) {
   const tops = summaries.filter((each) => !to(each.id, "summed up in").length)
     .sort((a, b) => b.facts.level - a.facts.level || a.time - b.time);
   const loose = own.filter((each) => each.kind === "turn" && !to(each.id, "summed up in").length);
-  return branch("tree", [glyph("session"), el("b", {}, session.label), el("small", {}, `${moment(session.at)}, ${count(session.facts.turns, "turn")}`)], () => [
+  const made = branch("tree", [glyph("session"), el("b", {}, session.label), el("small", {}, `${moment(session.at)}, ${count(session.facts.turns, "turn")}`)], () => [
     words(session.facts.summary),
     ...tops.map(summaryTree),
     loose.length ? branch("tree", el("i", {}, `${count(loose.length, "turn")} not summed up yet`), () => loose.map(turnLine)) : null,
   ].filter(Boolean), state.selected === session.id || nodes.get(state.selected)?.session === session.id);
+  made.dataset.id = session.id;
+  return made;
 }
 
 function summaryTree(summary) {
