@@ -223,6 +223,7 @@ class Administration:
     async def delete(self, session: Session) -> dict[str, int]:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
+        from ragmem.memory.requests import RequestLog
         from ragmem.memory.tail import SUFFIX, Tail
         from ragmem.tools.rewind import Preimages
 
@@ -239,6 +240,7 @@ class Administration:
         log_deletion(self.paths.log_dir, deletion)
         for file in self.paths.spool_dir.glob(f"*{SUFFIX}"):
             Tail(file, str).forget(session.session_id)
+        RequestLog(self.paths.data_dir).forget(session.session_id)
         preimages.look_through()
         return gone
 

@@ -47,6 +47,7 @@ from ragmem.memory.projects import (
     real_folder,
 )
 from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.memory.requests import RequestLog
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.records import Session, SessionQuery, TurnQuery
@@ -136,6 +137,7 @@ class App:
             embedder=self.embedder,
             service=service,
             tail=tail if config.memory.enabled else None,
+            requests=RequestLog(paths.data_dir),
             on_finished=lambda: self.background.wake(),
             on_written=self._show_written,
             metrics=self.metrics,

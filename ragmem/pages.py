@@ -7,7 +7,7 @@ escaped, no script can run, and nothing is fetched, whatever a page or a tool's 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import unified_diff
 from hashlib import sha256
 from html import escape
@@ -26,24 +26,91 @@ _ARGUMENT_CHARS = 400
 _TITLE_CHARS = 200
 
 
-class _ShownResult(msgspec.Struct, frozen=True):
+class ShownResult(msgspec.Struct, frozen=True):
+    """A tool's result as the model was shown it."""
+
     text: str
     exit_code: object = None
 
 
-def _result(call: ToolCall) -> _ShownResult:
+def shown_result(call: ToolCall) -> ShownResult:
     """Return what the model was shown; what is stored, where that is something else."""
     if not call.result:
-        return _ShownResult("(it did not end, or its result was not recorded)")
+        return ShownResult("(it did not end, or its result was not recorded)")
     try:
-        return msgspec.json.decode(call.result, type=_ShownResult)
+        return msgspec.json.decode(call.result, type=ShownResult)
     except msgspec.DecodeError:
-        return _ShownResult(call.result)
+        return ShownResult(call.result)
 
 
 def failed(call: ToolCall) -> bool:
     """Whether a person would call it so: a command that ends with 1 has run, and failed."""
-    return not call.success or not call.result or bool(_result(call).exit_code)
+    return not call.success or not call.result or bool(shown_result(call).exit_code)
+
+
+# --- without names ----------------------------------------------------------------
+
+_HOMES = re.compile(r"(?:/home/|/Users/|\\Users\\{1,2})([\w.-]+)")
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}")
+_LEAST_NAME = 3
+_NO_NAMES = {"root", "user", "home", "src", "code", "work", "project", "projects", "tmp", "test"}
+
+
+def anonymous(
+    session: Session, turns: Sequence[Turn], names: Iterable[str]
+) -> tuple[Session, list[Turn]]:
+    """Return both with other words for paths, mail addresses and names.
+
+    The project's folder becomes `/project`, homes `/home/someone`. `names` are replaced wherever
+    they stand as words of their own, and so are the project's name and those of homes.
+    """
+    top = session.project_path or session.cwd
+    texts = msgspec.json.encode((session, turns)).decode()
+    people = {*names, *_HOMES.findall(texts)}
+    words = {name: "someone" for name in people if _is_name(name)}
+    if _is_name(project := top.rpartition("/")[2]):
+        words[project] = "project"
+    longest = sorted(words, key=len, reverse=True)
+    named = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest)
+    found = re.compile(named or "(?!)", re.IGNORECASE)
+    lowered = {name.casefold(): word for name, word in words.items()}
+
+    def without(text: str) -> str:
+        text = re.sub(re.escape(top) + r"(?![\w-])", "/project", text) if len(top) > 1 else text
+        text = _MAIL.sub("someone@example.org", text)
+        return found.sub(lambda name: lowered.get(name[0].casefold(), "someone"), text)
+
+    told = msgspec.structs.replace(
+        session,
+        session_id="(left out)",
+        title=without(session.title),
+        last_message=session.last_message and without(session.last_message),
+        cwd=without(session.cwd),
+    )
+    return told, [_anonymous_turn(turn, without) for turn in turns]
+
+
+def _is_name(word: str) -> bool:
+    return len(word) >= _LEAST_NAME and word.casefold() not in _NO_NAMES
+
+
+def _anonymous_turn(turn: Turn, without: Callable[[str], str]) -> Turn:
+    return msgspec.structs.replace(
+        turn,
+        user_message=without(turn.user_message),
+        assistant_message=without(turn.assistant_message),
+        model=turn.model and without(turn.model),
+        tool_calls=tuple(
+            msgspec.structs.replace(
+                call,
+                arguments=without(call.arguments),
+                result=without(call.result),
+                error=call.error and without(call.error),
+                preamble=without(call.preamble),
+            )
+            for call in turn.tool_calls
+        ),
+    )
 
 
 # --- Markdown -------------------------------------------------------------------
@@ -73,7 +140,7 @@ def _quoted(text: str) -> list[str]:
 
 def _call(call: ToolCall) -> list[str]:
     why = "" if call.success else f" — failed: {one_line(call.error or '', 200)}"
-    result = visible(clip_middle(_result(call).text, _RESULT_CHARS))
+    result = visible(clip_middle(shown_result(call).text, _RESULT_CHARS))
     longest = max((len(found) for found in re.findall("`+", result)), default=0)
     fence = "`" * max(3, longest + 1)
     before = [visible(call.preamble), ""] if call.preamble else []
@@ -178,7 +245,7 @@ def _call_html(call: ToolCall) -> Iterator[str]:
     yield f"<code>{arguments}</code>{said}{time}</summary>"
     if rows := _diff_rows(call):
         yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
-    yield f"<pre>{_text(clip_middle(_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
+    yield f"<pre>{_text(clip_middle(shown_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
 
 
 def _diff_rows(call: ToolCall) -> list[str]:

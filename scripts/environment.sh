@@ -99,3 +99,15 @@ make_environment() {
   The packages come from your Python package index: is the network there? Run this again to go on."
     printf '%s\n' "$stamp" >"$folder/ragmem-stamp"
 }
+
+# find_chromium: the browser that the page of `ragmem graph` is tried in, installed where that can
+# be done. Without one the tests of the page are skipped, and say so.
+find_chromium() {
+    if command -v chromium chromium-browser google-chrome >/dev/null; then return; fi
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "Installing Chromium, for the tests of the page of \`ragmem graph\`"
+        { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+            --no-install-recommends chromium; } >/dev/null 2>&1 && return
+    fi
+    say "There is no Chromium, and it can't be installed here: the tests that need it are skipped."
+}

@@ -116,7 +116,7 @@ class _Change(msgspec.Struct, frozen=True):
 
 async def _print_changed(opened: "App", since: str, output: Literal["table", "json"]) -> None:
     """Print the files that tools have written since then."""
-    start = await _since(opened, since)
+    start = await since_when(opened, since)
     project = await project_here(opened)
     store = await opened.store()
     query = SessionQuery(project_ids=(project.root_id,), limit=_SESSIONS)
@@ -141,7 +141,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
     )
 
 
-async def _since(opened: "App", since: str) -> datetime:
+async def since_when(opened: "App", since: str) -> datetime:
     """A date and an age count from now; a session from where it stands."""
     if age := _AGE.fullmatch(since.strip()):
         return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])

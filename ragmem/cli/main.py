@@ -31,6 +31,7 @@ _COMMANDS = (
     "install",
     "uninstall",
     "files",
+    "graph",
     "index",
     "store",
     "neo4j",

@@ -1,6 +1,7 @@
 """`ragmem sessions`: what was talked about, here and elsewhere."""
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -518,21 +519,40 @@ async def export_session(
         Literal["json", "md", "html"],
         option("--format", "json can be imported again; md and html are for people."),
     ] = "json",
+    without_names: Annotated[
+        bool,
+        option("--anonymous", "md and html: with other words for paths, mail addresses, names."),
+    ] = False,
 ) -> None:
     """Write a session with everything that belongs to it."""
-    from ragmem.pages import html, markdown
+    from ragmem.pages import anonymous, html, markdown
 
+    if without_names and output == "json":
+        raise UsageError("--anonymous goes with --format md or html.")
     session = await _meant(own, reference)
     document, data = await own.export(session.session_id)
+    told: Session = document.session
+    turns: Sequence[Turn] = document.turns
+    if without_names:
+        told, turns = anonymous(told, turns, await _names(own))
     if output != "json":
         page = html if output == "html" else markdown
-        data = page(document.session, document.turns).encode()
+        data = page(told, turns).encode()
     if file is None:
         (write_json if output == "json" else write_utf8)(data.decode())
         return
     with new_file(file) as part:
         part.write_bytes(data)
     say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+
+
+async def _names(own: Administration) -> list[str]:
+    """What the people here and this machine are called, whole and word by word."""
+    async with own.archive(existing=True) as store:
+        people = [owner.name for owner in await store.owners()]
+        people += [each.values.get("name", "") for each in await store.profiles()]
+    people += [Path.home().name, socket.gethostname()]
+    return [name for whole in people for name in (whole, *whole.split())]
 
 
 async def _meant(own: Administration, reference: str | None) -> Session:
