@@ -208,13 +208,15 @@ async def test_what_was_deleted_here_comes_again(archive: Archive) -> None:
     assert await archive.check() == []
 
 
-async def test_a_title_that_comes_later(small: Archive, tmp_path: Path) -> None:
+async def test_the_first_prompt_is_the_title_until_there_is_one(
+    small: Archive, tmp_path: Path
+) -> None:
     """Is taken while nobody has given one here."""
     lines = LATEST.read_bytes().splitlines(keepends=True)
     file = tmp_path / LATEST.name
     file.write_bytes(b"".join(lines[:10]))
     [outcome] = await taken(small, file)
-    assert outcome.title == "New Conversation"
+    assert outcome.title == "Water the ferns each Monday."
     file.write_bytes(b"".join(lines))
     [outcome] = await taken(small, file)
     assert (outcome.state, outcome.title) == ("unchanged", "Mondays")
@@ -405,18 +407,24 @@ def test_finding(tmp_path: Path) -> None:
     (folder / "agent-2.jsonl").write_text("{}\n")
     (folder / "notes.txt").write_text("x")
     (folder / "empty.jsonl").touch()
-    (folder / "packed.jsonl.zst").write_bytes(b"x")
+    (folder / "packed.jsonl.gz").write_bytes(b"x")
     (folder / "link.jsonl").symlink_to(folder / "s1.jsonl")
     (tmp_path / "projects" / "loop").symlink_to(tmp_path)
     search = find_files(AGENTS["claude-code"], tmp_path / "projects")
     assert [found.file.name for found in search.files] == ["s1.jsonl"]
     assert {(Path(file).name, reason) for file, reason in search.skipped} == {
         ("empty.jsonl", "it is empty"),
-        ("packed.jsonl.zst", "it is compressed; unpack it first"),
+        ("packed.jsonl.gz", "it is compressed; unpack it first"),
         ("link.jsonl", "it is a link"),
         ("loop", "it is a link"),
     }
-    assert dict(search.tally.left_out) == {"folders of subagents": 1, "files of subagents": 1}
-    assert find_files(AGENTS["codex"], tmp_path / "projects").files == []
+    assert dict(search.tally.left_out) == {
+        "folders of subagents": 1,
+        "files of subagents": 1,
+        "files of other names": 1,
+    }
+    codex = find_files(AGENTS["codex"], tmp_path / "projects")
+    assert codex.files == []
+    assert "it has not the name of a session" in str(codex.skipped)
     with pytest.raises(OSError, match="No such file"):
         find_files(AGENTS["codex"], tmp_path / "nowhere")
