@@ -15,6 +15,7 @@ from ragmem.importers.finder import (
     AGENTS,
     AgentFiles,
     Search,
+    agents_here,
     find_files,
     titles_beside,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Rules",
     "Search",
     "Tally",
+    "agents_here",
     "find_files",
     "titles_beside",
 ]

@@ -162,6 +162,17 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
     return search
 
 
+def agents_here(given: Mapping[str, str]) -> list[str]:
+    """The names of the agents that have kept a session on this machine."""
+    return [agent.label for agent in AGENTS.values() if _has_any(agent, agent.folder(given))]
+
+
+def _has_any(agent: AgentFiles, path: Path) -> bool:
+    return any(
+        agent.takes(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
+    )
+
+
 def _is_aside(name: str, search: Search) -> bool:
     if kind := _ASIDE.get(name):
         search.tally.left_out[kind] += 1

@@ -455,6 +455,7 @@ class SessionParser(ABC):
         """The turn that went on, if there is one; `over`: nothing can follow in it."""
         turn, self.turn = self.turn, None
         if turn is not None:
+            self.facts.first_prompt = self.facts.first_prompt or turn.prompt
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
@@ -466,7 +467,6 @@ class SessionParser(ABC):
     def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
         """A prompt; `key` is what the file calls it, else its words stand for it."""
         self._is_beginning = False
-        self.facts.first_prompt = self.facts.first_prompt or words
         turn_id = self._keys.turn_id(key or words[:_KEY_CHARS])
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn

@@ -1,6 +1,7 @@
 """Sessions of other agents into both stores: once, and what they get later."""
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from ragmem.importers import (
     find_files,
     titles_beside,
 )
+from ragmem.importers.jsonl import _zstd
 from ragmem.records import (
     Applied,
     PutTurn,
@@ -40,6 +42,7 @@ from tests.importers.reading import (
     LATEST,
     NOW,
     SPRING,
+    Read,
     rules,
 )
 from tests.store.samples import whole_turn
@@ -396,6 +399,26 @@ async def test_a_prompt_of_any_length_and_a_session_of_any_size(
     [put] = await small.own_turns([Span(outcome.session_id, 7, 7)])
     assert put.turn.user_message == "prompt 6"
     assert 190_000 < len(put.turn.tool_calls[0].result) < 210_000
+
+
+def test_a_session_that_its_agent_has_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read as it is; what is not whole is told, and so is what would read it."""
+    file = tmp_path / f"{EVENTS.name}.zst"
+    file.write_bytes(_zstd(file).compress(EVENTS.read_bytes()))
+    assert [found.file for found in find_files(AGENTS["codex"], tmp_path).files] == [file]
+    packed, plain = Read("codex", file), Read("codex", EVENTS)
+    assert packed.told == plain.told
+    # Before its first record nothing but its name tells whose it is.
+    assert packed.facts.foreign_id == plain.facts.foreign_id
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(OSError, match="it is not whole, or not compressed by zstd"):
+        Read("codex", file)
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(OSError, match=r'it is compressed; `pip install "ragmem\[zstd\]"`'):
+        Read("codex", file)
 
 
 def test_finding(tmp_path: Path) -> None:
