@@ -27,7 +27,7 @@ from ragmem.events import (
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import ago, clip_middle, counted, folder_name, one_line
+from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -364,6 +364,24 @@ def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: st
 
     table = sessions_table(found, datetime.now(UTC), width=output.width, current=current)
     output.show(listing(table))
+
+
+async def offer_to_join(app: "App", output: "ChatOutput") -> None:
+    """Ask, in the first chat of a second clone, whether both are one project."""
+    try:
+        found = await app.others_of_the_remote()
+    except StoreError:
+        return  # That it is away is told by the chat itself.
+    if found is None:
+        return
+    project, others = found
+    output.say(
+        f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
+        "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
+        "joins them later."
+    )
+    if await output.ask(ChatQuestion("Make them one project?", (("y", "yes"), ("n", "no")))) == "y":
+        await app.memory.join(project, others[0])
 
 
 async def pick_session(
