@@ -387,9 +387,9 @@ class App:
         None where there is nothing to ask: it is known, a worktree, or the only one.
         """
         located = await self._places.here()
-        if not self.memory.records or not located.is_new or located.moved_from:
-            return None
         project = located.project
+        if not (self.memory.records and located.is_new and project.remote) or located.moved_from:
+            return None
         found = joinable(project, await (await self.store()).projects(), self.cwd)
         return (project, found) if found and not project.joined_into else None
 
