@@ -41,7 +41,8 @@ class AgentFiles(msgspec.Struct, frozen=True):
     def folder(self, given: Mapping[str, str]) -> Path:
         """Where it keeps its sessions, by the variables of a process."""
         variable, otherwise, within = self.home
-        return Path(given.get(variable) or otherwise).expanduser() / within
+        # Where nobody knows the home folder, there is none of that name.
+        return Path(os.path.expanduser(given.get(variable) or otherwise), within)
 
 
 def _is_rollout(file: Path) -> bool:
@@ -125,8 +126,8 @@ AGENTS: dict[AgentName, AgentFiles] = {
         ),
     )
 }
-_ASIDE = {"subagents": "folders of subagents", "message": "", "part": ""}
-"""Folders in which no session lies, and how they are counted; those of opencode are its parts."""
+_ASIDE = {"subagents": "folders of subagents", "message": "", "part": "", "snapshot": ""}
+"""Folders in which no session lies, and how they are counted; opencode has many files in three."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -146,7 +147,7 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
     for folder, folders, names in os.walk(path, onerror=lambda error: _note(search, error)):
         folders[:] = sorted(name for name in folders if not _is_aside(name, search))
         files = [Path(folder, name) for name in sorted(names)]
-        taken = [file for file in files if agent.takes(file)]
+        taken = {file for file in files if agent.takes(file)}
         if any(file.suffix == ".db" for file in taken):
             folders.clear()  # What lies below was taken into the database.
         for file in files:

@@ -197,11 +197,12 @@ class _Database:
 
     def __enter__(self) -> "_Database":
         # Without a log beside it nobody has it open, and no file need be made to share it.
-        log = self._file.with_name(self._file.name + "-wal")
+        file = self._file.parent.resolve() / self._file.name
+        log = file.with_name(f"{file.name}-wal")
         how = "mode=ro" if log.exists() else "immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
         try:
-            self._db = apsw.Connection(f"file:{quote(str(self._file.absolute()))}?{how}", flags)
+            self._db = apsw.Connection(f"file:{quote(str(file))}?{how}", flags)
             self._db.set_busy_timeout(2_000)
             self._db.execute("PRAGMA trusted_schema = OFF")
         except apsw.Error as error:

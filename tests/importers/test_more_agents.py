@@ -342,6 +342,11 @@ def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:
     writing.execute("UPDATE session SET title = 'Not yet in the file' WHERE id = 'ses_1'")
     assert Read("opencode", file, session="ses_1").facts.title == "Not yet in the file"
     writing.close()
+    (tmp_path / "by").symlink_to(tmp_path)
+    assert [each.session for each in find_files(AGENTS["opencode"], tmp_path / "by").files] == [
+        "ses_1",
+        "ses_2",
+    ]
     foreign = tmp_path / "opencode-local.db"
     with apsw.Connection(str(foreign)) as db:
         db.execute("CREATE VIEW session AS SELECT 1; CREATE TABLE message (id)")
