@@ -42,6 +42,7 @@ from ragmem.memory.projects import (
     apart_text,
     find_instructions,
     folder_name,
+    joinable,
     moved_text,
     normalize_cwd,
     real_folder,
@@ -50,7 +51,7 @@ from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.requests import RequestLog
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
-from ragmem.records import Session, SessionQuery, TurnQuery
+from ragmem.records import Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
@@ -381,6 +382,18 @@ class App:
     async def kept_apart(self) -> str:
         """Say that this folder is a worktree whose memory is apart from its repository's."""
         return apart_text(await self._places.here())
+
+    async def others_of_the_remote(self) -> tuple[Project, list[Project]] | None:
+        """A folder that is seen for the first time, and the projects whose remote it has.
+
+        None where there is nothing to ask: it is known, a worktree, or the only one.
+        """
+        located = await self._places.here()
+        project = located.project
+        if not (self.memory.records and located.is_new and project.remote) or located.moved_from:
+            return None
+        found = joinable(project, await (await self.store()).projects(), self.cwd)
+        return (project, found) if found and not project.joined_into else None
 
     async def new_session_here(self) -> Session:
         """One that is not stored, of this folder's project."""

@@ -169,6 +169,32 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     assert packed == {name for name in here if name.startswith("ragmem/")}
 
 
+def test_the_wheel_carries_the_licences_of_all_that_is_in_it() -> None:
+    """The embedder's beside ragmem's own."""
+    assert PYPROJECT["project"]["license"] == "MIT AND Apache-2.0"
+    texts = [(ROOT / name).read_text("utf-8") for name in PYPROJECT["project"]["license-files"]]
+    assert ["MIT License" in text or "Apache License" in text for text in texts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")],
+    ids=lambda page: page.name,
+)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    """Files that are there, and headings of them."""
+    for link in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8")):
+        name, heading = link
+        if name.startswith("http"):
+            continue
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name} names {name}"
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+            assert heading in slugs, f"{page.name} names {name}#{heading}"
+
+
 def test_the_config_file_is_up_to_date() -> None:
     """Config/ragmem.toml is what `ragmem config init` writes."""
     from ragmem.config.file import default_toml

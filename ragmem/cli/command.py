@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -230,6 +231,13 @@ def command(
         return group.command(name, hidden=hidden)(run)
 
     return decorated
+
+
+def pip_install() -> str:
+    """The words that install a package into this Python, which may have been made without pip."""
+    if find_spec("pip"):
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install --python {sys.executable}"
 
 
 # --- which session ------------------------------------------------------------

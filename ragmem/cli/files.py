@@ -1,8 +1,7 @@
 """`ragmem files`: which files a session touched or changed, and what is known of them."""
 
-import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +18,7 @@ from ragmem.cli.index import brought_up_to_date, project_here
 from ragmem.cli.options import (
     Format,
     Resume,
+    age_or_date,
     argument,
     commands,
     option,
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 app = commands()
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_AGE = re.compile(r"(\d{1,5})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 RELATED = "path changed_with imports imported_by sessions memories"
 TOGETHER = "path turn_count session_count last_at"
 _SESSIONS = 1_000
@@ -143,13 +140,8 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
 
 async def since_when(opened: "App", since: str) -> datetime:
     """A date and an age count from now; a session from where it stands."""
-    if age := _AGE.fullmatch(since.strip()):
-        return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
-    if _DATE.match(since.strip()):
-        try:
-            return datetime.fromisoformat(since.strip()).astimezone()
-        except ValueError:
-            raise UsageError(f"--since: {one_line(since, 40)!r} is no date.") from None
+    if at := age_or_date(since):
+        return at
     try:
         return (await opened.resume_session(since)).last_activity_at
     except SessionNotFound:

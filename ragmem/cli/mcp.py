@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, run_async
+from ragmem.cli.command import Interruption, pip_install, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import bearing_on
 from ragmem.cli.options import commands, option
@@ -500,7 +500,7 @@ def install_command(package: Path = Path(__file__).parents[1]) -> str:
     """What installs the package into this Python: pinned by hash from a checkout, else by name."""
     pins = package.parent / "requirements" / "mcp.txt"
     named = f"--require-hashes -r {pins}" if pins.is_file() else '"ragmem[mcp]"'
-    return f"{sys.executable} -m pip install {named}"
+    return f"{pip_install()} {named}"
 
 
 async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -> int:

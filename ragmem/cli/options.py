@@ -1,7 +1,9 @@
 """How commands, options and arguments are declared; those that several commands have; offers."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -200,6 +202,23 @@ Yes = Annotated[bool, option("--yes", "Don't ask.")]
 NewFile = Annotated[Path | None, option("-o --output", "A new file, instead of stdout.", "FILE")]
 Exported = Annotated[Path, argument("FILE", "As `export` has written it.")]
 TextFormat = Annotated[Literal["text", "json"], option("--format", "How to print it.")]
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_AGE = re.compile(r"(\d{1,5})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def age_or_date(words: str) -> datetime | None:
+    """The time that `7d` or `2026-11-01` means for `--since`; None for neither. UsageError."""
+    if age := _AGE.fullmatch(words.strip()):
+        return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
+    if _DATE.match(words.strip()):
+        try:
+            return datetime.fromisoformat(words.strip()).astimezone()
+        except ValueError:
+            raise UsageError(f"--since: {one_line(words, 40)!r} is no date.") from None
+    return None
 
 
 def check_session_flags(

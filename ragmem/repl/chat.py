@@ -25,7 +25,7 @@ from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
 from ragmem.repl.attention import Attention
-from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening
+from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening, offer_to_join
 from ragmem.repl.terminal import (
     EditingKeys,
     Line,
@@ -405,6 +405,7 @@ class ChatLoop:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
+        await offer_to_join(app, output)
         approvals = Approvals(output, self._decided, self.stop)
 
         async def approve(proposal: "Proposal") -> "Decision":

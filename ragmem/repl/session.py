@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem import __version__
+from ragmem.config import environment
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.events import (
     ContextBuilt,
@@ -26,7 +27,7 @@ from ragmem.events import (
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import ago, clip_middle, counted, folder_name, one_line
+from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -288,7 +289,7 @@ class ChatSession:
         except (StoreError, UsageError):
             return ""
         if last is None:
-            return _WELCOME if await self._is_first() else ""
+            return await self._welcome() if await self._is_first() else ""
         when = ago(last.last_activity_at, datetime.now(UTC))
         recap = await self._recap(last)
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
@@ -296,6 +297,17 @@ class ChatSession:
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
             f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
         )
+
+    async def _welcome(self) -> str:
+        """What the first chat of a person begins with, and where there is more to remember."""
+        from ragmem.importers import agents_here
+
+        found = await asyncio.to_thread(agents_here, environment())
+        if not found:
+            return _WELCOME
+        *others, last = found
+        names = f"{', '.join(others)} and {last}" if others else last
+        return f"{_WELCOME}\nSessions of {names} are here too: `ragmem import` brings them."
 
     async def _is_first(self) -> bool:
         """Return whether the person has no session at all yet."""
@@ -352,6 +364,24 @@ def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: st
 
     table = sessions_table(found, datetime.now(UTC), width=output.width, current=current)
     output.show(listing(table))
+
+
+async def offer_to_join(app: "App", output: "ChatOutput") -> None:
+    """Ask, in the first chat of a second clone, whether both are one project."""
+    try:
+        found = await app.others_of_the_remote()
+    except StoreError:
+        return  # That it is away is told by the chat itself.
+    if found is None:
+        return
+    project, others = found
+    output.say(
+        f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
+        "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
+        "joins them later."
+    )
+    if await output.ask(ChatQuestion("Make them one project?", (("y", "yes"), ("n", "no")))) == "y":
+        await app.memory.join(project, others[0])
 
 
 async def pick_session(
