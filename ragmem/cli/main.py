@@ -28,6 +28,7 @@ _COMMANDS = (
     "memory",
     "import",
     "mcp",
+    "acp",
     "install",
     "uninstall",
     "files",

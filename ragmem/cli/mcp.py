@@ -491,15 +491,15 @@ def mcp(
     raise typer.Exit(run_async(main))
 
 
-def is_installed() -> bool:
-    """Whether the package mcp is there."""
-    return find_spec("mcp") is not None
+def is_installed(package: str = "mcp") -> bool:
+    """Whether that package is there."""
+    return find_spec(package) is not None
 
 
-def install_command(package: Path = Path(__file__).parents[1]) -> str:
-    """What installs the package into this Python: pinned by hash from a checkout, else by name."""
-    pins = package.parent / "requirements" / "mcp.txt"
-    named = f"--require-hashes -r {pins}" if pins.is_file() else '"ragmem[mcp]"'
+def install_command(extra: str = "mcp", *, package: Path = Path(__file__).parents[1]) -> str:
+    """What installs an extra into this Python: pinned by hash from a checkout, else by name."""
+    pins = package.parent / "requirements" / f"{extra}.txt"
+    named = f"--require-hashes -r {pins}" if pins.is_file() else f'"ragmem[{extra}]"'
     return f"{pip_install()} {named}"
 
 
