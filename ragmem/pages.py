@@ -26,26 +26,24 @@ _ARGUMENT_CHARS = 400
 _TITLE_CHARS = 200
 
 
-class ShownResult(msgspec.Struct, frozen=True):
-    """A tool's result as the model was shown it."""
-
+class _ShownResult(msgspec.Struct, frozen=True):
     text: str
     exit_code: object = None
 
 
-def shown_result(call: ToolCall) -> ShownResult:
+def _result(call: ToolCall) -> _ShownResult:
     """Return what the model was shown; what is stored, where that is something else."""
     if not call.result:
-        return ShownResult("(it did not end, or its result was not recorded)")
+        return _ShownResult("(it did not end, or its result was not recorded)")
     try:
-        return msgspec.json.decode(call.result, type=ShownResult)
+        return msgspec.json.decode(call.result, type=_ShownResult)
     except msgspec.DecodeError:
-        return ShownResult(call.result)
+        return _ShownResult(call.result)
 
 
 def failed(call: ToolCall) -> bool:
     """Whether a person would call it so: a command that ends with 1 has run, and failed."""
-    return not call.success or not call.result or bool(shown_result(call).exit_code)
+    return not call.success or not call.result or bool(_result(call).exit_code)
 
 
 # --- without names ----------------------------------------------------------------
@@ -140,7 +138,7 @@ def _quoted(text: str) -> list[str]:
 
 def _call(call: ToolCall) -> list[str]:
     why = "" if call.success else f" — failed: {one_line(call.error or '', 200)}"
-    result = visible(clip_middle(shown_result(call).text, _RESULT_CHARS))
+    result = visible(clip_middle(_result(call).text, _RESULT_CHARS))
     longest = max((len(found) for found in re.findall("`+", result)), default=0)
     fence = "`" * max(3, longest + 1)
     before = [visible(call.preamble), ""] if call.preamble else []
@@ -245,7 +243,7 @@ def _call_html(call: ToolCall) -> Iterator[str]:
     yield f"<code>{arguments}</code>{said}{time}</summary>"
     if rows := _diff_rows(call):
         yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
-    yield f"<pre>{_text(clip_middle(shown_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
+    yield f"<pre>{_text(clip_middle(_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
 
 
 def _diff_rows(call: ToolCall) -> list[str]:

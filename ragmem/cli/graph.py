@@ -15,7 +15,7 @@ from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.graph.collect import Graph, Wanted
+    from ragmem.memory.graph import Graph, Wanted
     from ragmem.usage import Measured
 
 app = commands()
@@ -54,7 +54,7 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     The file needs no server and asks nothing of any network. Without -o it goes into ragmem's
     own folder, readable by you alone, and takes the place of the one before.
     """
-    from ragmem.graph.collect import collect
+    from ragmem.memory.graph import collect
     from ragmem.memory.requests import RequestLog
 
     if sum((project, everywhere, resume is not None, path is not None, memory is not None)) > 1:
@@ -84,8 +84,8 @@ async def _wanted(
     since: str | None,
 ) -> "Wanted":
     from ragmem.cli.index import project_here
-    from ragmem.graph.collect import Wanted
     from ragmem.memory.files import stored_path
+    from ragmem.memory.graph import Wanted
     from ragmem.memory.projects import real_folder
 
     start = await since_when(opened, typed(since)) if since is not None else None

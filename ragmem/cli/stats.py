@@ -120,7 +120,7 @@ async def stats(
 
 async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
     """Write the numbers as a page like that of `ragmem graph`, with the growth of all projects."""
-    from ragmem.graph.collect import Graph
+    from ragmem.memory.graph import Graph
 
     found = Graph(
         title="What ragmem did here",

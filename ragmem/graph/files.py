@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from ragmem.graph.collect import Graph
+from ragmem.memory.graph import Graph
 from ragmem.text import clean
 
 _SCRIPTS = ("layout.js", "core.js", "map.js", "views.js", "page.js")
@@ -22,7 +22,7 @@ _TEXTS = {"kind": "string", "label": "string", "at": "string"}
 
 
 def json(graph: Graph) -> bytes:
-    """Return all of it, with the names of the fields of `ragmem.graph.collect`."""
+    """Return all of it, with the names of the fields of `ragmem.memory.graph`."""
     return msgspec.json.format(msgspec.json.encode(graph), indent=2) + b"\n"
 
 

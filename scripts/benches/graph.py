@@ -1,5 +1,6 @@
 """The page of `ragmem graph`: how long it takes to make and to open, and how it keeps up."""
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,10 @@ import msgspec
 from playwright.sync_api import Page, sync_playwright
 
 from benches.growth import Place, fill, in_child
+from benches.results import CannotMeasure
 from benches.tables import aligned
 from ragmem.graph import files
-from ragmem.graph.collect import Wanted, collect
+from ragmem.memory.graph import Wanted, collect
 from ragmem.records import utc_now
 from tests.graph.conftest import ARGUMENTS, chromium
 
@@ -69,7 +71,13 @@ class Graphs(msgspec.Struct, frozen=True, tag="graph"):
 
 def measure_graph(folder: Path, turns: str) -> Graphs:
     """One memory after the other, in a browser without a graphics card."""
-    return Graphs(list(_measured(folder, turns)))
+    if chromium() is None:
+        raise CannotMeasure("there is no Chromium here: install the system's package `chromium`")
+    found = Graphs()
+    for each in _measured(folder, turns):
+        found.drawn.append(each)
+        print(f"{each.turns:,} turns: done", file=sys.stderr)
+    return found
 
 
 def _measured(folder: Path, turns: str) -> Iterator[Drawn]:

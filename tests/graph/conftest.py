@@ -26,7 +26,7 @@ def chromium() -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One browser serves all tests of the page but those that need a Neo4j."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if "browser" in getattr(item, "fixturenames", ()) and "neo4j" not in item.name:
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from ragmem.graph import files
-from ragmem.graph.collect import Wanted, collect
+from ragmem.memory.graph import Wanted, collect
 from ragmem.store.sqlite import SQLiteStore
 from tests.graph.conftest import ARGUMENTS, chromium
 from tests.graph.garden import PROJECT, garden, requests

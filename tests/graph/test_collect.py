@@ -3,7 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from ragmem.graph.collect import Graph, Wanted, collect
+from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import CreateSession
 from ragmem.store.base import Store
 from tests.graph.garden import PROJECT, START, garden, requests

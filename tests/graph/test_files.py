@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ragmem.graph import files
-from ragmem.graph.collect import Graph, Node, Wanted, _clipped, collect
+from ragmem.memory.graph import Graph, Node, Wanted, _clipped, collect
 from ragmem.store.base import Store
 from tests.graph.evil import EVIL
 from tests.graph.garden import garden, requests

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page
 
 from ragmem.graph import files
-from ragmem.graph.collect import Graph, Wanted, collect
+from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import Write
 from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore

@@ -100,8 +100,18 @@ function glyph(kind) {
 
 // A button that opens a node.
 function opener(node, words = node.label) {
-  return el("button", { class: "link", type: "button", title: KINDS[node.kind][0], "data-id": node.id,
-    onclick: () => go(state.view, node.id) }, glyph(node.kind), el("span", {}, words || "(empty)"));
+  return el(
+    "button",
+    {
+      class: "link",
+      type: "button",
+      title: KINDS[node.kind][0],
+      "data-id": node.id,
+      onclick: () => go(state.view, node.id),
+    },
+    glyph(node.kind),
+    el("span", {}, words || "(empty)"),
+  );
 }
 
 function count(number, name, names = `${name}s`) {
@@ -109,7 +119,13 @@ function count(number, name, names = `${name}s`) {
 }
 
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
-const MINUTE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+const MINUTE = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 const moment = (at) => (at ? MINUTE.format(new Date(at)) : "");
 const dayOf = (time) => {
   const at = new Date(time);
@@ -157,8 +173,22 @@ function haystack(node) {
   if (text === undefined) {
     const f = node.facts;
     const calls = (f.calls || []).map((call) => `${call.tool} ${call.arguments}`);
-    const parts = [node.label, node.id, f.asked, f.answered, f.content, f.text, f.summary, f.path,
-      f.signature, f.docstring, ...(f.tags || []), ...(f.subjects || []), ...(f.topics || []), ...calls];
+    const parts = [
+      node.label,
+      node.id,
+      f.asked,
+      f.answered,
+      f.content,
+      f.text,
+      f.summary,
+      f.path,
+      f.signature,
+      f.docstring,
+      ...(f.tags || []),
+      ...(f.subjects || []),
+      ...(f.topics || []),
+      ...calls,
+    ];
     haystacks.set(node.id, (text = parts.filter(Boolean).join("\n").toLocaleLowerCase()));
   }
   return text;

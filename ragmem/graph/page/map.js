@@ -9,8 +9,22 @@ const FIRST_MS = 250; // of layout before the first picture
 const CLUSTERS = { none: "each by itself", session: "by session", file: "by file", time: "by time" };
 
 const map = {
-  canvas: null, back: null, items: [], lines: [], byId: new Map(), opened: new Set(),
-  x: 0, y: 0, k: 1, drawn: null, hover: null, simulation: null, frame: 0, rest: 0, colors: {}, moved: false,
+  canvas: null,
+  back: null,
+  items: [],
+  lines: [],
+  byId: new Map(),
+  opened: new Set(),
+  x: 0,
+  y: 0,
+  k: 1,
+  drawn: null,
+  hover: null,
+  simulation: null,
+  frame: 0,
+  rest: 0,
+  colors: {},
+  moved: false,
 };
 
 // --- clusters ------------------------------------------------------------------
@@ -83,7 +97,8 @@ function gather() {
 function sizeOf(item) {
   const members = item.members.length;
   const node = nodes.get(item.id);
-  if (item.kind === "session") return 7 + Math.min(16, Math.sqrt(Math.max(members, node?.facts.turns || 0)) * 1.4);
+  if (item.kind === "session")
+    return 7 + Math.min(16, Math.sqrt(Math.max(members, node?.facts.turns || 0)) * 1.4);
   if (members > 1) return 5 + Math.min(14, Math.sqrt(members) * 1.2);
   if (item.kind === "memory") return 6;
   if (item.kind === "turn") return 3.6;
@@ -96,7 +111,8 @@ function sizeOf(item) {
 // it has to do with: near enough to where it belongs that few steps are needed.
 function place() {
   const golden = Math.PI * (3 - Math.sqrt(5));
-  const apart = 26 * Math.sqrt(1 + map.items.length / Math.max(1, map.items.filter((i) => i.kind === "session").length));
+  const apart =
+    26 * Math.sqrt(1 + map.items.length / Math.max(1, map.items.filter((i) => i.kind === "session").length));
   let sessions = 0;
   const around = new Map();
   for (const item of map.items) {
@@ -141,10 +157,25 @@ function settle() {
   const tall = Math.min(2, Math.max(0.5, width / (height || 1)));
   map.simulation = layout
     .forceSimulation(map.items)
-    .force("apart", layout.forceManyBody().strength((item) => -18 - 5 * item.size).theta(1.1).distanceMax(500))
-    .force("links", layout.forceLink(map.lines)
-      .distance((line) => (length[line.kind] || 55) + line.source.size + line.target.size)
-      .strength((line) => (line.kind === "said in" ? 0.5 : 0.5 / Math.sqrt(1 + Math.min(line.source.degree, line.target.degree)))))
+    .force(
+      "apart",
+      layout
+        .forceManyBody()
+        .strength((item) => -18 - 5 * item.size)
+        .theta(1.1)
+        .distanceMax(500),
+    )
+    .force(
+      "links",
+      layout
+        .forceLink(map.lines)
+        .distance((line) => (length[line.kind] || 55) + line.source.size + line.target.size)
+        .strength((line) =>
+          line.kind === "said in"
+            ? 0.5
+            : 0.5 / Math.sqrt(1 + Math.min(line.source.degree, line.target.degree)),
+        ),
+    )
     // The map takes the shape of the window.
     .force("x", layout.forceX(0).strength(0.042 / tall))
     .force("y", layout.forceY(0).strength(0.042 * tall))
@@ -242,7 +273,8 @@ function render() {
   const seen = map.items.filter((item) => {
     [item.sx, item.sy] = [item.x * map.k + map.x, item.y * map.k + map.y];
     item.r = item.size * Math.min(1.6, Math.max(0.32, Math.sqrt(map.k)));
-    item.seen = item.sx > -mx - 20 && item.sx < width + mx + 20 && item.sy > -my - 20 && item.sy < height + my + 20;
+    item.seen =
+      item.sx > -mx - 20 && item.sx < width + mx + 20 && item.sy > -my - 20 && item.sy < height + my + 20;
     return item.seen;
   });
   drawLines(c, out);
@@ -257,11 +289,18 @@ function drawLines(c, out) {
   const groups = { faint: [], plain: [], changed: [], strong: [] };
   for (const line of map.lines) {
     if (!line.source.seen && !line.target.seen) continue;
-    const near = chosen ? line.source === chosen || line.target === chosen : !out || (out.has(line.source) && out.has(line.target));
+    const near = chosen
+      ? line.source === chosen || line.target === chosen
+      : !out || (out.has(line.source) && out.has(line.target));
     const how = line.kind === "changed" || line.kind === "edited" ? "changed" : "plain";
     groups[!near ? "faint" : chosen ? "strong" : how].push(line);
   }
-  const styles = { faint: ["line", 0.15], plain: ["line", map.lines.length > 3000 ? 0.25 : 0.75], changed: ["changed", map.lines.length > 3000 ? 0.2 : 0.45], strong: ["strong", 0.9] };
+  const styles = {
+    faint: ["line", 0.15],
+    plain: ["line", map.lines.length > 3000 ? 0.25 : 0.75],
+    changed: ["changed", map.lines.length > 3000 ? 0.2 : 0.45],
+    strong: ["strong", 0.9],
+  };
   for (const [name, lines] of Object.entries(groups)) {
     c.strokeStyle = map.colors[styles[name][0]];
     c.globalAlpha = styles[name][1];
@@ -302,7 +341,8 @@ function drawLabels(c, seen, out) {
   const taken = new Set();
   const chosen = state.selected && map.placeOf.get(state.selected);
   const edge = map.canvas.clientWidth;
-  const rank = (item) => (item === chosen ? 100 : item.kind === "session" ? 50 : item.kind === "summary" ? -8 : 0) + item.r;
+  const rank = (item) =>
+    (item === chosen ? 100 : item.kind === "session" ? 50 : item.kind === "summary" ? -8 : 0) + item.r;
   const wanted = seen
     .filter((item) => item === chosen || (out ? out.has(item) : item.r > 4.6))
     .sort((a, b) => rank(b) - rank(a))
@@ -315,7 +355,10 @@ function drawLabels(c, seen, out) {
   for (const item of wanted) {
     const big = item.kind === "session" || item === chosen;
     c.font = `${big ? `600 ${edge < 500 ? 11 : 12.5}px` : "11px"} system-ui, sans-serif`;
-    const words = short(item.kind === "file" ? item.label.split("/").slice(-2).join("/") : item.label, edge < 500 ? 22 : 34);
+    const words = short(
+      item.kind === "file" ? item.label.split("/").slice(-2).join("/") : item.label,
+      edge < 500 ? 22 : 34,
+    );
     const wide = c.measureText(words).width;
     const right = item.sx + item.r + 4;
     const left = right + wide > edge && item.sx <= edge ? Math.max(2, item.sx - item.r - 4 - wide) : right;
@@ -344,8 +387,13 @@ function paint() {
   const grown = map.k / k;
   c.setTransform(sharp, 0, 0, sharp, 0, 0);
   c.clearRect(0, 0, width, height);
-  c.drawImage(map.back, map.x - (x + mx) * grown, map.y - (y + my) * grown,
-    (width + 2 * mx) * grown, (height + 2 * my) * grown);
+  c.drawImage(
+    map.back,
+    map.x - (x + mx) * grown,
+    map.y - (y + my) * grown,
+    (width + 2 * mx) * grown,
+    (height + 2 * my) * grown,
+  );
   if (map.hover) {
     c.strokeStyle = map.colors.strong;
     c.lineWidth = 2.5;
@@ -431,10 +479,14 @@ function listen(canvas) {
     }
   });
   canvas.addEventListener("pointercancel", (event) => touches.delete(event.pointerId));
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    zoom(Math.exp(-event.deltaY / (event.ctrlKey ? 100 : 500)), ...place(event));
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      zoom(Math.exp(-event.deltaY / (event.ctrlKey ? 100 : 500)), ...place(event));
+    },
+    { passive: false },
+  );
   canvas.addEventListener("dblclick", (event) => zoom(2, ...place(event)));
 }
 
@@ -442,7 +494,10 @@ function hover(where, event) {
   const item = at(...where);
   if (item === map.hover) return;
   map.hover = item;
-  map.canvas.title = item ? `${KINDS[item.kind][0]}: ${item.label}` + (item.members.length > 1 ? ` (${count(item.members.length, "item")})` : "") : "";
+  map.canvas.title = item
+    ? `${KINDS[item.kind][0]}: ${item.label}` +
+      (item.members.length > 1 ? ` (${count(item.members.length, "item")})` : "")
+    : "";
   map.canvas.classList.toggle("over", Boolean(item));
   if (map.drawn) paint();
 }
@@ -460,35 +515,80 @@ function refreshMap() {
   gather();
   place();
   settle();
+  tellCount();
+}
+
+function tellCount() {
   const told = document.getElementById("map-count");
-  if (told) told.textContent = `${count(map.items.length, "shape")} for ${count(map.placeOf.size, "node")}, ${count(map.lines.length, "line")}`;
+  const shapes = `${count(map.items.length, "shape")} for ${count(map.placeOf.size, "node")}`;
+  if (told) told.textContent = `${shapes}, ${count(map.lines.length, "line")}`;
 }
 
 // --- the view ------------------------------------------------------------------------------
 
 function drawMap(view) {
   if (!map.canvas) {
-    map.canvas = el("canvas", { id: "map", tabindex: 0, role: "img",
-      "aria-label": "Map of what is remembered. The other views show the same as lists." });
+    map.canvas = el("canvas", {
+      id: "map",
+      tabindex: 0,
+      role: "img",
+      "aria-label": "Map of what is remembered. The other views show the same as lists.",
+    });
     listen(map.canvas);
     if (data.nodes.length > MANY) state.group = "session";
-    new ResizeObserver(() => map.canvas.isConnected && map.drawn && (map.moved ? render() : fit())).observe(map.canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); if (map.canvas.isConnected) render(); });
+    new ResizeObserver(() => map.canvas.isConnected && map.drawn && (map.moved ? render() : fit())).observe(
+      map.canvas,
+    );
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      readColors();
+      if (map.canvas.isConnected) render();
+    });
   }
   readColors();
-  const group = el("select", { id: "group", "aria-label": "Clusters", onchange: (event) => { state.group = event.target.value; map.opened.clear(); refreshMap(); } },
-    ...Object.entries(CLUSTERS).map(([value, name]) => el("option", { value, selected: value === state.group ? "" : null }, name)));
-  const button = (words, name, does) => el("button", { type: "button", title: name, "aria-label": name, onclick: does }, words);
-  view.append(map.canvas, el("div", { class: "tools" }, el("label", {}, "Show ", group),
-    button("+", "Closer (+)", () => zoom(1.5)), button("−", "Farther (−)", () => zoom(1 / 1.5)),
-    button("⤢", "All of it (0)", () => { map.moved = false; fit(); })),
-    el("p", { class: "hint", id: "map-count" }));
-  const key = JSON.stringify([state.group, [...state.kinds], state.trust, state.from, state.to === Infinity ? 0 : state.to]);
+  const group = el(
+    "select",
+    {
+      id: "group",
+      "aria-label": "Clusters",
+      onchange: (event) => {
+        state.group = event.target.value;
+        map.opened.clear();
+        refreshMap();
+      },
+    },
+    ...Object.entries(CLUSTERS).map(([value, name]) =>
+      el("option", { value, selected: value === state.group ? "" : null }, name),
+    ),
+  );
+  const button = (words, name, does) =>
+    el("button", { type: "button", title: name, "aria-label": name, onclick: does }, words);
+  view.append(
+    map.canvas,
+    el(
+      "div",
+      { class: "tools" },
+      el("label", {}, "Show ", group),
+      button("+", "Closer (+)", () => zoom(1.5)),
+      button("−", "Farther (−)", () => zoom(1 / 1.5)),
+      button("⤢", "All of it (0)", () => {
+        map.moved = false;
+        fit();
+      }),
+    ),
+    el("p", { class: "hint", id: "map-count" }),
+  );
+  const key = JSON.stringify([
+    state.group,
+    [...state.kinds],
+    state.trust,
+    state.from,
+    state.to === Infinity ? 0 : state.to,
+  ]);
   if (key !== map.key) {
     map.key = key;
     refreshMap();
   } else {
-    document.getElementById("map-count").textContent = `${count(map.items.length, "shape")} for ${count(map.placeOf.size, "node")}, ${count(map.lines.length, "line")}`;
+    tellCount();
   }
   showChosen();
 }

@@ -1,4 +1,4 @@
-"""What is on the page: sessions, turns, files, code, memories and summaries, and their links.
+"""The memory as a graph: sessions, turns, files, code, memories and summaries, and their links.
 
 It is read through the Store protocol alone, so both stores show the same. Texts are shown without
 secrets, and nothing in them can hide: control characters and the like stand there as escapes.
@@ -11,8 +11,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from ragmem.memory.facts.failures import has_failed
 from ragmem.memory.requests import SentRequest
-from ragmem.pages import failed, shown_result
+from ragmem.memory.window import result_text
 from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
@@ -247,7 +248,7 @@ class _Collecting:
         most, calls = self._chars, turn.tool_calls
         limited = [(turn.user_message, most), (turn.assistant_message, most)]
         for call in calls:
-            said = (call.arguments, shown_result(call).text, call.error or "")
+            said = (call.arguments, result_text(call), call.error or "")
             limited += [(text, most // 3) for text in said]
         asked, answered, *said_by_calls = _clipped(limited)
         facts: dict[str, Any] = {
@@ -263,7 +264,7 @@ class _Collecting:
                 _call(call, *said_by_calls[3 * place : 3 * place + 3])
                 for place, call in enumerate(calls)
             ],
-            "failed": sum(map(failed, turn.tool_calls)) + (turn.status == "failed"),
+            "failed": sum(map(_failed, turn.tool_calls)) + (turn.status == "failed"),
         }
         if request := self._sent.get(turn.turn_id):
             facts["request"] = request.shown(_line)
@@ -458,13 +459,17 @@ class _Collecting:
             )
 
 
+def _failed(call: ToolCall) -> bool:
+    return not call.result or has_failed(call)
+
+
 def _call(call: ToolCall, arguments: str, result: str, error: str) -> dict[str, Any]:
     return {
         "tool": _line(call.tool_name),
         "arguments": arguments,
         "result": result,
         "error": error,
-        "failed": failed(call),
+        "failed": _failed(call),
         "ms": call.duration_ms,
     }
 
