@@ -41,6 +41,18 @@ if version >= (3, 11): print("%d%03d%03d" % version[:3], sys.argv[1])' "$candida
     if [ -n "$oldest" ]; then printf '%s\n' "${oldest#* }"; else find_python; fi
 }
 
+# debian_package NAME PROGRAM: install a package of Debian's whose program is missing, where that
+# can be done; what needs it says so else.
+debian_package() {
+    ! command -v "$2" >/dev/null || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "Installing $1"
+        apt-get install -qq --yes --no-install-recommends "$1" >/dev/null 2>&1 ||
+            { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "$1"; } >/dev/null 2>&1 ||
+            say "$1 could not be installed; tests that need it are skipped."
+    fi
+}
+
 # install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
 install() {
     local folder=$1
