@@ -41,6 +41,20 @@ if version >= (3, 11): print("%d%03d%03d" % version[:3], sys.argv[1])' "$candida
     if [ -n "$oldest" ]; then printf '%s\n' "${oldest#* }"; else find_python; fi
 }
 
+# debian_package NAME PROGRAM: install a package of Debian's whose program is missing, where that
+# can be done; else the tests that need it are skipped, and say so.
+debian_package() {
+    ! command -v "$2" >/dev/null || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "Installing $1"
+        local get=(env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+        "${get[@]}" install --yes --no-install-recommends "$1" >/dev/null 2>&1 ||
+            { "${get[@]}" update && "${get[@]}" install --yes --no-install-recommends "$1"; } \
+                >/dev/null 2>&1 && return 0
+    fi
+    say "There is no $2, and it can't be installed here: the tests that need it are skipped."
+}
+
 # install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
 install() {
     local folder=$1
@@ -98,16 +112,4 @@ make_environment() {
     } || fail "the installation did not finish; the reason stands above.
   The packages come from your Python package index: is the network there? Run this again to go on."
     printf '%s\n' "$stamp" >"$folder/ragmem-stamp"
-}
-
-# find_chromium: the browser that the page of `ragmem graph` is tried in, installed where that can
-# be done. Without one the tests of the page are skipped, and say so.
-find_chromium() {
-    if command -v chromium chromium-browser google-chrome >/dev/null; then return; fi
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "Installing Chromium, for the tests of the page of \`ragmem graph\`"
-        { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
-            --no-install-recommends chromium; } >/dev/null 2>&1 && return
-    fi
-    say "There is no Chromium, and it can't be installed here: the tests that need it are skipped."
 }

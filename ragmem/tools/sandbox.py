@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.children import child_environment, find_program, is_program
+from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
 from ragmem.tools import kernel
 from ragmem.tools.permissions import protection
@@ -107,17 +107,20 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     """What there is on this system, tried once; no program below `not_in` is taken for it."""
+    nothing = Rules(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
     if sys.platform == "darwin":
         program = Path("/usr/bin/sandbox-exec")
-        if is_program(program):
-            return Mechanism("sandbox-exec", program)
-        return Mechanism("", why=f"{program} is not there")
+        why = _refused_by(program, "-p", profile(nothing))
+        return Mechanism("" if why else "sandbox-exec", program, why)
     if sys.platform != "linux" or not kernel.knows_processor():
         return Mechanism("", why="there is none for this system")
-    bubblewrap = find_program("bwrap", not_in)
-    why = _refused_by(bubblewrap) if bubblewrap else "bubblewrap is not installed"
-    if not why:
-        return Mechanism("bubblewrap", bubblewrap)
+    bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
+    if bubblewrap:
+        calls = kernel.call_filter(inet=True, shares=True)
+        why = _refused_by(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
+        os.close(calls)
+        if not why:
+            return Mechanism("bubblewrap", bubblewrap)
     version = kernel.landlock_version()
     if version >= kernel.LEAST_ABI:
         return Mechanism("landlock", why=why)
@@ -125,28 +128,23 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     return Mechanism("", why=f"{why}, and {what}")
 
 
-def _refused_by(bubblewrap: Path) -> str:
-    """Why it does not run here; empty where it does."""
-    nothing = Rules(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
-    calls = kernel.call_filter(inet=True, shares=True)
-    argv = [str(bubblewrap), *_bubblewrap(nothing, calls), "/bin/bash", "--norc", "-c", ":"]
+def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
+    """Why it starts nothing here; empty where it does."""
     try:
         done = subprocess.run(
-            argv,
+            [str(program), *options, "/bin/bash", "--norc", "-c", ":"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            pass_fds=(calls,),
+            pass_fds=passed,
             env=child_environment(),
             timeout=10,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{bubblewrap} does not run ({error})"
-    finally:
-        os.close(calls)
+        return f"{program} does not run ({error})"
     if done.returncode == 0:
         return ""
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"{bubblewrap} does not work here ({said[-1] if said else done.returncode})"
+    return f"{program} does not work here ({said[-1] if said else done.returncode})"
 
 
 class Sandbox:
@@ -383,8 +381,10 @@ def _hidden(
 def _bubblewrap(rules: Rules, calls: int) -> list[str]:
     """Its options, up to the command; a path's own rule goes over that of a folder above it."""
     placed: list[tuple[Path, list[str]]] = [(_TMP, ["--bind", str(rules.temporary), str(_TMP)])]
+    top = Path("/")
     for path in rules.write:
-        placed.append((path, ["--bind", str(path), str(path)]))
+        if path != top:
+            placed.append((path, ["--bind", str(path), str(path)]))
     for path in rules.kept:
         # What lies above is a mount too: it can't be renamed to make place for another.
         for above in path.parents:
@@ -407,7 +407,8 @@ def _bubblewrap(rules: Rules, calls: int) -> list[str]:
     return [
         "--unshare-user", "--unshare-pid", "--unshare-ipc", *network,
         "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-        "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+        "--bind" if top in rules.write else "--ro-bind", "/", "/",
+        "--dev", "/dev", "--proc", "/proc",
         # Root without capabilities still owns the system's settings there.
         "--remount-ro", "/proc",
         *(part for option in unique for part in option), *closed,

@@ -79,6 +79,7 @@ _HELD_BYTES = 256 * 1024
 """Output is looked through for secrets in pieces of this size."""
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
+_LAST_CHARS = 1000
 _STOP_S = 2.0
 _ALL = ", with everything that it had started"
 _TICK_MS = 50
@@ -513,10 +514,12 @@ def _report(
     body = output.text().rstrip("\n")
     output.close()
     shown = body or "(no output)"
-    if ended.reason != "exit" or ended.status != 0:
-        shown += f"\n{hint}" if sandbox and (hint := sandbox.hint(body)) else ""
-        if known:
-            shown, body = f"{known}\n{shown}", f"{known}\n{body}"
+    if known and (ended.reason != "exit" or ended.status != 0):
+        shown, body = f"{known}\n{shown}", f"{known}\n{body}"
+    # A pipe's end may be well where its beginning was refused.
+    said = body[-_LAST_CHARS if ended.status == 0 else 0 :]
+    if sandbox and (hint := sandbox.hint(said)):
+        shown += f"\n{hint}"
     if ended.touched:
         runs = f"[Can run by itself, and was made or changed meanwhile: {', '.join(ended.touched)}]"
         shown, body = f"{shown}\n{runs}", f"{body}\n{runs}"

@@ -15,7 +15,8 @@
 
 Without `--only`, or with a part of a row's name: starts, each timed against
 `python -c pass`, interleaved with it in the same run (the column "over" is median less
-median), and steps of recording, timed inside one process. The environment and the Neo4j
+median), steps of recording, timed inside one process, and a command in the sandbox, against
+the same without one. The environment and the Neo4j
 are those of scripts/test. What takes minutes is measured only when it is asked for, by
 the names above, on a Neo4j of its own: `--json` prints what was measured, `--measured`
 shows it again, and `--plot FOLDER` draws it as SVG.
@@ -52,6 +53,7 @@ from benches.remembering import COUNT as MEMORIES
 from benches.remembering import Memories, measure_memories, memories_table
 from benches.remembering import joined as joined_memories
 from benches.results import CannotMeasure, Result, table
+from benches.sandboxed import measure_sandbox
 from benches.search import Searches, search_table
 from benches.starts import measure_starts
 from benches.tables import machine
@@ -84,6 +86,7 @@ def main() -> int:
         else:
             results = measure_starts(folder, options.runs, options.only)
             results += measure_recording(folder, options.recorded, options.only)
+            results += measure_sandbox(folder, 4 * options.runs, options.only)
     except CannotMeasure as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1

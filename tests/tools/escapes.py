@@ -83,7 +83,7 @@ WAYS = {
         f"cat /proc/[0-9]*/environ 2>/dev/null | grep -aq {CANARY} && echo {REACHED}"
     ),
     "root of a process": Way(
-        f"cat /proc/$VICTIM/root/$HOME/precious | grep -q precious && echo {REACHED}"
+        f"cat /proc/$VICTIM/root$HOME/precious | grep -q precious && echo {REACHED}"
     ),
     "memory of a process": Way(python("open(f'/proc/{VICTIM}/mem', 'rb')")),
     "ptrace": Way(

@@ -193,6 +193,8 @@ async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made
     assert "sandbox" not in refused.display
     other = await desk.do("run_command", command="echo unknown flag; false")
     assert "sandbox" not in other.text
+    piped = await desk.do("run_command", command="touch /etc/made 2>&1 | tail -1")
+    assert "[This ran in the sandbox" in piped.text
 
 
 async def test_leaving_it_is_asked_for_each_time_and_says_what_for(make_desk, sandbox: Made):
