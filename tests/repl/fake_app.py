@@ -387,6 +387,9 @@ class FakeApp:
     async def shelf(self, session: Session) -> Shelf:
         return Shelf((), self.cwd, Path("/dev/null"))
 
+    async def others_of_the_remote(self) -> None:
+        """Return none: nothing is asked."""
+
     async def kept_apart(self) -> str:
         return ""
 
