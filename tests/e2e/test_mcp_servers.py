@@ -184,3 +184,21 @@ def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house
         assert chat.exit_code() == 0
     for kind in ("good", "hanging"):
         ended(home, kind)
+
+
+def test_settings_of_servers_are_checked_and_shown_without_keys(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    configure(ragmem.home, "good", env=f'GITHUB_PAT = "{KEY}"')
+    for form in ("toml", "json"):
+        shown = ragmem.run("config", "show", "--format", form)
+        assert "GITHUB_PAT" in shown.out
+        assert KEY not in shown.out
+    for table, reason in (
+        ("[mcp.servers.a]", "mcp.servers: a server has either a command or a url"),
+        ('[mcp.servers.a]\ncomand = "x"', "mcp.servers: Object contains unknown field `comand`"),
+        ('[mcp.servers."a b"]\ncommand = "x"', "mcp.servers: Expected `str` matching"),
+    ):
+        (ragmem.home / "ragmem.toml").write_text(f"[ui]\n{table}\n")
+        done = ragmem.run("config", "show")
+        assert done.code != 0
+        assert f"ragmem.toml, line 2: {reason}" in done.err
