@@ -122,6 +122,7 @@ class App:
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
         self._patient = patient or self._guest
+        self._brief = brief
         self._address = address or addresses.configured(config, paths, environment())
         self.embedder = None
         if config.memory.enabled:
@@ -560,6 +561,7 @@ class App:
                 cwd=self.cwd,
                 timeout_s=self.config.tools.command_timeout_s,
                 say=self._say,
+                waits=self._brief,
             )
         return self.servers
 

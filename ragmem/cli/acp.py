@@ -232,7 +232,8 @@ class Desk:
         from acp.schema import PromptResponse
 
         seat = self._seat(session_id)
-        finished = await seat.answer(_prompt_text(prompt, seat.cwd))
+        async with seat.turn:
+            finished = await seat.answer(_prompt_text(prompt, seat.cwd))
         match finished.subtype:
             case "success":
                 return PromptResponse(stop_reason="end_turn")
@@ -304,6 +305,8 @@ class Seat:
         self._arguments: dict[str, dict[str, Json]] = {}
         """Of the calls of this turn, by their ids."""
         self._running: dict[str, ToolStarted] = {}
+        self.turn = asyncio.Lock()
+        """Held while one runs: a second prompt waits for its end."""
 
     @property
     def mode_ids(self) -> tuple[str, ...]:

@@ -192,7 +192,8 @@ def _quoted(entries: Iterable[str]) -> str:
     kept: list[str] = []
     room, left_out = _MOST_CHARS, 0
     for entry in entries:
-        shown = visible(clean(entry)).strip("\n")
+        # One that is too long alone is told in part, not left out.
+        shown = clip_middle(visible(clean(entry)).strip("\n"), _MOST_CHARS // 2)
         room -= len(shown)
         if room < 0:
             left_out += 1

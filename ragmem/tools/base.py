@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -309,9 +310,13 @@ def _ms_since(started: float) -> int:
 def _spec(tool: Tool) -> ToolSpec:
     if isinstance(tool, SchemaTool):
         return ToolSpec(tool.name, tool.description, tool.parameters)
-    (schema,), components = msgspec.json.schema_components([tool.Params])
-    name = tool.Params.__name__
-    parameters = dict(components[name]) if "$ref" in schema else dict(schema)
+    return ToolSpec(tool.name, tool.description, _parameters(tool.Params))
+
+
+@cache
+def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
+    (schema,), components = msgspec.json.schema_components([params])
+    parameters = dict(components[params.__name__]) if "$ref" in schema else dict(schema)
     for noise in ("title", "description"):
         parameters.pop(noise, None)
-    return ToolSpec(tool.name, tool.description, parameters)
+    return parameters

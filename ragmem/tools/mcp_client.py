@@ -1,8 +1,9 @@
 """Servers of the Model Context Protocol that the person has configured, and their tools.
 
 The first request to a model starts them, and waits for none: what is there when the model is asked
-again is told then. A server is somebody else's program: what it says is bounded, escaped and data,
-and what it does wrong costs a line, never the turn.
+again is told then; a process that ends soon starts them once the model wants them. A server is
+somebody else's program: what it says is bounded, escaped and data, and what it does wrong costs a
+line, never the turn.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class Server:
 
     def __init__(self, name: str, settings: McpServerConfig, say: Callable[[str], None]) -> None:
         self.name = name
-        self.state = "not started: the first request to a model starts it"
+        self.state = "not started yet"
         self.tools: tuple[types.Tool, ...] = ()
         self._settings = settings
         self._say = say
@@ -80,8 +81,11 @@ class Server:
         self.gone = asyncio.Event()
 
     def start(self, cwd: Path) -> None:
-        """Start it in the background."""
+        """Start it in the background, where it is not yet."""
         if self._task is None:
+            quiet = logging.getLogger("mcp")  # without a handler it would write on the terminal
+            quiet.addHandler(logging.NullHandler())
+            quiet.propagate = False
             self.state = "starting"
             self._task = asyncio.create_task(self._live(cwd))
 
@@ -197,36 +201,38 @@ class Servers:
         cwd: Path,
         timeout_s: float,
         say: Callable[[str], None],
+        waits: bool = False,
     ) -> None:
-        """A call may take `timeout_s`; `say` is told what a person should know."""
+        """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
+        are started once the model wants them: a short process mostly needs none.
+        """
         self.all = [Server(name, each, say) for name, each in configured.items()]
         self._cwd = cwd
         self._timeout_s = timeout_s
-        self._say = say
-        self._started = False
+        self._waits = waits
+        if self.all and find_spec("mcp") is None:
+            self.all = []
+            say(
+                "The servers of [mcp.servers] need the package mcp, which is not installed: "
+                'pip install "ragmem[mcp]"'
+            )
 
     def tools(self, permissions: Permissions) -> list[Tool]:
-        """Return those that are there by now; the first call starts the servers."""
-        if not self._started:
-            self._started = True
-            if find_spec("mcp") is None:
-                self._say(
-                    "The servers of [mcp.servers] need the package mcp, which is not installed: "
-                    'pip install "ragmem[mcp]"'
-                )
-                return []
-            quiet = logging.getLogger("mcp")  # without a handler it would write on the terminal
-            quiet.addHandler(logging.NullHandler())
-            quiet.propagate = False
-            for server in self.all:
-                server.start(self._cwd)
+        """Return those that are there by now, after the first call has started the servers."""
+        if not self._waits:
+            self.start()
         ready: list[Tool] = [
             ServerTool(server, tool, permissions, self._timeout_s)
             for server in self.all
             for tool in server.tools
         ]
-        starting = [server for server in self.all if server.state == "starting"]
-        return [*ready, WaitForServers(starting)] if starting else ready
+        others = [server for server in self.all if not server.settled.is_set()]
+        return [*ready, WaitForServers(self, others)] if others else ready
+
+    def start(self) -> None:
+        """Start those that are not, in the background."""
+        for server in self.all:
+            server.start(self._cwd)
 
     async def aclose(self) -> None:
         """End them all."""
@@ -278,12 +284,13 @@ class WaitForServers:
     effect: Effect = "read"
     Params: type[msgspec.Struct] = _NoArguments
 
-    def __init__(self, starting: Sequence[Server]) -> None:
+    def __init__(self, servers: Servers, starting: Sequence[Server]) -> None:
         names = ", ".join(server.name for server in starting)
         self.description = (
-            f"Servers with more tools are being started: {names}. Where a task needs one of them, "
-            "call this: it answers when they are there. Otherwise go on without."
+            f"There are servers with more tools: {names}. Where a task needs one of them, call "
+            "this: it answers with the tools when they are there. Otherwise go on without."
         )
+        self._servers = servers
         self._starting = starting
 
     def title(self, _: _NoArguments) -> str:
@@ -292,6 +299,7 @@ class WaitForServers:
 
     async def run(self, params: _NoArguments) -> ToolOutput:
         """Wait until each is ready or has failed, and no longer than half a minute."""
+        self._servers.start()
         waits = [asyncio.ensure_future(server.settled.wait()) for server in self._starting]
         await asyncio.wait(waits, timeout=_WAIT_S)
         for wait in waits:

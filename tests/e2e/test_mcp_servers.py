@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -139,15 +140,6 @@ def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Pa
             ended(ragmem.home, kind)
 
 
-def test_a_server_that_hangs_delays_nothing_and_is_ended(tmp_path: Path) -> None:
-    with scripted(tmp_path, Answer("At once.")) as (ragmem, _):
-        configure(ragmem.home, "hanging")
-        done = ragmem.run("ask", "Hello")
-        assert (done.code, done.out, done.err) == (0, "At once.\n", "")
-        if (ragmem.home.with_name("hanging.pid")).exists():
-            ended(ragmem.home, "hanging")
-
-
 def test_nothing_of_a_projects_folder_is_started(tmp_path: Path) -> None:
     with scripted(tmp_path, Answer("Hello.")) as (ragmem, server):
         started = tmp_path / "started"
@@ -168,22 +160,45 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield House(tmp_path, server)
 
 
-def test_a_chat_asks_once_for_a_tool_lists_its_servers_and_ends_them(house: House) -> None:
+def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house: House) -> None:
     call = Answer(tools=[Call("good__echo", {"text": "a \u202e b"})])
-    house.server.extend(WAIT, call, call, Answer("Both done."))
+    house.server.extend(Answer("Hello."), call, call, Answer("Both done."))
     home = Path(house.env["RAGMEM_HOME"])
-    configure(home, "good")
+    configure(home, "good", "hanging")
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("/mcp\r")
-        chat.wait_for(r"good +not started")
+        chat.wait_for(r"good +not started yet")
+        chat.send("hello\r")
+        chat.wait_for_turn(r"^Hello\.")
+        ready = re.compile(r"good +ready, 6 tools: echo.*\n(?:.*\n)* *hanging +starting")
+        while not ready.search(chat.text):
+            chat.send("/mcp\r")
+            chat.pump(0.5)
         chat.send("use it\r")
         chat.wait_for_screen(r"^Allow this call\?")
         assert r"\u{202e}" in chat.text
         chat.send("a")
         chat.wait_for(r"^Both done\.")
-        chat.send("/mcp\r")
-        chat.wait_for(r"good +ready, 6 tools: echo")
         chat.send("/exit\r")
         assert chat.exit_code() == 0
-    ended(home, "good")
+    for kind in ("good", "hanging"):
+        ended(home, kind)
+
+
+def test_settings_of_servers_are_checked_and_shown_without_keys(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    configure(ragmem.home, "good", env=f'GITHUB_PAT = "{KEY}"')
+    for form in ("toml", "json"):
+        shown = ragmem.run("config", "show", "--format", form)
+        assert "GITHUB_PAT" in shown.out
+        assert KEY not in shown.out
+    for table, reason in (
+        ("[mcp.servers.a]", "mcp.servers: a server has either a command or a url"),
+        ('[mcp.servers.a]\ncomand = "x"', "mcp.servers: Object contains unknown field `comand`"),
+        ('[mcp.servers."a b"]\ncommand = "x"', "mcp.servers: Expected `str` matching"),
+    ):
+        (ragmem.home / "ragmem.toml").write_text(f"[ui]\n{table}\n")
+        done = ragmem.run("config", "show")
+        assert done.code != 0
+        assert f"ragmem.toml, line 2: {reason}" in done.err
