@@ -478,7 +478,7 @@ async def _named_by_none(
     others = [span for span in await store.spans() if span.session_id != session.session_id]
     for start in range(0, len(others), _PAGE):
         spans = {span.session_id: span for span in others[start : start + _PAGE]}
-        for other in await store.sessions_by_id(list(spans)):
+        for other in await store.get(Session, list(spans)):
             if left and other.last_activity_at >= since:
                 async for turns in _pages(store, spans[other.session_id]):
                     left -= preimages_of(turns)

@@ -100,7 +100,7 @@ async def told(graph: Neo4jStore) -> dict[str, object]:
     return {
         "files": [await graph.code_files(each) for each in projects],
         "scopes": await graph.find_scopes(ScopeQuery(limit=999)),
-        "references": await graph.references_of(["t1", "t2"]),
+        "references": await graph.get(PutReferences, ["t1", "t2"]),
         "due": await graph.pending("references", limit=99),
         "counts": (await graph.info()).counts,
     }
@@ -316,7 +316,7 @@ async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Conne
     )
     assert await graph.check() == []
     # A scope that went while nothing held it can't have been referred to.
-    for reference in await graph.references_of([f"t{n}" for n in range(0, 8, 2)]):
+    for reference in await graph.get(PutReferences, [f"t{n}" for n in range(0, 8, 2)]):
         ids = {each.scope_id for each in reference.references}
         held = {each.scope.scope_id for each in await graph.find_scopes(ScopeQuery(limit=999))}
         assert ids <= held
@@ -341,7 +341,7 @@ async def test_a_conversation_goes_on_while_files_come_in(
         assert not linking.done()
         await files.commit()
         await linking
-    assert [each.turn_id for each in await graph.references_of(["t2"])] == ["t2"]
+    assert [each.turn_id for each in await graph.get(PutReferences, ["t2"])] == ["t2"]
     await other.aclose()
 
 
@@ -416,12 +416,12 @@ async def test_damage_is_found_and_mended(
 ) -> None:
     """No reference is lost, and all that is there can be read afterwards."""
     await graph.apply(known())
-    before = await graph.references_of(["t1"])
+    before = await graph.get(PutReferences, ["t1"])
     assert await graph.check() == []
     await ask(neo4j_server, statement)
     assert what in [finding.what for finding in await graph.check()]
     assert await mended(neo4j_server)
-    [after] = await graph.references_of(["t1"])
+    [after] = await graph.get(PutReferences, ["t1"])
     assert len(after.references) == 2
     if ".how" not in statement and "REMOVE s.scopeId" not in statement:
         assert [after] == before
@@ -470,7 +470,7 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     """
     await graph.apply(known())
     before = await graph.code_files(GARDEN)
-    references = await graph.references_of(["t1"])
+    references = await graph.get(PutReferences, ["t1"])
     for constraint, statement, _ in TWICE:
         await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
         await ask(neo4j_server, statement)
@@ -478,7 +478,7 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     assert "no id is there twice" in [finding.what for finding in await graph.check()]
     assert {change for _, _, change in TWICE} <= set(await mended(neo4j_server))
     assert await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes") == [nodes]
-    assert await graph.references_of(["t1"]) == references
+    assert await graph.get(PutReferences, ["t1"]) == references
     files = await graph.code_files(GARDEN)
     assert [(file.path, file.hash, file.imports) for file in files] == [
         (file.path, file.hash, file.imports) for file in before

@@ -14,6 +14,7 @@ from ragmem.records import (
     Insight,
     MarkExtracted,
     MemoryQuery,
+    MemoryRecord,
     Project,
     PutInsight,
     PutProfile,
@@ -291,7 +292,7 @@ async def test_memories_while_their_sessions_go(
             f"m{number}", evidence=(said(name, f"t{number}"), said("elsewhere", "", "too"))
         )
         await asyncio.gather(other.apply([put]), graph.delete_session(name))
-        [held] = await graph.memories_by_id([f"m{number}"])
+        [held] = await graph.get(MemoryRecord, [f"m{number}"])
         assert held.evidence in (put.memory.evidence, put.memory.evidence[1:])
     assert await graph.check() == []
     await other.aclose()
@@ -496,7 +497,7 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     assert after == before
     assert "Hostas need shade." in [memory.content for memory in await graph.memories(EVERYTHING)]
     assert (await graph.profile()).values == {"name": "Ana"}
-    assert len(await graph.insights(["s"])) == 1
+    assert len(await graph.get(Insight, ["s"])) == 1
 
 
 async def test_what_cannot_be_read_is_set_aside(

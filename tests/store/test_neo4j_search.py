@@ -67,7 +67,7 @@ async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Conne
     assert row["embedding"] == pytest.approx([0.7071, 0.7071, 0, 0], abs=0.001)
     assert row["hash"] == "h1"
     [turn] = await graph.turns("s")
-    assert turn == (await graph.turns_by_id(["t"]))[0]
+    assert turn == (await graph.get(Turn, ["t"]))[0]
     await graph.use_embedder(EmbedderMark("model-b", 2))
     [row] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN t.embedding AS e")
     assert row["e"] is None

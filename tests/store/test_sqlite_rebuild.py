@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import DropCodeFiles, SessionQuery, Write, utc_now
+from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
 from ragmem.store.sqlite import SQLiteStore, backups
 from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
@@ -94,7 +94,7 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
     turns = [f"turn-{n:04}" for n in range(TURNS)]
     assert await code_seen(store, *turns) == await code_seen(original, *turns)
     assert len((await scopes_there(store)).keys()) == 290
-    assert len(await store.references_of(turns)) == TURNS
+    assert len(await store.get(PutReferences, turns)) == TURNS
     await store.aclose()
     await original.aclose()
 

@@ -9,15 +9,23 @@ from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ragmem.records import (
+    AnyRecord,
     Applied,
     Candidate,
     CodeFile,
     EmbedderMark,
     Finding,
     FoundScope,
+    Insight,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
     ScopeQuery,
     SearchQuery,
+    Session,
     StoreInfo,
+    Summary,
+    Turn,
     Write,
     utc_now,
 )
@@ -33,6 +41,15 @@ from ragmem.store.open import owned
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
+_BY_ID: dict[type, Callable[[Transaction, Sequence[str]], Awaitable[list[Any]]]] = {
+    Session: archive.sessions_by_id,
+    Turn: archive.turns_by_id,
+    Summary: archive.summaries_by_id,
+    MemoryRecord: of_memories.memories_by_id,
+    Insight: of_memories.insights,
+    PutReferences: code.references_of,
+    PutVectors: waiting.vectors_of,
+}
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Transaction, P], Awaitable[T]]
@@ -128,6 +145,13 @@ class Neo4jStore:
 
     # --- sessions and what was said -----------------------------------------------
 
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        return await self._gateway.read(lambda tx: _BY_ID[kind](tx, ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        all_of = archive.summary_ids if kind is Summary else of_memories.memory_ids
+        return await self._gateway.read(all_of)
+
     session = _reads(read.session)
     sessions = _reads(read.sessions)
     find_sessions = _reads(read.find_sessions)
@@ -146,9 +170,6 @@ class Neo4jStore:
     async def use_embedder(self, mark: EmbedderMark) -> None:
         await waiting.use_embedder(self._gateway, mark)
 
-    turns_by_id = _reads(archive.turns_by_id)
-    summaries_by_id = _reads(archive.summaries_by_id)
-    vectors_of = _reads(waiting.vectors_of)
     embedder = _reads(waiting.embedder)
     pending = _reads(waiting.pending)
     count_pending = _reads(waiting.count_pending)
@@ -162,7 +183,6 @@ class Neo4jStore:
 
     memories_revision = _reads(of_memories.memories_revision)
     memories = _reads(of_memories.memories)
-    memories_by_id = _reads(of_memories.memories_by_id)
     find_memories = _reads(of_memories.find_memories)
     superseded_by = _reads(of_memories.superseded_by)
     small_vectors = _reads(of_memories.small_vectors)
@@ -171,8 +191,6 @@ class Neo4jStore:
     profiles = _reads(of_memories.profiles)
     owners = _reads(of_memories.owners)
     others = _reads(of_memories.others)
-    insights = _reads(of_memories.insights)
-    memory_ids = _reads(of_memories.memory_ids)
 
     # --- code ---------------------------------------------------------------------
 
@@ -184,15 +202,12 @@ class Neo4jStore:
 
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
-    references_of = _reads(code.references_of)
     code_projects = _reads(code.code_projects)
 
     # --- archive ------------------------------------------------------------------
 
     spans = _reads(archive.spans)
-    sessions_by_id = _reads(archive.sessions_by_id)
     own_turns = _reads(archive.own_turns)
-    summary_ids = _reads(archive.summary_ids)
     branches = _reads(archive.branches)
     delete_session = _writes(archive.delete_session)
 

@@ -34,7 +34,7 @@ from ragmem.records import (
 from ragmem.store.base import forked, in_use, misplaced, of_another_turn, touches_memories
 from ragmem.store.sqlite import code, memory, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
-from ragmem.store.sqlite.read import branches, need_session, no_session
+from ragmem.store.sqlite.read import TABLES, branches, need_session, no_session
 from ragmem.store.sqlite.text_index import Prepared
 
 
@@ -45,15 +45,12 @@ def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) 
     """
     indexes: dict[str, int] = {}
     for write in writes:
-        match write:
-            case BeginTurn():
-                indexes[write.turn_id] = _begin_turn(db, write)
-            case FinishTurn():
-                _finish_turn(db, write, ready.get(write.turn_id))
-            case PutTurn():
-                _put_turn(db, write, ready.get(write.turn.turn_id))
-            case _:
-                _APPLY[type(write)](db, write)
+        if isinstance(write, BeginTurn):
+            indexes[write.turn_id] = _begin_turn(db, write)
+        elif end := _END.get(type(write)):
+            end(db, write, ready.get(write.record.turn_id))
+        else:
+            _APPLY[type(write)](db, write)
     if touches_memories(writes):
         vectors.memories_changed(db)
     return indexes
@@ -319,7 +316,18 @@ def _add_summary(db: Database, write: AddSummary) -> None:
     text_index.summary_changed(db, summary)
 
 
+def _put_whole(db: Database, write: Write) -> None:
+    """A record that is one row of a session's, in place of what there was under its id."""
+    need_session(db, write.record.session_id)
+    table, key = TABLES[type(write.record)]
+    db.put(table, columns(write.record), key)
+
+
 # Of any write as its kind says: the functions take no other.
+_END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
+    FinishTurn: _finish_turn,
+    PutTurn: _put_turn,
+}
 _APPLY: dict[type, Callable[[Database, Any], None]] = {
     RegisterProject: _register_project,
     CreateSession: _create_session,
@@ -331,7 +339,7 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     PutMemory: memory.put_memory,
     PutProfile: memory.put_profile,
     PutOwner: memory.put_owner,
-    PutInsight: memory.put_insight,
+    PutInsight: _put_whole,
     MarkExtracted: memory.mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,
@@ -356,6 +364,7 @@ _OF_A_SESSION = (
     ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
     ("summaries", "session_id = :id"),
     ("turns", "session_id = :id"),
+    ("insights", "session_id = :id"),
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )

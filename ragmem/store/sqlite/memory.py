@@ -1,4 +1,4 @@
-"""Memories, the profile, people, insights: read, written, forgotten."""
+"""Memories, the profile, people: read, written, forgotten."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,13 +8,11 @@ from ragmem.failpoints import failpoint
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
-    Insight,
     MarkExtracted,
     MemoryQuery,
     MemoryRecord,
     Owner,
     Profile,
-    PutInsight,
     PutMemory,
     PutOwner,
     PutProfile,
@@ -22,7 +20,7 @@ from ragmem.records import (
 from ragmem.store.base import anothers
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database, columns, record, value
-from ragmem.store.sqlite.read import AMONG_IDS, need_session, those_given
+from ragmem.store.sqlite.read import AMONG_IDS, those_given
 
 _SEEN = "(:owner = '' OR m.project_id IS NOT NULL OR m.owner = :owner)"
 """What an owner is shown: what is about a person is seen by that person alone."""
@@ -69,13 +67,13 @@ def _whose(query: MemoryQuery) -> str:
     return " OR ".join(parts) or "FALSE"
 
 
-def memories_by_id(db: Database, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
     """Those of them that exist, in this order."""
     return _memories(
         db,
         "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id"
         f" WHERE {_SEEN} ORDER BY chosen.key",
-        ids=memory_ids,
+        ids=ids,
     )
 
 
@@ -197,16 +195,6 @@ def others(db: Database) -> list[Owner]:
     return [each for each in owners(db) if each.owner_id != sees] if sees else []
 
 
-def insights(db: Database, session_ids: Sequence[str]) -> list[Insight]:
-    """What was found in those sessions, in this order."""
-    return db.records(
-        Insight,
-        "SELECT i.* FROM json_each(:ids) AS chosen"
-        " JOIN insights AS i ON i.session_id = chosen.value ORDER BY chosen.key",
-        ids=session_ids,
-    )
-
-
 # --- writing ----------------------------------------------------------------------------
 
 
@@ -283,12 +271,6 @@ def put_owner(db: Database, write: PutOwner) -> None:
     db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
 
 
-def put_insight(db: Database, write: PutInsight) -> None:
-    """Replace what was found in a session before."""
-    need_session(db, write.insight.session_id)
-    db.put("insights", columns(write.insight), "session_id")
-
-
 def mark_extracted(db: Database, write: MarkExtracted) -> None:
     """Let turns wait no longer to be looked through."""
     db.query(
@@ -310,11 +292,10 @@ def forget(db: Database, wanted: Iterable[str]) -> int:
 
 
 def forget_session(db: Database, session_id: str) -> int:
-    """Remove what only this session said, and insights into it; how many memories went.
+    """Remove what only this session said; how many memories went.
 
     What these took the place of is now in the place of what took theirs; else current again.
     """
-    db.query("DELETE FROM insights WHERE session_id = :id", id=session_id)
     only = """
         SELECT memory_id FROM evidence WHERE session_id = :id
         EXCEPT SELECT memory_id FROM evidence WHERE session_id <> :id

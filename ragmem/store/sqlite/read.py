@@ -8,9 +8,13 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     ALL_TURNS,
+    AnyRecord,
     FileAccess,
+    Insight,
+    MemoryRecord,
     Project,
     PutTurn,
+    Record,
     Session,
     SessionQuery,
     Span,
@@ -67,8 +71,29 @@ _SUMMARY = """
         )), '[]'
     ) AS covers
 """
+TABLES: dict[type[Record], tuple[str, str]] = {
+    Project: ("projects", "project_id"),
+    Session: ("sessions", "session_id"),
+    Turn: ("turns", "turn_id"),
+    ToolCall: ("tool_calls", "tool_call_id"),
+    Summary: ("summaries", "summary_id"),
+    MemoryRecord: ("memories", "memory_id"),
+    Insight: ("insights", "session_id"),
+}
+"""Where each kind of record is, and the key that it is told by."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
 AMONG_IDS = "IN (SELECT value FROM json_each(:ids))"
+
+
+def by_id(db: Database, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+    """Those records that exist of a kind that is one row, in this order."""
+    table, key = TABLES[kind]
+    return db.records(
+        kind,
+        f"SELECT r.* FROM json_each(:ids) AS chosen JOIN {table} AS r ON r.{key} = chosen.value"
+        " ORDER BY chosen.key",
+        ids=ids,
+    )
 
 
 # --- sessions ---------------------------------------------------------------------------
@@ -154,13 +179,12 @@ def find_sessions(
     return list(_sessions(db, where, **given))
 
 
-def sessions_by_id(db: Database, session_ids: Sequence[str]) -> list[Session]:
+def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
     """Those of them that exist, in this order."""
     found = {
-        each.session_id: each
-        for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=session_ids)
+        each.session_id: each for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids)
     }
-    return [found[each] for each in session_ids if each in found]
+    return [found[each] for each in ids if each in found]
 
 
 def branches(db: Database, session_id: str) -> list[Session]:
@@ -198,12 +222,12 @@ def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[T
     return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
 
 
-def turns_by_id(db: Database, turn_ids: Sequence[str]) -> list[Turn]:
+def turns_by_id(db: Database, ids: Sequence[str]) -> list[Turn]:
     """Those of them that exist, in this order, with their tool calls."""
     found = db.rows(
         f"SELECT {_TURN} FROM json_each(:ids) AS chosen"
         " JOIN turns AS t ON t.turn_id = chosen.value ORDER BY chosen.key",
-        ids=turn_ids,
+        ids=ids,
     )
     return _with_calls(db, found)
 
@@ -357,13 +381,13 @@ def summaries(
     )
 
 
-def summaries_by_id(db: Database, summary_ids: Sequence[str]) -> list[Summary]:
+def summaries_by_id(db: Database, ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     return db.records(
         Summary,
         f"{_SUMMARY} FROM json_each(:ids) AS chosen"
         " JOIN summaries AS s ON s.summary_id = chosen.value ORDER BY chosen.key",
-        ids=summary_ids,
+        ids=ids,
     )
 
 

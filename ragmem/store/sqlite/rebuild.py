@@ -14,34 +14,17 @@ import msgspec
 
 from ragmem.errors import StoreDamaged
 from ragmem.locks import OwnerLocks
-from ragmem.records import (
-    EmbedderMark,
-    Insight,
-    MemoryRecord,
-    Project,
-    PutVectors,
-    Session,
-    Summary,
-    ToolCall,
-    Turn,
-)
+from ragmem.records import EmbedderMark, PutVectors
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
+from ragmem.store.sqlite.read import TABLES
 from ragmem.vectors import unpacked
 
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _UNREADABLE = (apsw.Error, UnicodeDecodeError)
 _LAST_ROW = 1 << 40
 _TIMEOUT_S = 60.0
-_RECORDS: dict[str, type[msgspec.Struct]] = {
-    "projects": Project,
-    "sessions": Session,
-    "turns": Turn,
-    "tool_calls": ToolCall,
-    "summaries": Summary,
-    "memories": MemoryRecord,
-    "insights": Insight,
-}
+_RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
 """A row of these tables that is no such record any more counts as lost."""
 _KEPT_ELSEWHERE = {"covers": "[]"}
 _MADE_ANEW = frozenset((

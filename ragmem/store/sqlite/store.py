@@ -11,7 +11,21 @@ import apsw
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.locks import OwnerLocks
-from ragmem.records import Applied, Candidate, SearchQuery, StoreInfo, Write, utc_now
+from ragmem.records import (
+    AnyRecord,
+    Applied,
+    Candidate,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
+    SearchQuery,
+    Session,
+    StoreInfo,
+    Summary,
+    Turn,
+    Write,
+    utc_now,
+)
 from ragmem.store.open import owned
 from ragmem.store.sqlite import (
     backups,
@@ -35,6 +49,15 @@ T = TypeVar("T")
 Query = Callable[Concatenate[Database, P], T]
 Method = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
 
+_BY_ID: dict[type, Callable[..., list[Any]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
+    MemoryRecord: memory.memories_by_id,
+    PutReferences: code.references_of,
+    PutVectors: vectors.vectors_of,
+}
+"""Kinds of which more than one table is read; of the others see `read.TABLES`."""
 _ALONE_S = 1.0
 """For others to let go of a database that can't be shared with them."""
 
@@ -142,26 +165,29 @@ class SQLiteStore:
         """The best by text and the best by vector, and of turns their neighbours; in no order."""
         return await self._read(lambda db: search.search(db, query, self._vectors))
 
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        """Those records of a kind that exist, in the order of these ids."""
+        query = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._read(lambda db: query(db, ids=ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        """All of the kind, one after what it covers or took the place of."""
+        return await self._read(read.summary_ids if kind is Summary else memory.memory_ids)
+
     session = _reads(read.session)
     sessions = _reads(read.sessions)
-    sessions_by_id = _reads(read.sessions_by_id)
     find_sessions = _reads(read.find_sessions)
     branches = _reads(read.branches)
     turns = _reads(read.turns)
-    turns_by_id = _reads(read.turns_by_id)
     own_turns = _reads(read.own_turns)
     file_accesses = _reads(read.file_accesses)
     find_tool_call = _reads(read.find_tool_call)
     raw_history_chars = _reads(read.raw_history_chars)
     summaries = _reads(read.summaries)
-    summaries_by_id = _reads(read.summaries_by_id)
-    summary_ids = _reads(read.summary_ids)
     projects = _reads(read.projects)
     spans = _reads(read.spans)
 
     memories = _reads(memory.memories)
-    memories_by_id = _reads(memory.memories_by_id)
-    memory_ids = _reads(memory.memory_ids)
     find_memories = _reads(memory.find_memories)
     superseded_by = _reads(memory.superseded_by)
     memories_revision = _reads(memory.memories_revision)
@@ -169,18 +195,15 @@ class SQLiteStore:
     profiles = _reads(memory.profiles)
     owners = _reads(memory.owners)
     others = _reads(memory.others)
-    insights = _reads(memory.insights)
 
     code_projects = _reads(code.code_projects)
     code_files = _reads(code.code_files)
     find_scopes = _reads(code.find_scopes)
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
-    references_of = _reads(code.references_of)
 
     embedder = _reads(vectors.embedder)
     use_embedder = _writes(vectors.use_embedder)
-    vectors_of = _reads(vectors.vectors_of)
     small_vectors = _reads(vectors.small_vectors)
 
     pending = _reads(work.pending)

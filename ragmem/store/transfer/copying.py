@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -17,6 +16,7 @@ from ragmem.records import (
     CodeFile,
     DropCodeFiles,
     EmbedderMark,
+    MemoryRecord,
     Project,
     PutCodeFile,
     PutInsight,
@@ -31,6 +31,7 @@ from ragmem.records import (
     RegisterProject,
     Span,
     Write,
+    changed,
 )
 from ragmem.store.base import Archive
 from ragmem.store.transfer.stream import (
@@ -49,47 +50,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _SHOWN = 5
 _MODULUS = 1 << 64
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-class _Moved(NamedTuple):
-    """How writes of one type are counted, named and looked up in another store."""
-
-    kind: Kind
-    words: str
-    """What such a record is called before its id."""
-    record: str
-    """The write's field that holds it; empty where that is the write itself."""
-    ids: str
-    """The fields that name it among all of its kind, joined with ` of `."""
-    held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]]
-    """What a store has in the place of such writes: records, or writes where `record` is empty."""
-
-    def name(self, write: Write) -> str:
-        """The record's id."""
-        return " of ".join(filter(None, (attrgetter(each)(write) for each in self.ids.split())))
-
-
-def key_of(write: Write) -> tuple[str, str]:
-    """What names a record among all: its kind in words, and its id."""
-    if isinstance(write, DropCodeFiles):
-        return "no files", " ".join(write.paths)
-    moved = _MOVED[type(write)]
-    return moved.words, moved.name(write)
-
-
-async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
-    """What the target holds in the place of each."""
-    found: dict[tuple[str, str], Write] = {}
-    for kind, moved in _MOVED.items():
-        if writes := [write for write in batch if type(write) is kind]:
-            for each in await moved.held(target, writes):
-                write = kind(**{moved.record: each}) if moved.record else each
-                found[key_of(write)] = write
-    return [found.get(key_of(write)) for write in batch]
-
-
-def _ids(writes: Sequence[Write]) -> list[str]:
-    return [key_of(write)[1] for write in writes]
 
 
 async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[CodeFile]:
@@ -124,43 +84,85 @@ async def _held_owners(target: Archive, _: object) -> list[PutOwner]:
     return [write for write in map(owner_write, await target.owners()) if write]
 
 
+class _Moved(NamedTuple):
+    """How writes of one type are counted, named, looked up in another store and compared."""
+
+    kind: Kind
+    words: str
+    """What such a record is called before its id."""
+    ids: str
+    """The fields of the record that name it among all of its kind, joined with ` of `."""
+    held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]] | None = None
+    """What a store has in the place of such writes; else what it gets by their ids."""
+    later: Callable[[Any, Any], bool] = lambda ours, theirs: False
+    """Whether the target's record went on after the source's was written."""
+
+
+def _memory_went_on(ours: MemoryRecord, theirs: MemoryRecord) -> bool:
+    if ours.superseded_by != theirs.superseded_by:
+        return theirs.superseded_by is not None
+    return theirs.updated_at > ours.updated_at
+
+
 _MOVED: dict[type[Write], _Moved] = {
     RegisterProject: _Moved(
-        "projects", "project", "project", "project.project_id",
-        lambda target, _: target.projects(),
+        "projects", "project", "project_id", lambda target, _: target.projects()
     ),
     PutSession: _Moved(
-        "sessions", "session", "session", "session.session_id",
-        lambda target, writes: target.sessions_by_id(_ids(writes)),
+        "sessions", "session", "session_id",
+        later=lambda ours, theirs: (
+            theirs.updated_at > ours.updated_at or theirs.turn_count > ours.turn_count
+        ),
     ),
     PutTurn: _Moved(
-        "turns", "turn", "", "turn.turn_id",
+        "turns", "turn", "turn_id",
         lambda target, writes: target.own_turns(_spans(writes)),
+        lambda ours, theirs: ours.status != "completed" and theirs.status == "completed",
     ),
-    AddSummary: _Moved(
-        "summaries", "summary", "summary", "summary.summary_id",
-        lambda target, writes: target.summaries_by_id(_ids(writes)),
+    AddSummary: _Moved("summaries", "summary", "summary_id"),
+    PutVectors: _Moved("vectors", "vectors of", "record_id"),
+    PutMemory: _Moved("memories", "memory", "memory_id", later=_memory_went_on),
+    PutProfile: _Moved(
+        "profile", "profile", "key owner", _held_profiles,
+        lambda ours, theirs: ours.value != theirs.value and theirs.at > ours.at,
     ),
-    PutVectors: _Moved(
-        "vectors", "vectors of", "", "record_id",
-        lambda target, writes: target.vectors_of(_ids(writes)),
+    PutOwner: _Moved(
+        "owners", "name of", "owner", _held_owners,
+        lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
-    PutMemory: _Moved(
-        "memories", "memory", "memory", "memory.memory_id",
-        lambda target, writes: target.memories_by_id(_ids(writes)),
-    ),
-    PutProfile: _Moved("profile", "profile", "", "key owner", _held_profiles),
-    PutOwner: _Moved("owners", "name of", "", "owner", _held_owners),
     PutInsight: _Moved(
-        "insights", "insight into", "insight", "insight.session_id",
-        lambda target, writes: target.insights(_ids(writes)),
+        "insights", "insight into", "session_id",
+        later=lambda ours, theirs: theirs.created_at > ours.created_at,
     ),
-    PutCodeFile: _Moved("code_files", "file", "file", "file.path file.project_id", _held_files),
-    PutReferences: _Moved(
-        "references", "references of", "", "turn_id",
-        lambda target, writes: target.references_of(_ids(writes)),
-    ),
+    PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
+    PutReferences: _Moved("references", "references of", "turn_id"),
 }  # fmt: skip
+
+
+def key_of(write: Write) -> tuple[str, str]:
+    """What names a record among all: its kind in words, and its id."""
+    if isinstance(write, DropCodeFiles):
+        return "no files", " ".join(write.paths)
+    moved = _MOVED[type(write)]
+    names = (getattr(write.record, name) for name in moved.ids.split())
+    return moved.words, " of ".join(filter(None, names))
+
+
+async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
+    """What the target holds in the place of each."""
+    found: dict[tuple[str, str], Write] = {}
+    for kind, moved in _MOVED.items():
+        if writes := [write for write in batch if type(write) is kind]:
+            ids = [key_of(write)[1] for write in writes]
+            there = (
+                moved.held(target, writes)
+                if moved.held
+                else target.get(type(writes[0].record), ids)
+            )
+            for each in await there:
+                write = each if isinstance(each, kind) else kind(**{kind.holds: each})
+                found[key_of(write)] = write
+    return [found.get(key_of(write)) for write in batch]
 
 
 class Counter(msgspec.Struct, frozen=True):
@@ -293,84 +295,54 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
                 isinstance(write, PutCodeFile) and not is_as_it_is(write)
             ):
                 continue  # Not what is there, but a step on the way to it.
-            comparison.add(_as_owned(_as_joined(write, projects), held), held)
+            comparison.add(_as_held(write, held, projects), held)
         on_progress("comparing", len(batch))
     return comparison
 
 
-def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
-    """The write as a target holds it in which the person has joined projects."""
-    match write:
-        case RegisterProject(project=Project(joined_into=None) as project):
-            held = projects.get(project.project_id, project)
-            project = replace(project, joined_into=held.joined_into)
-            return RegisterProject(project=project)
-        case PutSession(session=session) if known := projects.get(session.project_id):
-            session = replace(session, project_id=known.root_id)
-            return PutSession(session=session)
-        case PutMemory(memory=memory) if known := projects.get(memory.project_id or ""):
-            memory = replace(memory, project_id=known.root_id)
-            return PutMemory(memory=memory)
-    return write
-
-
-def _as_owned(write: Write, held: Write | None) -> Write:
-    """The write as a target holds it whose owner took over what had none."""
-    match write, held:
-        case PutSession(session=session), PutSession(session=there) if not session.owner:
-            return PutSession(session=replace(session, owner=there.owner))
-        case PutMemory(memory=memory), PutMemory(memory=there) if not memory.owner:
-            memory = replace(memory, owner=there.owner)
-            return replace(write, memory=memory)
-        case PutProfile(owner=""), PutProfile():
-            return replace(write, owner=held.owner)
+def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> Write:
+    """The write as a target holds it that has joined projects, or an owner for what had none."""
+    record, there = write.record, held.record if held is not None else None
+    project = projects.get(getattr(record, "project_id", None) or "")
+    if isinstance(write, RegisterProject):
+        if project and record.joined_into is None:
+            write = changed(write, joined_into=project.joined_into)
+    elif project and isinstance(write, PutSession | PutMemory):
+        write = changed(write, project_id=project.root_id)
+    if there is not None and getattr(record, "owner", None) == "":
+        write = changed(write, owner=there.owner)
     return write
 
 
 def _changed_later(write: Write, held: Write) -> bool:
     """Whether the target's record went on after the source's was written."""
-    match write, held:
-        case PutSession(session=ours), PutSession(session=theirs):
-            return theirs.updated_at > ours.updated_at or theirs.turn_count > ours.turn_count
-        case PutTurn(turn=ours), PutTurn(turn=theirs):
-            return ours.status != "completed" and theirs.status == "completed"
-        case PutMemory(memory=ours), PutMemory(memory=theirs):
-            if ours.superseded_by != theirs.superseded_by:
-                return theirs.superseded_by is not None
-            return theirs.updated_at > ours.updated_at
-        case PutProfile(), PutProfile():
-            return write.value != held.value and held.at > write.at
-        case PutOwner(), PutOwner():
-            return write.name != held.name and held.at > write.at
-        case PutInsight(insight=ours), PutInsight(insight=theirs):
-            return theirs.created_at > ours.created_at
-    return False
+    return _MOVED[type(write)].later(write.record, held.record)
 
 
 def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
     """What is counted and summed up: tool calls by themselves, with their accesses."""
     moved = _MOVED[type(write)]
-    record = attrgetter(moved.record)(write) if moved.record else write
+    record, day = write.record, _ANY_DAY
     more: list[tuple[Kind, msgspec.Struct]] = []
-    match write:
-        case RegisterProject() | PutProfile():
-            # A known project keeps the day on which it became so; a profile has one for all keys.
-            day = "at" if isinstance(write, PutProfile) else "created_at"
-            record = replace(record, **{day: _ANY_DAY})
-        case PutTurn(turn=turn, accesses=accesses):
-            for call in turn.tool_calls:
-                its = accesses.get(call.tool_call_id, ())
-                whole = RecordToolCall(session_id=turn.session_id, call=call, accesses=its)
-                more.append(("tool_calls", whole))
-            usage = turn.usage
-            if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
-                # What is no number equals nothing, itself included, and is none in JSON.
-                usage = replace(usage, cost_usd=None)
-            record = replace(turn, tool_calls=(), usage=usage)
-        case PutVectors():
-            # A store may keep them packed: so far they are the same in both.
-            record = replace(write, vectors=(vectors.packed(write.vectors),))
-        case PutCodeFile(file=file):
-            record = replace(file, scopes=())
-            more += [("scopes", each) for each in file.scopes]
+    # A known project keeps the day on which it became so; a profile has one for all keys.
+    if isinstance(write, RegisterProject):
+        record = replace(record, created_at=day)
+    elif isinstance(write, PutProfile):
+        record = replace(record, at=day)
+    elif isinstance(write, PutTurn):
+        for call in record.tool_calls:
+            its = write.accesses.get(call.tool_call_id, ())
+            whole = RecordToolCall(session_id=record.session_id, call=call, accesses=its)
+            more.append(("tool_calls", whole))
+        usage = record.usage
+        if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
+            # What is no number equals nothing, itself included, and is none in JSON.
+            usage = replace(usage, cost_usd=None)
+        record = replace(record, tool_calls=(), usage=usage)
+    elif isinstance(write, PutVectors):
+        # A store may keep them packed: so far they are the same in both.
+        record = replace(record, vectors=(vectors.packed(write.vectors),))
+    elif isinstance(write, PutCodeFile):
+        more += [("scopes", each) for each in record.scopes]
+        record = replace(record, scopes=())
     return [(moved.kind, record), *more]

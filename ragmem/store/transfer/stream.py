@@ -20,6 +20,8 @@ from ragmem.records import (
     CodeScope,
     DropCodeFiles,
     FoundScope,
+    Insight,
+    MemoryRecord,
     Owner,
     Profile,
     Project,
@@ -28,11 +30,15 @@ from ragmem.records import (
     PutMemory,
     PutOwner,
     PutProfile,
+    PutReferences,
     PutSession,
     PutTurn,
+    PutVectors,
     RegisterProject,
     ScopeQuery,
+    Session,
     Span,
+    Summary,
     Write,
     utc_now,
 )
@@ -63,32 +69,32 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
         for generation in generations(await source.spans()):
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
-                sessions = await source.sessions_by_id(portion.session_ids)
+                sessions = await source.get(Session, portion.session_ids)
                 turns = [_fitted(put) for put in await source.own_turns(portion.spans)]
                 embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
                 yield [
                     *(PutSession(session=session) for session in sessions),
                     *turns,
-                    *await source.vectors_of(embedded),
-                    *await source.references_of([put.turn.turn_id for put in turns]),
+                    *await source.get(PutVectors, embedded),
+                    *await source.get(PutReferences, [put.turn.turn_id for put in turns]),
                     *[
                         PutInsight(insight=each)
-                        for each in await source.insights(portion.session_ids)
+                        for each in await source.get(Insight, portion.session_ids)
                     ],
                 ]
         async for code in _code_of(source, projects):
             for settled in _parts(list(code.after_turns()), batch):
                 yield settled
-        for portion_ids in _parts(await source.summary_ids(), batch):
+        for portion_ids in _parts(await source.ids(Summary), batch):
             failpoint("transfer.read")
-            found = await source.summaries_by_id(portion_ids)
+            found = await source.get(Summary, portion_ids)
             summaries = (AddSummary(summary=summary) for summary in found)
-            yield [*summaries, *await source.vectors_of(portion_ids)]
-        for portion_ids in _parts(await source.memory_ids(), batch):
+            yield [*summaries, *await source.get(PutVectors, portion_ids)]
+        for portion_ids in _parts(await source.ids(MemoryRecord), batch):
             failpoint("transfer.read")
-            known = await source.memories_by_id(portion_ids)
+            known = await source.get(MemoryRecord, portion_ids)
             memories = (PutMemory(memory=memory) for memory in known)
-            yield [*memories, *await source.vectors_of(portion_ids)]
+            yield [*memories, *await source.get(PutVectors, portion_ids)]
         if named := [each for each in map(owner_write, await source.owners()) if each]:
             yield named
         for profile in await source.profiles():
