@@ -28,7 +28,7 @@ from ragmem.store import neo4j
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row, named_statements
+from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
@@ -485,12 +485,6 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     ]
     held = {each.scope_id for file in files for each in file.scopes}
     assert {"water", "Bed", "main"} <= held
-
-
-def test_every_check_has_its_damage() -> None:
-    """No kind of damage is only believed to be found."""
-    checks = {name.replace("_", " ") for name in named_statements("code_checks.cypher")}
-    assert {what for what, _ in DAMAGE} == checks
 
 
 # --- plans and size -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ragmem.records import (
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row, named_statements
+from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.memories import STATEMENTS
 from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
@@ -536,12 +536,6 @@ async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) 
     await graph.apply([remembered("m", superseded_by="not-here", valid_until=at(9))])
     assert await graph.check() == []
     assert await graph.memories(MemoryQuery(everywhere=True)) == []
-
-
-def test_every_check_has_its_damage() -> None:
-    """No kind of damage is only believed to be found."""
-    checks = {name.replace("_", " ") for name in named_statements("memory_checks.cypher")}
-    assert {what for what, _ in DAMAGE} == checks
 
 
 # --- plans ------------------------------------------------------------------------------

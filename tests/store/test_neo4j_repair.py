@@ -9,11 +9,13 @@ import pytest
 from ragmem.errors import StoreRefused
 from ragmem.records import ALL_TURNS, Finding, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j.gateway import Row, named_statements
-from ragmem.store.neo4j.repair import Repair
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.repair import PROMISES, Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at
 from tests.store.seen import seen
+from tests.store.test_neo4j_code import DAMAGE as DAMAGE_OF_CODE
+from tests.store.test_neo4j_memories import DAMAGE as DAMAGE_OF_MEMORIES
 from tests.store.test_transfer import garden
 
 DROPPED = ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid", "project_id", "file_path")
@@ -442,5 +444,5 @@ def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found and mended."""
     tested = {what for what, _ in EXACT} | {str(param.values[0]) for param in SALVAGED}
     tested.add("a summary says what it digests")
-    known = {name.replace("_", " ") for name in named_statements("checks.cypher")}
-    assert tested == known | {"constraints and indexes are there"}
+    tested |= {what for what, _ in [*DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
+    assert tested == set(PROMISES) | {"constraints and indexes are there"}

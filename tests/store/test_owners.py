@@ -22,7 +22,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.open import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
+from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store

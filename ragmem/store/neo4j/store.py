@@ -6,6 +6,7 @@ names run them in transactions of their own.
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ragmem.records import (
@@ -16,7 +17,6 @@ from ragmem.records import (
     EmbedderMark,
     Finding,
     FoundScope,
-    Insight,
     MemoryRecord,
     PutReferences,
     PutVectors,
@@ -30,9 +30,8 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import touches_memories
-from ragmem.store.neo4j import archive, code, read, schema
+from ragmem.store.neo4j import code, read, repair, schema, vectors
 from ragmem.store.neo4j import memories as of_memories
-from ragmem.store.neo4j import pending as waiting
 from ragmem.store.neo4j.entries import Drafts, index_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
 from ragmem.store.neo4j.search import Searcher
@@ -41,14 +40,13 @@ from ragmem.store.open import owned
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
-_BY_ID: dict[type, Callable[[Transaction, Sequence[str]], Awaitable[list[Any]]]] = {
-    Session: archive.sessions_by_id,
-    Turn: archive.turns_by_id,
-    Summary: archive.summaries_by_id,
+_BY_ID: dict[type, Callable[..., Awaitable[list[Any]]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
     MemoryRecord: of_memories.memories_by_id,
-    Insight: of_memories.insights,
     PutReferences: code.references_of,
-    PutVectors: waiting.vectors_of,
+    PutVectors: vectors.vectors_of,
 }
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,10 +144,11 @@ class Neo4jStore:
     # --- sessions and what was said -----------------------------------------------
 
     async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-        return await self._gateway.read(lambda tx: _BY_ID[kind](tx, ids))
+        by_id = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._gateway.read(lambda tx: by_id(tx, ids=ids))
 
     async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
-        all_of = archive.summary_ids if kind is Summary else of_memories.memory_ids
+        all_of = read.summary_ids if kind is Summary else of_memories.memory_ids
         return await self._gateway.read(all_of)
 
     session = _reads(read.session)
@@ -168,16 +167,16 @@ class Neo4jStore:
         return await self._searcher.search(query)
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
-        await waiting.use_embedder(self._gateway, mark)
+        await vectors.use_embedder(self._gateway, mark)
 
-    embedder = _reads(waiting.embedder)
-    pending = _reads(waiting.pending)
-    count_pending = _reads(waiting.count_pending)
-    claim = _writes(waiting.claim)
-    release = _writes(waiting.release)
-    attempts = _reads(waiting.attempts)
-    keep_attempts = _writes(waiting.keep_attempts)
-    forget_attempts = _writes(waiting.forget_attempts)
+    embedder = _reads(vectors.embedder)
+    pending = _reads(vectors.pending)
+    count_pending = _reads(vectors.count_pending)
+    claim = _writes(vectors.claim)
+    release = _writes(vectors.release)
+    attempts = _reads(vectors.attempts)
+    keep_attempts = _writes(vectors.keep_attempts)
+    forget_attempts = _writes(vectors.forget_attempts)
 
     # --- memories -----------------------------------------------------------------
 
@@ -206,13 +205,13 @@ class Neo4jStore:
 
     # --- archive ------------------------------------------------------------------
 
-    spans = _reads(archive.spans)
-    own_turns = _reads(archive.own_turns)
-    branches = _reads(archive.branches)
-    delete_session = _writes(archive.delete_session)
+    spans = _reads(read.spans)
+    own_turns = _reads(read.own_turns)
+    branches = _reads(read.branches)
+    delete_session = _writes(read.delete_session)
 
     async def check(self) -> list[Finding]:
-        return await archive.check(self._gateway)
+        return await repair.check(self._gateway)
 
     # --- processes ----------------------------------------------------------------
 

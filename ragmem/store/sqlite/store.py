@@ -28,19 +28,16 @@ from ragmem.records import (
 )
 from ragmem.store.open import owned
 from ragmem.store.sqlite import (
-    backups,
-    checks,
     code,
-    files,
-    memory,
     read,
+    repair,
     schema,
     search,
     text_index,
     vectors,
     work,
 )
-from ragmem.store.sqlite.apply import apply, delete_session
+from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 from ragmem.vectors import VectorCache
 
@@ -53,7 +50,7 @@ _BY_ID: dict[type, Callable[..., list[Any]]] = {
     Session: read.sessions_by_id,
     Turn: read.turns_by_id,
     Summary: read.summaries_by_id,
-    MemoryRecord: memory.memories_by_id,
+    MemoryRecord: read.memories_by_id,
     PutReferences: code.references_of,
     PutVectors: vectors.vectors_of,
 }
@@ -130,12 +127,12 @@ class SQLiteStore:
         access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
         store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
         try:
-            had_log, known = files.has_log(database), files.marker(database).exists()
+            had_log, known = schema.has_log(database), schema.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
-            if not files.has_log(database) and (had_log or not known):
-                store.notice = files.NETWORK_NOTICE
-        except (files.Full, files.ReadOnly):
-            if not files.marker(database).exists():
+            if not schema.has_log(database) and (had_log or not known):
+                store.notice = schema.NETWORK_NOTICE
+        except (schema.Full, schema.ReadOnly):
+            if not schema.marker(database).exists():
                 await store.aclose()
                 raise
             # Nothing can be written; what was stored before can be read.
@@ -172,7 +169,7 @@ class SQLiteStore:
 
     async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
         """All of the kind, one after what it covers or took the place of."""
-        return await self._read(read.summary_ids if kind is Summary else memory.memory_ids)
+        return await self._read(read.summary_ids if kind is Summary else read.memory_ids)
 
     session = _reads(read.session)
     sessions = _reads(read.sessions)
@@ -187,14 +184,14 @@ class SQLiteStore:
     projects = _reads(read.projects)
     spans = _reads(read.spans)
 
-    memories = _reads(memory.memories)
-    find_memories = _reads(memory.find_memories)
-    superseded_by = _reads(memory.superseded_by)
-    memories_revision = _reads(memory.memories_revision)
-    profile = _reads(memory.profile)
-    profiles = _reads(memory.profiles)
-    owners = _reads(memory.owners)
-    others = _reads(memory.others)
+    memories = _reads(read.memories)
+    find_memories = _reads(read.find_memories)
+    superseded_by = _reads(read.superseded_by)
+    memories_revision = _reads(read.memories_revision)
+    profile = _reads(read.profile)
+    profiles = _reads(read.profiles)
+    owners = _reads(read.owners)
+    others = _reads(read.others)
 
     code_projects = _reads(code.code_projects)
     code_files = _reads(code.code_files)
@@ -216,7 +213,7 @@ class SQLiteStore:
     attach = _writes(work.attach)
 
     store_id = _reads(schema.store_id)
-    check = _reads(checks.check)
+    check = _reads(repair.check)
 
     async def heartbeat(self, owner_id: str) -> None:
         """Nothing to renew: the kernel holds the lock while the process lives."""
@@ -239,7 +236,7 @@ class SQLiteStore:
             schema_version=schema.VERSION,
             counts=await self._read(read.counts),
             summaries_per_level=await self._read(read.summaries_per_level),
-            size_bytes=files.size_bytes(self._database),
+            size_bytes=schema.size_bytes(self._database),
         )
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
@@ -254,16 +251,16 @@ class SQLiteStore:
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
         """Remove these and what they took the place of; nothing of them stays in the file."""
-        if not await self._read(lambda db: memory.memories_by_id(db, memory_ids)):
+        if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
             return 0
-        return (await self._erase(lambda db: memory.forget(db, memory_ids)))[0]
+        return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database as it is now into a new file, while others go on."""
 
         def job(db: Database) -> None:
             failpoint("sqlite.backup")
-            backups.copy(db, file)
+            repair.copy(db, file)
             failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
@@ -275,7 +272,7 @@ class SQLiteStore:
     ) -> ConnectionThread[Database]:
         def translate(error: Exception, db: Database | None) -> RagmemError | None:
             number = db.system_errno if db else 0
-            return files.translated(error, self._database, timeout_s, number)
+            return schema.translated(error, self._database, timeout_s, number)
 
         return ConnectionThread(connect, translate, timeout_s=timeout_s)
 
@@ -294,7 +291,7 @@ class SQLiteStore:
         except StoreDamaged as damage:
             self._damage = damage
             raise
-        except (files.Full, files.ReadOnly) as error:
+        except (schema.Full, schema.ReadOnly) as error:
             try:
                 return await self._read_alone(job)
             except StoreUnavailable:
@@ -334,8 +331,8 @@ class SQLiteStore:
             try:
                 went = self._transaction(db, lambda: work(db))
                 then(db)
-                backups.drop(self._database)
-                return went, backups.rewrite(db)
+                repair.drop(self._database)
+                return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", False)
 
@@ -356,6 +353,6 @@ class SQLiteStore:
         try:
             inode = self._database.stat().st_ino
         except FileNotFoundError:
-            raise files.lost(self._database, "was moved or deleted while in use") from None
+            raise schema.lost(self._database, "was moved or deleted while in use") from None
         if inode != self._inode:
-            raise files.lost(self._database, "was replaced while in use")
+            raise schema.lost(self._database, "was replaced while in use")
