@@ -116,7 +116,7 @@ SET o.name = $name, o.updatedAt = at;
 // :owners
 MATCH (o:Owner)
 WITH o ORDER BY o.ownerId
-RETURN collect([o.ownerId, coalesce(o.name, ''), toString(o.updatedAt)]) AS found;
+RETURN collect(o{.*}) AS found;
 
 // :take_sessions
 // What was kept before there were owners is whose home opens it first.

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -141,12 +142,6 @@ def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
         at=from_text(at),
     )
     return int(position), found
-
-
-def to_owner(columns: Sequence[Any]) -> Owner:
-    """From a node's columns."""
-    owner_id, name, named_at = columns
-    return Owner(owner_id=owner_id, name=name, named_at=to_time(named_at))
 
 
 STATEMENTS = named_statements("memories.cypher")
@@ -494,8 +489,8 @@ async def profiles(tx: Transaction) -> list[Profile]:
 
 async def owners(tx: Transaction) -> list[Owner]:
     """Everybody who has something here, or a name, by id."""
-    [[found]] = await tx.values(STATEMENTS["owners"])
-    return tx.read.records(to_owner, found)
+    found = await tx.found(STATEMENTS["owners"])
+    return tx.read.records(partial(shapes.to_record, Owner), found)
 
 
 async def others(tx: Transaction) -> list[Owner]:

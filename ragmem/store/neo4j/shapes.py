@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 import msgspec
 
 from ragmem.records import (
+    Attempts,
     BeginTurn,
     Evidence,
     FileAccess,
@@ -25,7 +26,6 @@ from ragmem.records import (
     MemoryRecord,
     Owner,
     Project,
-    Record,
     Session,
     SessionStatus,
     Summary,
@@ -391,7 +391,7 @@ class Shape(NamedTuple):
 
 
 def _shape(
-    label: str, key: str, record: type[Record] | None = None, more: str = "", **told: Any
+    label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
 ) -> Shape:
     """`more`: properties that are in no field, after the name of what they hold and a colon."""
     without = told.pop("without", "").split()
@@ -509,7 +509,7 @@ SHAPES = (
         },
     ),
     _shape(
-        "Attempt", "item", more="text: item sessionId model; whole: count",
+        "Attempt", "item", Attempts,
         called="a count of attempts", is_told=False, time="count",
     ),
     _shape(

@@ -29,8 +29,8 @@ from functools import partial
 from typing import get_args
 
 from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
+from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import lock_vectors
-from ragmem.store.neo4j.gateway import from_text, to_text
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
@@ -549,30 +549,14 @@ async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
 
 async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[Attempts]:
     """Those about an item, or about any; the latest last."""
-    return [
-        Attempts(
-            item=str(row["item"]),
-            session_id=str(row["sessionId"]),
-            model=str(row["model"]),
-            count=int(row["count"]),
-            not_before=from_text(str(row["notBefore"])),
-            problem=str(row["problem"]),
-        )
-        for row in await tx.run(STATEMENTS["attempts"], item=clean(item), least=least)
-    ]
+    found = await tx.found(STATEMENTS["attempts"], item=item, least=least)
+    return tx.read.records(partial(shapes.to_record, Attempts), found)
 
 
 async def keep_attempts(tx: Transaction, attempts: Attempts) -> None:
     """Keep these in place of what was known of their item."""
-    await tx.run(
-        STATEMENTS["keep_attempts"],
-        item=clean(attempts.item),
-        sessionId=attempts.session_id,
-        model=clean(attempts.model),
-        count=attempts.count,
-        notBefore=to_text(attempts.not_before),
-        problem=clean(attempts.problem),
-    )
+    kept = shapes.properties(attempts)
+    await tx.run(STATEMENTS["keep_attempts"], item=attempts.item, properties=kept)
 
 
 async def forget_attempts(tx: Transaction, session_id: str, item: str = "") -> None:
