@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,14 +23,13 @@ from ragmem.records import (
     TurnsQuery,
     Write,
 )
-from ragmem.store import neo4j
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row
-from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.damage import CUTS, first_of_each, mended, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
 
 GARDEN = "project-garden"
@@ -264,7 +262,7 @@ async def test_turns_of_an_older_schema_are_due(
 # --- lost answers, and others at the same time --------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
+@pytest.mark.parametrize("cut", mostly(["after_commit"], CUTS))
 async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
     """Written again, it is as if it had been written once."""
     plain = await open_empty_neo4j_store(neo4j_server)
@@ -398,19 +396,7 @@ DERIVED = [
 ]
 
 
-async def mended(server: Connection) -> list[str]:
-    """What was done; nothing is left, and nothing is done the second time."""
-    repair = await Repair.open(server, timeout_s=60)
-    try:
-        done = await repair.mend(at(99))
-        assert await repair.findings() == []
-        assert await repair.mend(at(99)) == []
-        return [each.what for each in done]
-    finally:
-        await repair.aclose()
-
-
-@pytest.mark.parametrize(("what", "statement"), [*DAMAGE, *DERIVED])
+@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
@@ -567,9 +553,3 @@ async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> No
     paths = tuple(file.path for file in files)
     await graph.apply([DropCodeFiles(project_id=GARDEN, paths=paths)])
     assert (await graph.info()).counts["scopes"] == 0
-
-
-def test_every_statement_is_used() -> None:
-    """No dead Cypher."""
-    code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
-    assert {name for name in STATEMENTS if f'"{name}"' not in code} == set()
