@@ -198,9 +198,9 @@ class Administration:
         """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
         from asyncio import to_thread
 
-        from ragmem.store.sqlite import backups
+        from ragmem.store.sqlite import repair
 
-        await to_thread(backups.keep, self.paths.database, self.paths.locks_dir, utc_now())
+        await to_thread(repair.keep, self.paths.database, self.paths.locks_dir, utc_now())
 
     # --- sessions ---------------------------------------------------------------
 
@@ -260,13 +260,13 @@ class Administration:
     async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
         """What can be read goes into a new database, which takes the damaged one's place."""
         from ragmem.store.spool.files import Spool
-        from ragmem.store.sqlite import SQLiteStore, backups, files
+        from ragmem.store.sqlite import SQLiteStore, repair, schema
 
         paths = self.paths
         try:
             findings, _ = await self.check()
         except (StoreDamaged, UsageError):  # the latter where there is none
-            if not (_holds_something(paths.database) or backups.newest_first(paths.database)):
+            if not (_holds_something(paths.database) or repair.newest_first(paths.database)):
                 raise
         else:
             if not findings:
@@ -281,7 +281,7 @@ class Administration:
                 found = await store.info()
             finally:
                 await store.aclose()
-            kept = files.exchange(paths.database, folder / "memory.db")
+            kept = schema.exchange(paths.database, folder / "memory.db")
         said = "Nothing could be read." if lost is None else f"{lost} places could not be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
@@ -420,11 +420,10 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
 
     StoreDamaged where neither the database nor a backup can be read.
     """
-    from ragmem.store.sqlite import backups
-    from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
+    from ragmem.store.sqlite.repair import DamagedDatabase, newest_first, rebuild
 
     sources: list[DamagedDatabase] = []
-    backup = next(iter(backups.newest_first(paths.database)), None)
+    backup = next(iter(newest_first(paths.database)), None)
     try:
         try:
             sources.append(DamagedDatabase(paths.database, folder))
@@ -478,7 +477,7 @@ async def _named_by_none(
     others = [span for span in await store.spans() if span.session_id != session.session_id]
     for start in range(0, len(others), _PAGE):
         spans = {span.session_id: span for span in others[start : start + _PAGE]}
-        for other in await store.sessions_by_id(list(spans)):
+        for other in await store.get(Session, list(spans)):
             if left and other.last_activity_at >= since:
                 async for turns in _pages(store, spans[other.session_id]):
                     left -= preimages_of(turns)

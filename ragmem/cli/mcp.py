@@ -272,10 +272,10 @@ async def _why(_: Desk, app: App, params: WhyParams) -> str:
     which turn or file, and what it took the place of; of a turn or a session all that was said and
     done in it; of a summary the turns that it is made of."""
     store, wanted = await app.store(), clean(params.id).strip().casefold()
-    if turns := await store.turns_by_id([wanted]):
+    if turns := await store.get(Turn, [wanted]):
         session = await store.session(turns[0].session_id)
         return _quoted([_session_line(session), _turn_text(turns[0])])
-    if summaries := await store.summaries_by_id([wanted]):
+    if summaries := await store.get(Summary, [wanted]):
         session = await store.session(summaries[0].session_id)
         return _quoted([_session_line(session), _summary_text(summaries[0])])
     with suppress(SessionNotFound):

@@ -569,7 +569,7 @@ async def import_memories(opened: "App", file: Exported) -> None:
     document = decoded(read_without_secrets(file))
     store = await opened.store()
     ids = [memory.memory_id for memory in document.memories]
-    known = {memory.memory_id for memory in await store.memories_by_id(ids)}
+    known = {memory.memory_id for memory in await store.get(MemoryRecord, ids)}
     new = [memory for memory in document.memories if memory.memory_id not in known]
     profile = (await store.profile()).values
     keys = {key: value for key, value in document.profile.values.items() if key not in profile}

@@ -143,14 +143,14 @@ class _Session:
         if self._store is None:
             return
         brief = TurnQuery(with_tool_calls=False)
-        for held in await self._store.sessions_by_id([session_id]):
+        for held in await self._store.get(Session, [session_id]):
             self.session, self._is_new = held, False
             turns = await self._store.turns(session_id, brief)
             self._held = {turn.turn_id: (turn.turn_index, turn.status) for turn in turns}
             self._next = held.turn_count + 1
             self._shared = held.forked_at_index or 0
             return
-        for parent in await self._store.sessions_by_id([self._parent_id]):
+        for parent in await self._store.get(Session, [self._parent_id]):
             turns = await self._store.turns(parent.session_id, brief)
             self._parents = [(turn.user_message, turn.assistant_message) for turn in turns]
 

@@ -27,7 +27,7 @@ from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
 from ragmem.paths import NO_HOME
-from ragmem.records import CodeStore, Pending, Project, SessionQuery, TurnQuery
+from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
 from ragmem.service import SEARCH_S, Client
 from ragmem.usage import Metrics
 
@@ -506,7 +506,7 @@ async def _of_late(store: CodeStore, project: Project) -> list[str]:
     found: dict[str, None] = {}
     for session in await store.sessions(query):
         turns = await store.turns(session.session_id, late)
-        for each in await store.references_of([turn.turn_id for turn in reversed(turns)]):
+        for each in await store.get(PutReferences, [turn.turn_id for turn in reversed(turns)]):
             found |= dict.fromkeys(reference.scope_id for reference in each.references)
     return list(found)
 

@@ -282,7 +282,7 @@ class TurnLinks:
             raise
 
     async def _see_to_these(self, store: CodeStore, turn_ids: Sequence[str]) -> None:
-        for turn in await store.turns_by_id(turn_ids):
+        for turn in await store.get(Turn, turn_ids):
             with suppress(SessionNotFound):
                 await self._see_to(store, turn, await store.session(turn.session_id))
 

@@ -266,10 +266,10 @@ class Digests:
             )
         store = await self._parts.open_store()
         if summary.level == 1:
-            counts = {turn.turn_id: 1 for turn in await store.turns_by_id(summary.covers)}
+            counts = {turn.turn_id: 1 for turn in await store.get(Turn, summary.covers)}
             what = "turn"
         else:
-            below = await store.summaries_by_id(summary.covers)
+            below = await store.get(Summary, summary.covers)
             counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
             what = f"summary of level {summary.level - 1}"
         if missing := [each for each in summary.covers if each not in counts]:

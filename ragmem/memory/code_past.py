@@ -16,6 +16,7 @@ from ragmem.records import (
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
+    PutReferences,
     ScopeQuery,
     Session,
     TurnsQuery,
@@ -78,7 +79,7 @@ async def past_of_scopes(
     turns = await store.code_turns(TurnsQuery(scope_ids=tuple(owners), limit=LOOKED_AT))
     references = {
         put.turn_id: put.references
-        for put in await store.references_of([turn.turn_id for turn in turns])
+        for put in await store.get(PutReferences, [turn.turn_id for turn in turns])
     }
     touches: dict[str, list[_Touch]] = {}
     for turn in turns:

@@ -6,7 +6,7 @@ secrets, and nothing in them can hide: control characters and the like stand the
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -18,6 +18,7 @@ from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
     Project,
+    PutReferences,
     ScopeQuery,
     Session,
     SessionQuery,
@@ -191,7 +192,7 @@ class _Collecting:
         if wanted.session:
             return [wanted.session]
         if chosen is not None:
-            turns = await self._in_batches(store.turns_by_id, sorted(chosen))
+            turns = await self._in_batches(partial(store.get, Turn), sorted(chosen))
             ids = dict.fromkeys(turn.session_id for turn in turns)
             found = [await store.session(session_id) for session_id in ids]
             found.sort(key=lambda each: each.last_activity_at, reverse=True)
@@ -323,7 +324,8 @@ class _Collecting:
 
     async def _read_code(self) -> None:
         """The functions and classes that the turns had to do with."""
-        found = await self._in_batches(self._store.references_of, list(self._turns))
+        of_turns = partial(self._store.get, PutReferences)
+        found = await self._in_batches(of_turns, list(self._turns))
         references = {ref.scope_id for put in found for ref in put.references}
         if not references:
             return
@@ -356,7 +358,7 @@ class _Collecting:
         if wanted.memory:
             later = wanted.memory.superseded_by
             known = [
-                *(await self._store.memories_by_id([later]) if later else []),
+                *(await self._store.get(MemoryRecord, [later]) if later else []),
                 wanted.memory,
                 *await self._store.superseded_by(wanted.memory.memory_id),
             ]

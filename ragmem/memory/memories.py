@@ -59,7 +59,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
     """Look up what leads to a memory."""
     earlier = tuple(await facts.history(memory))
-    later = memory.superseded_by and await store.memories_by_id([memory.superseded_by])
+    later = memory.superseded_by and await store.get(MemoryRecord, [memory.superseded_by])
     places = (place.session_id for each in (memory, *earlier) for place in each.evidence)
     sessions = await sessions_by_id(store, filter(None, dict.fromkeys(places)))
     projects = await store.projects() if memory.project_id else []

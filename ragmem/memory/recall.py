@@ -200,10 +200,8 @@ class Recall:
         limit = found.question.max_results
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
         candidates = [one.candidate for one in best]
-        turns = await store.turns_by_id([c.record_id for c in candidates if c.level == TURN_LEVEL])
-        above = await store.summaries_by_id(
-            [c.record_id for c in candidates if c.level != TURN_LEVEL]
-        )
+        turns = await store.get(Turn, [c.record_id for c in candidates if c.level == TURN_LEVEL])
+        above = await store.get(Summary, [c.record_id for c in candidates if c.level != TURN_LEVEL])
         if found.question.min_similarity is not None:
             turns = [turn for turn in turns if not _is_small_talk(turn)]
         records: dict[str, Turn | Summary] = {turn.turn_id: turn for turn in turns}

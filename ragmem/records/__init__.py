@@ -58,6 +58,7 @@ from ragmem.records.queries import (
     MOST_CHANGED,
     TURN_LEVEL,
     WORK,
+    AnyRecord,
     Applied,
     Attempts,
     Candidate,
@@ -102,6 +103,7 @@ from ragmem.records.writes import (
     RegisterProject,
     UpdateSession,
     Write,
+    changed,
 )
 
 __all__ = [
@@ -121,6 +123,7 @@ __all__ = [
     "WORK",
     "AccessType",
     "AddSummary",
+    "AnyRecord",
     "Applied",
     "Attempts",
     "BeginTurn",
@@ -187,5 +190,6 @@ __all__ = [
     "WeightedTerm",
     "Work",
     "Write",
+    "changed",
     "utc_now",
 ]

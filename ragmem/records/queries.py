@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from ragmem.records.code import CodeFile, CodeScope, ReferenceHow
-from ragmem.records.conversation import AccessType, Project, Session, Turn
+from ragmem.records.conversation import AccessType, Project, Record, Session, Turn
 from ragmem.records.memories import MemoryRecord, Owner
-from ragmem.records.writes import PutReferences, Write
+from ragmem.records.writes import Write
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -320,8 +322,13 @@ class CodeStore(Leases, Protocol):
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
         """Turns in order, each with its tool calls in order."""
 
-    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
-        """Those of them that exist, with their tool calls, in this order."""
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        """Those records of a kind that exist, in the order of these ids.
+
+        A Session, a Turn with its tool calls, a Summary, a MemoryRecord also when it is superseded,
+        and what a session has one of by its id. By what they are of, where there are some:
+        PutReferences (a turn's, the strongest first) and PutVectors.
+        """
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""
@@ -348,6 +355,3 @@ class CodeStore(Leases, Protocol):
 
         Of turns that wrote to more than 50 files nothing is learned: they are left out.
         """
-
-    async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
-        """Of those of them that have some, in this order; the strongest references first."""

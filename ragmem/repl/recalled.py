@@ -12,6 +12,7 @@ from ragmem.events import Recalled
 from ragmem.ids import short_id
 from ragmem.memory.hits import sessions_by_id
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
+from ragmem.records import Summary, Turn
 from ragmem.text import (
     ago,
     clip_middle,
@@ -113,7 +114,7 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
 
 async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
     store = await app.store()
-    turns = await store.turns_by_id(turn_ids)
+    turns = await store.get(Turn, turn_ids)
     sessions = await sessions_by_id(store, dict.fromkeys(turn.session_id for turn in turns))
     lines: list[Line] = []
     for turn in turns:
@@ -138,7 +139,7 @@ def _quote(who: str, text: str) -> list[Line]:
 
 
 async def _summary(app: "App", summary_id: str) -> list[Line]:
-    found = await (await app.store()).summaries_by_id([summary_id])
+    found = await (await app.store()).get(Summary, [summary_id])
     if not found:
         return [(0, ""), (0, "That summary is not kept any more.")]
     (summary,) = found

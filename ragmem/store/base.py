@@ -57,7 +57,6 @@ from ragmem.records import (
     EmbedderMark,
     FileAccess,
     Finding,
-    Insight,
     MemoryRecord,
     Owner,
     Pending,
@@ -92,9 +91,6 @@ class RecallStore(Protocol):
         Each record comes once, with both of its scores. Only completed turns are
         compared by vector; text finds finished ones of any status.
         """
-
-    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
-        """Those of them that exist, in this order."""
 
     async def embedder(self) -> EmbedderMark | None:
         """Of which its vectors are; None before there are any."""
@@ -137,16 +133,13 @@ class RecallStore(Protocol):
 
 
 class MemoryStore(Protocol):
-    """Memories, the profile, insights."""
+    """Memories, the profile, people."""
 
     async def memories_revision(self) -> int:
         """Goes up when memories or their vectors change: while it stays, what was read holds.
 
         By one with each `apply` that changes some, so that who wrote knows whether others did.
         """
-
-    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
-        """Those of them that exist, superseded ones too, in this order."""
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
@@ -167,9 +160,6 @@ class MemoryStore(Protocol):
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
-
-    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
-        """What was found in those of them that were looked at, in this order."""
 
 
 class Store(RecallStore, MemoryStore, CodeStore, Protocol):
@@ -236,9 +226,6 @@ class Archive(Store, Protocol):
     async def spans(self) -> list[Span]:
         """Every session with all of its own turns."""
 
-    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
-        """Those of them that exist, in this order."""
-
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
         """The turns in these spans, each with its tool calls and their accesses, in order."""
 
@@ -248,17 +235,11 @@ class Archive(Store, Protocol):
     async def profiles(self) -> list[Profile]:
         """Everybody's, whoever the store was opened for."""
 
-    async def summary_ids(self) -> list[str]:
-        """Every summary; one stands after those that it covers."""
-
-    async def memory_ids(self) -> list[str]:
-        """Every memory; one stands after those that it superseded."""
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        """All of the kind; one stands after those that it covers, or that it superseded."""
 
     async def code_projects(self) -> list[str]:
         """Every project whose files define scopes."""
-
-    async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
-        """The vectors of those turns, summaries, memories and sessions that have some, in order."""
 
     async def branches(self, session_id: str) -> list[Session]:
         """The sessions that were forked from this one, oldest first."""

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from ragmem.memory.graph import Graph, Wanted, collect
-from ragmem.records import CreateSession
+from ragmem.records import CreateSession, MemoryRecord
 from ragmem.store.base import Store
 from tests.graph.garden import PROJECT, START, garden, requests
 from tests.store.conftest import open_store, store
@@ -69,7 +69,7 @@ async def test_one_project_session_file_or_memory(store: Store) -> None:
         "session=session-0",
         "session=session-8",
     }
-    [memory] = await store.memories_by_id(["memory-0"])
+    [memory] = await store.get(MemoryRecord, ["memory-0"])
     chain = await shown(store, Wanted(title="", memory=memory))
     assert {node.id for node in chain.nodes if node.kind in ("turn", "memory")} == {
         "turn=turn-0-0",

@@ -25,7 +25,17 @@ from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.messages import TextPart
-from ragmem.records import Evidence, MemoryKind, MemoryQuery, MemoryScope, Session, ToolCall, Turn
+from ragmem.records import (
+    Evidence,
+    MemoryKind,
+    MemoryQuery,
+    MemoryRecord,
+    MemoryScope,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+)
 from ragmem.store.base import Archive, Store
 
 DAYS = Path(__file__).parent / "days"
@@ -254,12 +264,12 @@ class Teller:
 
     async def _whole(self, record_id: str) -> str:
         """All that a recalled item stands for."""
-        for turn in await self._store.turns_by_id([record_id]):
+        for turn in await self._store.get(Turn, [record_id]):
             calls = " ".join(f"{c.arguments} {c.result}" for c in turn.tool_calls)
             return f"{turn.user_message}\n{turn.assistant_message}\n{calls}"
-        for summary in await self._store.summaries_by_id([record_id]):
+        for summary in await self._store.get(Summary, [record_id]):
             return summary.text
-        for memory in await self._store.memories_by_id([record_id]):
+        for memory in await self._store.get(MemoryRecord, [record_id]):
             return memory.content
         for session in self._sessions:
             if session.session_id == record_id:

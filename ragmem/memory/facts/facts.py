@@ -206,7 +206,7 @@ class Facts:
 
         store = await self._open_store()
         async with self._lock.alone(store):
-            found = await store.memories_by_id([new.memory_id, old.memory_id])
+            found = await store.get(MemoryRecord, [new.memory_id, old.memory_id])
             now = self._clock()
             if len(found) < 2 or not all(memory.is_current(now) for memory in found):
                 return False
@@ -313,7 +313,7 @@ class Facts:
         seen, new = {memory.memory_id}, None
         while memory.superseded_by and memory.superseded_by not in seen:
             seen.add(memory.superseded_by)
-            [*found] = await store.memories_by_id([memory.superseded_by])
+            [*found] = await store.get(MemoryRecord, [memory.superseded_by])
             if not found:
                 break
             memory = new = found[0]
@@ -402,7 +402,7 @@ class Facts:
         store = await self._open_store()
         async with self._lock.alone(store):
             # As it is by now: what others changed since stays.
-            for current in await store.memories_by_id([memory.memory_id]):
+            for current in await store.get(MemoryRecord, [memory.memory_id]):
                 edited = changed(
                     current,
                     content=content,

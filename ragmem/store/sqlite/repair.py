@@ -1,47 +1,216 @@
-"""A new database out of a damaged one: what SQLite still reads of it, then what a backup has.
+"""Whether a database is whole, the copies that are kept of it, and a new one out of a damaged one.
 
-Rows on damaged pages are stepped over. What is left is made whole again: turns are numbered
-anew where some are lost, and a session of which only turns are left is made up for them.
+That has what SQLite still reads, then what a backup has: rows on damaged pages are stepped over.
+What is left is made whole again: turns are numbered anew where some are lost, and a session of
+which only turns are left is made up for them. The copies lie beside those of `ragmem store backup`,
+under names of their own. What is deleted goes from them too: with a deletion all of them go, and
+the next day's is made at once.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
 import msgspec
 
 from ragmem.errors import StoreDamaged
-from ragmem.locks import OwnerLocks
-from ragmem.records import (
-    EmbedderMark,
-    Insight,
-    MemoryRecord,
-    Project,
-    PutVectors,
-    Session,
-    Summary,
-    ToolCall,
-    Turn,
-)
+from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
+from ragmem.locks import OwnerLocks, lock
+from ragmem.records import EmbedderMark, Finding, PutVectors
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
+from ragmem.store.sqlite.read import TABLES, summaries_by_id, turns_by_id
+from ragmem.store.sqlite.text_index import words_of
 from ragmem.vectors import unpacked
+
+WORDS = "what was said is found by its words"
+_SHOWN = 3
+_EXPANDED = 2000
+"""Turns and summaries of which the words are made anew, evenly spread over all of them."""
+
+
+def check(db: Database) -> list[Finding]:
+    """What is broken; damage of the file alone, where there is some."""
+    # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
+    # takes those that another connection has merged since for lost.
+    db.column("SELECT count(*) FROM text_terms WHERE term = ''")
+    said = db.column("PRAGMA integrity_check(10)")
+    if said != ["ok"]:
+        return [Finding("the file is whole", str(line)) for line in said]
+    found = [(promise, db.column(query)) for promise, query in PROMISES]
+    found.append((WORDS, _other_words(db)))
+    return [
+        Finding(promise, ", ".join(map(str, broken[:_SHOWN])), len(broken))
+        for promise, broken in found
+        if broken
+    ]
+
+
+def _other_words(db: Database) -> list[str]:
+    """Records of which the words are not those that their text has; of a sample, when many."""
+    broken = []
+    for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
+        sample = f"""
+            SELECT {key}, digest FROM (
+                SELECT {key}, row_number() OVER (ORDER BY rowid) AS place FROM {table}
+            ) JOIN documents ON record_id = {key} WHERE place % :each = 0
+        """
+        count = db.get(f"SELECT count(*) FROM {table}")
+        for record_id, digest in db.tuples(sample, each=-(-count // _EXPANDED) or 1):
+            try:
+                [found] = (turns_by_id if table == "turns" else summaries_by_id)(db, [record_id])
+                if words_of(found).digest != digest:
+                    broken.append(record_id)
+            except msgspec.ValidationError:
+                broken.append(record_id)
+    return broken
+
+
+# Each query yields the ids of what breaks the promise.
+PROMISES = (
+    ("what is referred to exists", 'SELECT "table" FROM pragma_foreign_key_check'),
+    (
+        "turns are counted from 1 without gaps",
+        """
+        SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
+        GROUP BY s.session_id
+        HAVING count(t.turn_id) <> s.turn_count - coalesce(s.forked_at_index, 0)
+        OR coalesce(max(t.turn_index), s.turn_count) <> s.turn_count
+        OR coalesce(min(t.turn_index), coalesce(s.forked_at_index, 0) + 1)
+            <> coalesce(s.forked_at_index, 0) + 1
+        """,
+    ),
+    (
+        "completed turns are counted",
+        """
+        SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
+        GROUP BY s.session_id
+        HAVING count(t.turn_id) FILTER (WHERE t.status = 'completed') <> s.completed_count
+        """,
+    ),
+    (
+        "a fork shares turns that exist",
+        """
+        SELECT s.session_id FROM sessions AS s JOIN sessions AS p
+        ON p.session_id = s.parent_session_id WHERE s.forked_at_index > p.turn_count
+        """,
+    ),
+    (
+        "a turn that has ended says when",
+        "SELECT turn_id FROM turns WHERE status <> 'running' AND finished_at IS NULL",
+    ),
+    (
+        "a turn that runs has not ended",
+        "SELECT turn_id FROM turns WHERE status = 'running' AND finished_at IS NOT NULL",
+    ),
+    (
+        "characters of turns are counted",
+        "SELECT turn_id FROM turns"
+        " WHERE char_count <> length(user_message) + length(assistant_message)",
+    ),
+    (
+        "a summary says what it digests",
+        """
+        SELECT summary_id FROM summaries AS s WHERE NOT EXISTS (
+            SELECT 1 FROM summarized_turns AS l WHERE l.summary_id = s.summary_id AND s.level = 1
+        ) AND NOT EXISTS (
+            SELECT 1 FROM summarized_summaries AS l
+            WHERE l.summary_id = s.summary_id AND s.level > 1
+        )
+        """,
+    ),
+    (
+        "what has ended can be found",
+        """
+        SELECT turn_id FROM turns WHERE status <> 'running'
+        AND turn_id NOT IN (SELECT record_id FROM documents WHERE level = 0)
+        UNION ALL SELECT summary_id FROM summaries
+        WHERE summary_id NOT IN (SELECT record_id FROM documents WHERE level > 0)
+        UNION ALL SELECT record_id FROM documents
+        WHERE document NOT IN (SELECT id FROM texts_docsize)
+        """,
+    ),
+    (
+        "what is found is there",
+        """
+        SELECT record_id FROM documents WHERE level = 0
+        AND record_id NOT IN (SELECT turn_id FROM turns WHERE status <> 'running')
+        UNION ALL SELECT record_id FROM documents WHERE level > 0
+        AND record_id NOT IN (SELECT summary_id FROM summaries)
+        UNION ALL SELECT id FROM texts_docsize
+        WHERE id NOT IN (SELECT document FROM documents)
+        """,
+    ),
+    (
+        "what can be found is counted",
+        """
+        SELECT project_id FROM project_numbers LEFT JOIN documents AS d USING (number)
+        GROUP BY number HAVING count(d.document) <> document_count
+        OR coalesce(sum(d.term_count), 0) <> project_numbers.term_count
+        """,
+    ),
+    (
+        "vectors are of what is complete",
+        """
+        SELECT place FROM vectors WHERE document NOT IN (
+            SELECT document FROM documents WHERE level > 0
+            OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
+        )
+        UNION ALL SELECT record_id FROM small_vectors WHERE NOT (
+            (level = -1 AND record_id IN (SELECT memory_id FROM memories))
+            OR (level = -2 AND record_id IN (SELECT session_id FROM sessions WHERE summary <> ''))
+        )
+        """,
+    ),
+    (
+        "what is to be done is marked",
+        f"""
+        SELECT record_id FROM documents LEFT JOIN turns ON turn_id = record_id
+        WHERE to_embed <> (
+            (level > 0 OR turns.status = 'completed')
+            AND document NOT IN (SELECT document FROM vectors)
+        )
+        OR to_summarize <> (
+            level = 0 AND turns.status = 'completed' AND {text_index.TO_SUMMARIZE}
+        )
+        OR to_roll_up <> (level > 0 AND {text_index.TO_ROLL_UP})
+        OR ((to_extract OR to_link) AND (level > 0 OR turns.status <> 'completed'))
+        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {vectors.MEMORY_TO_EMBED}
+        UNION ALL SELECT session_id FROM sessions
+        WHERE to_embed <> {vectors.SESSION_TO_EMBED}
+        """,
+    ),
+    (
+        "a scope is defined by a file that is known",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE defined AND NOT EXISTS (
+            SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
+        )
+        """,
+    ),
+    (
+        "a scope is defined or referred to",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE NOT defined
+        AND NOT EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = s.scope)
+        """,
+    ),
+)
+
+
+# --- a new database out of a damaged one ------------------------------------------------
+
 
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _UNREADABLE = (apsw.Error, UnicodeDecodeError)
 _LAST_ROW = 1 << 40
 _TIMEOUT_S = 60.0
-_RECORDS: dict[str, type[msgspec.Struct]] = {
-    "projects": Project,
-    "sessions": Session,
-    "turns": Turn,
-    "tool_calls": ToolCall,
-    "summaries": Summary,
-    "memories": MemoryRecord,
-    "insights": Insight,
-}
+_RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
 """A row of these tables that is no such record any more counts as lost."""
 _KEPT_ELSEWHERE = {"covers": "[]"}
 _MADE_ANEW = frozenset((
@@ -358,3 +527,101 @@ def _file(sources: Sequence[DamagedDatabase], db: Database, mark: EmbedderMark |
                 vectors=unpacked(packed, mark.dimension),
             )
             vectors.put(db, put)
+
+
+# --- daily copies -----------------------------------------------------------------------
+
+
+FOLDER = "backups"
+_MOST = 3
+_EACH = timedelta(days=1)
+_ROOM = 3
+"""So many times the database's size has to be free."""
+_WAIT_S = 5.0
+
+
+def newest_first(database: Path) -> list[Path]:
+    """The database's own backups that there are."""
+    return sorted(database.parent.glob(f"{FOLDER}/daily-*.db"), reverse=True)
+
+
+def drop(database: Path) -> None:
+    """Remove them all, since they hold what is deleted now."""
+    for backup in newest_first(database):
+        backup.unlink(missing_ok=True)
+
+
+def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
+    """Make today's if it is due, and remove what is older than the newest three.
+
+    False where nothing has changed since the last one, or there is no room for it. Raises OSError
+    or what apsw raises where it can't be written or read: a damaged one comes in nobody's place.
+    """
+    there = newest_first(database)
+    if there and not _is_due(database, there[0], now):
+        return False
+    folder = database.parent / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if shutil.disk_usage(folder).free < _ROOM * schema.size_bytes(database):
+        return False
+    alone = lock(locks_dir / "backup.lock", timeout_s=_WAIT_S)
+    part = folder / ".daily.part"
+    try:
+        part.unlink(missing_ok=True)
+        # SQLite takes an empty file for a new one, and this one is private from the first.
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        _checked_copy(database, part, locks_dir)
+        part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+        sync_folder(folder)
+    finally:
+        part.unlink(missing_ok=True)
+        os.close(alone)
+    for old in newest_first(database)[_MOST:]:
+        old.unlink(missing_ok=True)
+    return True
+
+
+def _is_due(database: Path, last: Path, now: datetime) -> bool:
+    made = last.stat().st_mtime
+    changed = [
+        path.stat().st_mtime
+        for path in (database, database.with_name(f"{database.name}-wal"))
+        if path.exists() and path.stat().st_size  # an empty log tells of no change
+    ]
+    return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
+
+
+def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:
+    db = schema.open_for_reading(database, Access(OwnerLocks(locks_dir)), timeout_s=_WAIT_S)
+    try:
+        said = db.get("PRAGMA quick_check(1)")
+        if said != "ok":
+            raise apsw.CorruptError(str(said))
+        copy(db, to)
+    finally:
+        with suppress(apsw.Error):
+            db.close()
+
+
+def copy(db: Database, to: Path) -> None:
+    """Write a copy of the database as it is now into a new file, over a reading connection."""
+    # To write another file counts as writing.
+    db.pragma("query_only", False)
+    try:
+        db.query("VACUUM INTO :file", file=str(to))
+    finally:
+        db.pragma("query_only", True)
+
+
+def rewrite(db: Database) -> bool:
+    """Write the file anew: where a page was split, its rest still holds what moved away.
+
+    False while another process reads the old pages, or where the disk has no room for it.
+    """
+    try:
+        db.execute("VACUUM")
+        failpoint("sqlite.checkpoint")
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+        return False
+    return True
