@@ -4,8 +4,7 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ragmem.app import open_memory
-    from ragmem.interface.agent import ConversationAgent, ConversationConfig
-    from ragmem.interface.conversation import Conversation
+    from ragmem.interface.agent import Conversation, ConversationAgent, ConversationConfig
     from ragmem.interface.memory import OpenMemory
 
 __version__ = "0.1.0"
@@ -20,7 +19,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Conversation": "ragmem.interface.conversation",
+    "Conversation": "ragmem.interface.agent",
     "ConversationAgent": "ragmem.interface.agent",
     "ConversationConfig": "ragmem.interface.agent",
     "OpenMemory": "ragmem.interface.memory",

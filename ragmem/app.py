@@ -11,7 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -22,11 +22,12 @@ from ragmem.background import (
     configured_embedder,
     leave_to_a_process,
     service_of,
+    settings_of,
 )
 from ragmem.config import Config, Paths, environment
+from ragmem.config import address as addresses
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
-from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
@@ -41,32 +42,37 @@ from ragmem.memory.projects import (
     apart_text,
     find_instructions,
     folder_name,
+    joinable,
     moved_text,
     normalize_cwd,
     real_folder,
 )
 from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.memory.requests import RequestLog
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
-from ragmem.records import Session, SessionQuery, TurnQuery
+from ragmem.records import Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import Store
+from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
 from ragmem.tools.jobs import Job, Jobs
 from ragmem.tools.patterns import Rules
 from ragmem.tools.project_code import SessionCode
+from ragmem.tools.sandbox import Sandbox
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
     from ragmem.agent.schema import AnswerSchema
+    from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
+    from ragmem.tools.mcp_client import Servers
     from ragmem.tools.planning import UpdateTasks
+    from ragmem.tools.skills import Shelf
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schema: "AnswerSchema | None" = None
 
 
+_EMBEDDER_LOCK = "embedder.lock"
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -118,6 +125,7 @@ class App:
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
         self._patient = patient or self._guest
+        self._brief = brief
         self._address = address or addresses.configured(config, paths, environment())
         self.embedder = None
         if config.memory.enabled:
@@ -134,6 +142,7 @@ class App:
             embedder=self.embedder,
             service=service,
             tail=tail if config.memory.enabled else None,
+            requests=RequestLog(paths.data_dir),
             on_finished=lambda: self.background.wake(),
             on_written=self._show_written,
             metrics=self.metrics,
@@ -141,6 +150,8 @@ class App:
         self._everyone = everyone
         self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
         self.rules = Rules(config.permissions.allow, config.permissions.deny)
+        private = paths.own_folders
+        self.sandbox = Sandbox(config.sandbox, private=private, not_in=(self.cwd,))
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -171,6 +182,9 @@ class App:
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
+        self._shelves: dict[Path, Shelf] = {}
+        self.servers: Servers | None = None
+        """Of other people's tools; None before the first agent."""
         self._places = Places(self.memory, self.store, self.cwd)
         self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
@@ -207,9 +221,12 @@ class App:
         for agent in self._agents:
             await agent.aclose()
         await self.jobs.aclose()
+        if self.servers:
+            await self.servers.aclose()
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
+        self.sandbox.close()
         await self.codebase.aclose()
         await self.background.aclose()
         await self.memory.aclose()
@@ -260,6 +277,26 @@ class App:
         # Who gives up on a silent store soon waits for one that is being made.
         await self._store.opened()
         return self._store
+
+    async def export_session(self, session_id: str) -> dict[str, Any]:
+        """A session with all that belongs to it, as a value that JSON can hold."""
+        from ragmem.store.transfer.document import document_of
+
+        document = await document_of(await self._archive(), session_id)
+        exported: dict[str, Any] = msgspec.to_builtins(document)
+        return exported
+
+    async def import_session(self, data: bytes, *, as_new: bool) -> Session:
+        """Store a session that was exported, as JSON; UsageError where it is here already."""
+        from ragmem.store.transfer.document import decoded, import_document
+
+        return await import_document(await self._archive(), decoded(data), as_new=as_new)
+
+    async def _archive(self) -> Archive:
+        """The store itself, when nothing waits in its spool."""
+        store = await self.store()
+        await store.sessions(SessionQuery(limit=1))
+        return cast(Archive, await store.inner())
 
     async def _store_itself(self) -> Store:
         """Past the spool, for what is told again at any time: there it would stand in the way."""
@@ -356,6 +393,18 @@ class App:
         """Say that this folder is a worktree whose memory is apart from its repository's."""
         return apart_text(await self._places.here())
 
+    async def others_of_the_remote(self) -> tuple[Project, list[Project]] | None:
+        """A folder that is seen for the first time, and the projects whose remote it has.
+
+        None where there is nothing to ask: it is known, a worktree, or the only one.
+        """
+        located = await self._places.here()
+        project = located.project
+        if not (self.memory.records and located.is_new and project.remote) or located.moved_from:
+            return None
+        found = joinable(project, await (await self.store()).projects(), self.cwd)
+        return (project, found) if found and not project.joined_into else None
+
     async def new_session_here(self) -> Session:
         """One that is not stored, of this folder's project."""
         return self.memory.new_session(self.cwd, (await self._locate()).project)
@@ -423,6 +472,7 @@ class App:
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
         from ragmem.tools.shell import commands_of
+        from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 
@@ -438,6 +488,7 @@ class App:
                     "both are recorded, and their turns don't mix."
                 )
         instructions = self._instructions(top)
+        shelf = self._shelf(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
@@ -451,12 +502,16 @@ class App:
             data_dir=self.paths.data_dir,
             rules=rules,
             jobs=self.jobs,
-            commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
+            commands=commands_of(
+                self.memory, session, self.config.tools.command_timeout_s, self.sandbox
+            ),
+            of_servers=self._servers().tools,
             of_memory=[
                 tasks,
                 *([] if approver is deny_all else [plan]),
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
+                *([ReadSkill(shelf.skills)] if shelf.skills else []),
             ],
         )
         agent = Agent(
@@ -475,6 +530,7 @@ class App:
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
                     code_tool=code.is_there and not options.no_tools,
+                    skills="" if options.no_tools else shelf.listing,
                 ),
                 mode=mode,
                 rules=rules,
@@ -497,17 +553,52 @@ class App:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
 
+    async def shelf(self, session: Session) -> "Shelf":
+        """The skills and commands of the session's project, and the person's own."""
+        project = await self._places.project_of(session)
+        return self._shelf(real_folder(project.path, self.cwd))
+
+    def _shelf(self, top: Path) -> "Shelf":
+        from ragmem.tools.skills import Shelf
+
+        if top not in self._shelves:
+            home = Path(environment().get("HOME") or self.paths.config_dir)
+            own = (self.paths.config_dir, home / ".claude")
+            shelf = self._shelves[top] = Shelf(own, top, self.paths.agreed_file)
+            self._notices += [shelf.problem] if shelf.problem else []
+        return self._shelves[top]
+
+    def _servers(self) -> "Servers":
+        """One set for all sessions; nothing is started yet."""
+        from ragmem.tools.mcp_client import Servers
+
+        if self.servers is None:
+            self.servers = Servers(
+                self.config.mcp.servers,
+                cwd=self.cwd,
+                timeout_s=self.config.tools.command_timeout_s,
+                say=self._say,
+                waits=self._brief,
+            )
+        return self.servers
+
     async def _prepare(self) -> None:
         await self.memory.prepare()
+        if self.config.sandbox.mode != "off":
+            # Tried before the first command needs it, and for the chat to tell.
+            await asyncio.to_thread(lambda: self.sandbox.mechanism)
         if notice := await self.background.vectors_notice():
             self._notices.append(notice)
 
     def _instructions(self, top: Path) -> Instructions:
         inside = self.cwd.is_relative_to(top)
-        found = find_instructions(self.cwd, top if inside else self.cwd)
-        if found.files:
-            names = ", ".join(os.path.relpath(file, self.cwd) for file in found.files)
-            self._notices.append(f"Project instructions: {names}")
+        own = self.paths.config_dir / "AGENTS.md"
+        found = find_instructions(self.cwd, top if inside else self.cwd, own)
+        yours = [file for file in found.files if file.is_relative_to(own.parent)]
+        if names := [os.path.relpath(file, self.cwd) for file in found.files if file not in yours]:
+            self._notices.append(f"Project instructions: {', '.join(names)}")
+        if yours:
+            self._notices.append(f"Your own instructions: {', '.join(map(str, yours))}")
         return found
 
     async def _restore(self, seen: "SeenFiles", tasks: "UpdateTasks", session: Session) -> None:
@@ -530,14 +621,15 @@ async def open_memory(
     is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
     when the memory can't be opened.
     """
-    from ragmem.interface.memory import OpenMemory
-    from ragmem.interface.values import Parts
+    from ragmem.interface.memory import OpenMemory, Parts
 
     config, paths, where = addresses.resolve(url, home, environment())
     async with App(config, paths, cwd=paths.data_dir, address=where) as app:
         parts = Parts(
             memory=app.memory,
             open_store=app.store,
+            export=app.export_session,
+            take_in=app.import_session,
             config=config,
             paths=paths,
             embedder=app.embedder,
@@ -548,3 +640,61 @@ async def open_memory(
         )
         async with OpenMemory(parts) as memory:
             yield memory
+
+
+# --- the process that nobody waits for ------------------------------------------------
+
+
+def _alone(config: Config) -> Config:
+    """Settings of a process that has the embedder loaded, and asks no other one."""
+    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
+    memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
+    return msgspec.structs.replace(config, memory=memory)
+
+
+async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
+    """Do what is pending in the memory of a home; false when another process is at it."""
+    from ragmem import background
+
+    async with App(_alone(config), paths, cwd=paths.data_dir) as app:
+        return await background.work_alone(app.background, paths, model=model)
+
+
+async def answer_others(config: Config, paths: Paths) -> None:
+    """Answer other processes' searches, where the shipped embedder is used, while they come."""
+    from ragmem.background import Warm
+    from ragmem.embedder.opening import is_shipped
+    from ragmem.service import serve
+
+    idle_s = config.memory.embeddings.idle_s
+    if not idle_s or not config.memory.enabled or not is_shipped(config):
+        return
+    embedder = configured_embedder(_alone(config), paths, version=__version__)
+    assert embedder is not None
+    where = addresses.configured(config, paths, environment())
+
+    async def opened() -> Store:
+        store, _ = await open_store(
+            config,
+            paths,
+            environment(),
+            database=where.database,
+            locks_dir=where.locks_dir,
+            say=lambda _: None,
+        )
+        return store
+
+    warm = Warm(config, paths, embedder, open_store=opened)
+    try:
+        await serve(
+            warm.handlers,
+            paths.embedder_socket,
+            paths.locks_dir / _EMBEDDER_LOCK,
+            idle_s=idle_s,
+            version=__version__,
+            settings=settings_of(config, where.spool),
+            prepare=warm.prepare,
+        )
+    finally:
+        await warm.aclose()
+        await embedder.aclose()

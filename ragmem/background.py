@@ -3,7 +3,7 @@
 That process is one at most for a home, works on what is pending in the store, and
 ends by itself when there is nothing more, or after ten minutes. Where a large project still
 lacks vectors the next one goes on. Before it ends it answers other processes' searches for a
-while (`ragmem.warm`), with no lock of the work held.
+while (`ragmem.background`), with no lock of the work held.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
-from ragmem.embedder.opening import changed, open_embedder
+from ragmem.embedder.opening import answering, changed, open_embedder, thresholds
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -29,14 +29,20 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ragmem.index.codebase import Codebase
+from ragmem.ids import new_id
+from ragmem.index.codebase import CODE, Codebase, CodeListener, CodeRequest
+from ragmem.index.values import CodeHit
 from ragmem.llm.base import LLM
 from ragmem.locks import is_held, lock
-from ragmem.memory.memory import Memory
-from ragmem.records import Session, Usage, utc_now
+from ragmem.memory.facts.facts import FACTS, FactQuestion, Facts
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.found import Found, Question
+from ragmem.memory.leases import HeldStore
+from ragmem.memory.memory import Memory, OpenStore
+from ragmem.memory.recall import FIND, Recall
+from ragmem.records import CodeStore, Session, Usage
 from ragmem.redact import redact
-from ragmem.service import Client
-from ragmem.store.base import Store
+from ragmem.service import Client, Handlers
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
     from ragmem.memory.summaries.summarizer import Summarizer
     from ragmem.memory.worker import Worker
+
 
 COMMAND = "work"
 """The hidden command of the detached process."""
@@ -64,7 +71,7 @@ class Background:
         config: Config,
         paths: Paths,
         memory: Memory,
-        open_store: Callable[[], Awaitable[Store]],
+        open_store: OpenStore,
         embedder: Embedder | None,
         *,
         usage: UsageLog,
@@ -148,7 +155,7 @@ class Background:
         except StoreError:
             return False
 
-    async def _catch_up(self, store: Store) -> bool:
+    async def _catch_up(self, store: CodeStore) -> bool:
         """Make vectors of code where nothing else is to be done: false when there is none."""
         if self._codebase is None or self._everywhere is None:
             return False
@@ -210,13 +217,11 @@ class Background:
             return
         from apsw import Error
 
-        from ragmem.store.sqlite import backups
+        from ragmem.administration import Administration
 
         # What hinders it hinders, or will, whoever uses the database: who says it better.
         with suppress(OSError, Error, StoreError):
-            await asyncio.to_thread(
-                backups.keep, self._paths.database, self._paths.locks_dir, utc_now()
-            )
+            await Administration(self._config, self._paths).keep_daily_backup()
 
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next. What was measured is kept."""
@@ -274,7 +279,7 @@ class Background:
 def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
     """The one of the settings, loaded when it is first used; None where nothing is embedded.
 
-    The shipped one is not even loaded where a process of this home has it (`ragmem.warm`).
+    The shipped one is not even loaded where a process of this home has it (`ragmem.background`).
     """
 
     def load() -> ModuleType:
@@ -290,7 +295,7 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
     def shared(own: Embedder) -> Embedder:
         if not config.memory.embeddings.idle_s:
             return own
-        from ragmem.embedder.service import SharedEmbedder
+        from ragmem.embedder.opening import SharedEmbedder
 
         return SharedEmbedder(own, Client(paths.embedder_socket, version=version))
 
@@ -377,3 +382,98 @@ def is_at_work(paths: Paths) -> bool:
         return is_held(paths.locks_dir / _LOCK)
     except OSError:
         return False
+
+
+_HELD_S = 5.0
+"""So long after a question a SQLite database stays open, that commands on it need not wait."""
+
+
+class Warm:
+    """Answers for one memory and the code of its projects; nothing is written to the memory.
+
+    The store and the indexes are opened by a question, and closed when none has come for a while.
+    """
+
+    def __init__(
+        self, config: Config, paths: Paths, embedder: Embedder, *, open_store: OpenStore
+    ) -> None:
+        self._config = config
+        self._paths = paths
+        self._embedder = embedder
+        # A server waits for nobody, and its vectors have a long way.
+        server = config.store.kind == "neo4j"
+        held_s = config.memory.embeddings.idle_s if server else _HELD_S
+        self._held = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
+        metrics = Metrics()
+        limits = thresholds(embedder.info, config.memory.embeddings)
+        self._recall = Recall(self._held.opened, embedder, metrics=metrics)
+        self._facts = Facts(
+            self._held.opened,
+            new_id(),
+            embedder=embedder,
+            limits=limits,
+            config=config.memory.facts,
+        )
+        self._code = {writes: self._codebase(metrics, writes=writes) for writes in (True, False)}
+
+    def _codebase(self, metrics: Metrics, *, writes: bool) -> Codebase:
+        return Codebase(
+            self._config,
+            self._paths,
+            open_store=None,
+            embedder=self._embedder,
+            metrics=metrics,
+            writes=writes,
+            listener=CodeListener(say=lambda _: None),
+        )
+
+    @property
+    def handlers(self) -> Handlers:
+        """What it answers."""
+        return {
+            **answering(self._embedder),
+            FIND: (Question, self._find),
+            FACTS: (FactQuestion, self._search_facts),
+            CODE: (CodeRequest, self._search_code),
+        }
+
+    async def prepare(self) -> None:
+        """Load what takes long."""
+        await self._embedder.prepare()
+        await asyncio.to_thread(_import_all)
+
+    async def aclose(self) -> None:
+        """Close the store and the indexes."""
+        await self._held.aclose()
+
+    async def _find(self, question: Question) -> Found:
+        async with self._held.used():
+            return await self._recall.find(question)
+
+    async def _search_facts(self, asked: FactQuestion) -> list[FactHit]:
+        async with self._held.used():
+            return await self._facts.search(
+                asked.text,
+                project_id=asked.project_id,
+                limit=asked.limit,
+                subjects=asked.subjects,
+                floor=asked.floor,
+            )
+
+    async def _search_code(self, asked: CodeRequest) -> list[CodeHit]:
+        async with self._held.used():
+            code = self._code[asked.writes]
+            # What changed since the last question is looked for, as each process does once.
+            code.begin(asked.project, stores=False)
+            return await code.search(asked.project, asked.text, asked.limit, near=asked.near)
+
+    async def _close_code(self) -> None:
+        for code in self._code.values():
+            await code.aclose()
+
+
+def _import_all() -> None:
+    from ragmem.memory import dates, ranking  # noqa: F401
+    from ragmem.memory.facts import ranking as facts_ranking  # noqa: F401
+
+    dates.prepare()

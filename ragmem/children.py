@@ -1,7 +1,9 @@
-"""What a child process inherits."""
+"""Programs to run, and what a child process inherits."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ragmem.config import environment
 
@@ -40,3 +42,22 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
         and not _URL_WITH_USER.search(value)
     }
     return kept | _NOBODY_WATCHES
+
+
+def find_program(name: str, not_in: Sequence[Path] = ()) -> Path | None:
+    """A program on PATH that lies outside of `not_in`, links followed too; None: there is none."""
+    for folder in child_environment().get("PATH", "").split(os.pathsep):
+        file = Path(folder, name)
+        real = Path(os.path.realpath(file))
+        if (
+            os.path.isabs(folder)
+            and is_program(file)
+            and not any(path.is_relative_to(root) for path in (file, real) for root in not_in)
+        ):
+            return file
+    return None
+
+
+def is_program(file: Path) -> bool:
+    """Whether it is a file that can be run."""
+    return file.is_file() and os.access(file, os.X_OK)

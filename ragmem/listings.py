@@ -4,13 +4,13 @@ All of it is harmless to a terminal. A row that begins with a blank belongs to w
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragmem.ids import short_id
-from ragmem.records import FileAccess, MemoryRecord, Session
+from ragmem.records import FileAccess, MemoryRecord, Session, Work
 from ragmem.text import (
     ago,
     clip_to_width,
@@ -24,7 +24,7 @@ from ragmem.text import (
 )
 
 if TYPE_CHECKING:
-    from ragmem.index.lookup import FoundCode
+    from ragmem.index.links import FoundCode
     from ragmem.index.values import CodeHit
     from ragmem.memory.code_past import CodePast, CodeSession
     from ragmem.memory.facts.values import FactHit
@@ -298,3 +298,16 @@ def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str
 
     head = f"{memory.kind} · {said_by(memory, people)} · {ago(memory.created_at, now)}"
     return f"{one_line(memory.content, _CONTENT_CHARS)} ({head})"
+
+
+_WAITING = {"vectors": "without vectors", "level1": "not summed up by a model"}
+"""What is due for certain; of roll-ups and sessions only some are."""
+
+
+def waiting_text(pending: Mapping[Work, int]) -> str:
+    """What is due, in words; empty where nothing is."""
+    return ", ".join(
+        f"{count:,}{'+' * (count >= 1000)} {_WAITING[work]}"
+        for work, count in pending.items()
+        if count and work in _WAITING
+    )

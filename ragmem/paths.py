@@ -54,6 +54,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "owner"
 
     @property
+    def agreed_file(self) -> Path:
+        """What the person said of skills and commands that projects bring."""
+        return self.data_dir / "agreed.json"
+
+    @property
     def prompt_history(self) -> Path:
         """What was typed in `chat`."""
         return self.data_dir / "history"

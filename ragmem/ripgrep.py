@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from ragmem.children import child_environment
+from ragmem.children import child_environment, find_program, is_program
 
 _BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob=!.git")
 _TICK_MS = 50
@@ -27,22 +27,9 @@ def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
 
     for scheme in (None, "posix_user"):
         folder = sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
-        if folder and _runs(file := Path(folder, "rg")):
+        if folder and is_program(file := Path(folder, "rg")):
             return file
-    for folder in child_environment().get("PATH", "").split(os.pathsep):
-        file = Path(folder, "rg")
-        real = Path(os.path.realpath(file))
-        if (
-            os.path.isabs(folder)
-            and _runs(file)
-            and not any(path.is_relative_to(root) for path in (file, real) for root in not_in)
-        ):
-            return file
-    return None
-
-
-def _runs(file: Path) -> bool:
-    return file.is_file() and os.access(file, os.X_OK)
+    return find_program("rg", not_in)
 
 
 class Ripgrep:

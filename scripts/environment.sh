@@ -41,6 +41,20 @@ if version >= (3, 11): print("%d%03d%03d" % version[:3], sys.argv[1])' "$candida
     if [ -n "$oldest" ]; then printf '%s\n' "${oldest#* }"; else find_python; fi
 }
 
+# debian_package NAME PROGRAM: install a package of Debian's whose program is missing, where that
+# can be done; else the tests that need it are skipped, and say so.
+debian_package() {
+    ! command -v "$2" >/dev/null || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "Installing $1"
+        local get=(env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+        "${get[@]}" install --yes --no-install-recommends "$1" >/dev/null 2>&1 ||
+            { "${get[@]}" update && "${get[@]}" install --yes --no-install-recommends "$1"; } \
+                >/dev/null 2>&1 && return 0
+    fi
+    say "There is no $2, and it can't be installed here: the tests that need it are skipped."
+}
+
 # install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
 install() {
     local folder=$1

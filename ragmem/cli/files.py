@@ -1,8 +1,7 @@
 """`ragmem files`: which files a session touched or changed, and what is known of them."""
 
-import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +18,7 @@ from ragmem.cli.index import brought_up_to_date, project_here
 from ragmem.cli.options import (
     Format,
     Resume,
+    age_or_date,
     argument,
     commands,
     option,
@@ -36,14 +36,10 @@ from ragmem.text import ago, clean, counted, hanging, one_line, visible
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.index.index import CodeIndex
-    from ragmem.records import FileAccess, Project, Session
-    from ragmem.store.base import Store
+    from ragmem.records import CodeStore, FileAccess, Project, Session
 
 app = commands()
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_AGE = re.compile(r"(\d{1,5})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 RELATED = "path changed_with imports imported_by sessions memories"
 TOGETHER = "path turn_count session_count last_at"
 _SESSIONS = 1_000
@@ -117,7 +113,7 @@ class _Change(msgspec.Struct, frozen=True):
 
 async def _print_changed(opened: "App", since: str, output: Literal["table", "json"]) -> None:
     """Print the files that tools have written since then."""
-    start = await _since(opened, since)
+    start = await since_when(opened, since)
     project = await project_here(opened)
     store = await opened.store()
     query = SessionQuery(project_ids=(project.root_id,), limit=_SESSIONS)
@@ -142,15 +138,10 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
     )
 
 
-async def _since(opened: "App", since: str) -> datetime:
+async def since_when(opened: "App", since: str) -> datetime:
     """A date and an age count from now; a session from where it stands."""
-    if age := _AGE.fullmatch(since.strip()):
-        return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
-    if _DATE.match(since.strip()):
-        try:
-            return datetime.fromisoformat(since.strip()).astimezone()
-        except ValueError:
-            raise UsageError(f"--since: {one_line(since, 40)!r} is no date.") from None
+    if at := age_or_date(since):
+        return at
     try:
         return (await opened.resume_session(since)).last_activity_at
     except SessionNotFound:
@@ -284,7 +275,7 @@ async def _code(opened: "App") -> "CodeIndex | None":
 
 
 async def related_to(
-    store: "Store | None", code: "CodeIndex | None", project_id: str, path: str
+    store: "CodeStore | None", code: "CodeIndex | None", project_id: str, path: str
 ) -> Related:
     """What a file has to do with; without a store nothing is remembered: only what files say."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])

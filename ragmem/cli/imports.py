@@ -4,17 +4,19 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from ragmem.cli.command import Home, archive, command, home
+import msgspec
+
+from ragmem.administration import Administration
+from ragmem.cli.command import command, confirm, home
 from ragmem.cli.documents import Document, document
-from ragmem.cli.options import Format, argument, commands, option
-from ragmem.cli.output import PassingLine, print_one, say
-from ragmem.config import Config, Paths, environment
+from ragmem.cli.options import Format, age_or_date, argument, commands, option
+from ragmem.cli.output import PassingLine, columns, print_one, say
+from ragmem.config import environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
 from ragmem.importers import (
@@ -22,6 +24,7 @@ from ragmem.importers import (
     AgentFiles,
     AgentName,
     ForeignFolder,
+    FoundFile,
     Importer,
     Outcome,
     Rules,
@@ -41,10 +44,9 @@ from ragmem.memory.projects import (
 from ragmem.memory.recording import redacted
 from ragmem.records import DEFAULT_TITLE, Project, RegisterProject
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import Archive
-from ragmem.text import clean, counted, visible
+from ragmem.text import ago, clean, counted, one_line, visible
 
-app = commands("Take over sessions of other coding agents.")
+app = commands()
 
 _SHOWN = 20
 """Sessions, and files that were skipped, that are listed for people; JSON has them all."""
@@ -54,65 +56,103 @@ _OF_SUMMARIES = (
     "`model.summary`: its provider, if it has one, is sent the turns and paid.\n"
     "`ragmem config set memory.summaries.enabled false` leaves that out.\n"
 )
-Source = Annotated[
-    Path | None, argument("PATH", "A folder or a file; else where the agent keeps its sessions.")
-]
-OnlyCwd = Annotated[Path | None, option("--cwd", "Only sessions of this folder.", "DIR")]
-DryRun = Annotated[bool, option("--dry-run", "Show what would come; store nothing.")]
 
 
-@command(app, home, "claude-code")
-async def claude_code(
-    own: Home,
-    path: Source = None,
-    cwd: OnlyCwd = None,
-    dry_run: DryRun = False,
-    output: Format = "table",
-) -> None:
-    """Import sessions of Claude Code, from ~/.claude/projects.
+class _Wanted(msgspec.Struct, frozen=True):
+    """What of an agent's sessions is to come."""
 
-    What is here already stays; run it again to get what was said since.
-    """
-    await _import(own, "claude-code", path, cwd, dry_run=dry_run, output=output)
+    cwd: Path | None
+    since: datetime | None
+    dry_run: bool
 
 
 @command(app, home)
-async def codex(
-    own: Home,
-    path: Source = None,
-    cwd: OnlyCwd = None,
-    dry_run: DryRun = False,
+async def take_over(
+    own: Administration,
+    agent: Annotated[
+        AgentName | None,
+        argument("[AGENT]", f"{', '.join(AGENTS)}; without one, all that are here."),
+    ] = None,
+    path: Annotated[
+        Path | None,
+        argument("[PATH]", "A folder or a file; else where the agent keeps its sessions."),
+    ] = None,
+    cwd: Annotated[Path | None, option("--cwd", "Only sessions of this folder.", "DIR")] = None,
+    since: Annotated[
+        str, option("--since", "Only what was written to since then: 7d, 12h, a date.", "WHEN")
+    ] = "",
+    dry_run: Annotated[bool, option("--dry-run", "Show what would come; store nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "Without AGENT: do not ask.")] = False,
     output: Format = "table",
 ) -> None:
-    """Import sessions of Codex, from ~/.codex/sessions.
+    """Take over sessions of other coding agents.
 
+    Without AGENT it looks where each of them keeps its sessions, says what is there, and asks.
     What is here already stays; run it again to get what was said since.
     """
-    await _import(own, "codex", path, cwd, dry_run=dry_run, output=output)
-
-
-async def _import(
-    own: Home, name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, output: str
-) -> None:
-    report = await _taken(
-        own, AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run
-    )
-    print_one(output, lambda: report, lambda width: report_text(report, AGENTS[name].label, width))
-    if report["turns_added"] and own.config.memory.summaries.enabled:
+    wanted = _Wanted(cwd, _since(since), dry_run)
+    if agent:
+        found = AGENTS[agent]
+        reports = [await _taken(own, found, _place(found, path), wanted)]
+        print_one(output, lambda: reports[0], lambda width: report_text(reports[0], width))
+    else:
+        reports = await _all(own, wanted, yes=yes)
+        print_one(
+            output,
+            lambda: {"agents": reports},
+            lambda width: "\n".join(report_text(each, width) for each in reports),
+        )
+    if any(each["turns_added"] for each in reports) and own.config.memory.summaries.enabled:
         say(_OF_SUMMARIES)
 
 
-def _default(name: AgentName) -> Path:
-    """Where the agent keeps its sessions, unless its own variable says otherwise."""
-    given = environment()
-    if name == "codex":
-        return Path(given.get("CODEX_HOME") or "~/.codex") / "sessions"
-    return Path(given.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"
+async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Document]:
+    """Import from all agents that have sessions on this machine, if the person agrees."""
+    found = {}
+    for agent in AGENTS.values():
+        with suppress(OSError):
+            files = (await asyncio.to_thread(find_files, agent, _place(agent, None))).files
+            if files := [each for each in files if _is_wanted(each, wanted)]:
+                found[agent] = files
+    if not found:
+        places = "".join(f"  {_place(agent, None)}\n" for agent in AGENTS.values())
+        say(f"There are no sessions of other agents in any of\n{places}")
+        return []
+    now = datetime.now(UTC)
+    rows = [
+        (
+            agent.label,
+            f"{len(files):,}",
+            ago(files[-1].changed_at, now),
+            visible(str(_place(agent, None))),
+        )
+        for agent, files in found.items()
+    ]
+    say(table(("AGENT", "SESSIONS", "LATEST", "FOLDER"), rows, width=columns(120)))
+    if not (yes or wanted.dry_run):
+        say("They are read, never changed; what is here already stays as it is.\n")
+        await confirm("Import them?", "Nothing was imported.")
+    return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
 
 
-async def _taken(
-    own: Home, agent: AgentFiles, path: Path, cwd: Path | None, *, dry_run: bool
-) -> Document:
+def _place(agent: AgentFiles, path: Path | None) -> Path:
+    return path.expanduser() if path else agent.folder(environment())
+
+
+def _since(words: str) -> datetime | None:
+    if words and (since := age_or_date(words)) is None:
+        raise UsageError(
+            f"--since: {one_line(words, 40)!r} is no age and no date.",
+            hint="Such as 7d, 12h, 2w or 2026-11-01.",
+        )
+    return since if words else None
+
+
+def _is_wanted(found: FoundFile, wanted: _Wanted) -> bool:
+    return wanted.since is None or found.changed_at >= wanted.since
+
+
+async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wanted) -> Document:
     """Every file; what can't be read is told, and costs nothing else."""
     know(secrets_among(environment()))
     now = datetime.now(UTC)
@@ -123,26 +163,30 @@ async def _taken(
             f"There are no sessions of {agent.label} at {path}: {str(error.strerror).lower()}.",
             hint=f"`ragmem import {agent.name} PATH` reads them from elsewhere.",
         ) from None
-    tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
-    titles = await asyncio.to_thread(titles_beside, agent, path, search.files)
+    files = [found for found in search.files if _is_wanted(found, wanted)]
+    tally, outcomes, skipped = search.tally, list[tuple[str, Outcome]](), search.skipped
+    titles = await asyncio.to_thread(titles_beside, agent, path, files)
     line, live = PassingLine(), sys.stderr.isatty()
-    async with _store(own.config, own.paths, dry_run=dry_run) as store:
+    # To look only, no store is made.
+    none = wanted.dry_run and own.kind == "sqlite" and not own.paths.database.exists()
+    async with AsyncExitStack() as stack:
+        store = None if none else await stack.enter_async_context(own.archive())
         importer = Importer(
             store,
             Rules(_Places(await store.projects() if store else [], now).place, redacted),
             now=now,
             titles=titles,
-            only_cwd=_folder(cwd) if cwd else None,
-            dry_run=dry_run,
+            only_cwd=_folder(wanted.cwd) if wanted.cwd else None,
+            dry_run=wanted.dry_run,
         )
         try:
-            for number, found in enumerate(search.files, 1):
+            for number, found in enumerate(files, 1):
                 if live:
-                    name = f"{found.file.parent.name}/{found.file.name}"
-                    line.show(f"{number:,} of {len(search.files):,}: {name}")
+                    name = f"{found.file.parent.name}/{found.session or found.file.name}"
+                    line.show(f"{number:,} of {len(files):,}: {name}")
                 of_file = Tally()
                 outcome = await importer.take(agent, found, of_file)
-                outcomes[found.file] = outcome
+                outcomes.append((str(found.file), outcome))
                 if outcome.state != "other_folder":
                     tally.add(of_file)
         except BaseException:
@@ -150,16 +194,17 @@ async def _taken(
             say("Stopped. What has come so far stays; run it again to go on.\n")
             raise
     line.clear()
-    skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
-    taken = [(file, each) for file, each in outcomes.items() if each.session_id]
+    skipped += [(file, each.reason) for file, each in outcomes if each.reason]
+    taken = [(file, each) for file, each in outcomes if each.session_id]
     sums = ("turns_added", "turns_changed", "tool_calls_added")
     return {
         "agent": agent.name,
         "path": str(path),
-        "dry_run": dry_run,
+        "dry_run": wanted.dry_run,
         "file_count": len(outcomes),
-        "sessions": [document(_SESSION, each, file=str(file)) for file, each in taken],
-        "sessions_by_state": dict(Counter(each.state for each in outcomes.values())),
+        "older_count": len(search.files) - len(files),
+        "sessions": [document(_SESSION, each, file=file) for file, each in taken],
+        "sessions_by_state": dict(Counter(each.state for _, each in outcomes)),
         **{name: sum(getattr(each, name) for _, each in taken) for name in sums},
         "skipped": [{"path": file, "reason": reason} for file, reason in skipped],
         "left_out": dict(tally.left_out.most_common()),
@@ -170,18 +215,6 @@ async def _taken(
 
 def _folder(cwd: Path) -> str:
     return folder_name(normalize_cwd(cwd.expanduser()))
-
-
-@asynccontextmanager
-async def _store(config: Config, paths: Paths, *, dry_run: bool) -> AsyncIterator[Archive | None]:
-    """The store in use; to look only, none is made."""
-
-    kind = config.store.kind
-    if dry_run and kind == "sqlite" and not paths.database.exists():
-        yield None
-        return
-    async with archive(kind, config, paths) as store:
-        yield store
 
 
 class _Places:
@@ -218,8 +251,9 @@ class _Places:
         return registrations(project) if project.project_id in self._new else []
 
 
-def report_text(report: Document, label: str, width: int = 120) -> str:
+def report_text(report: Document, width: int = 120) -> str:
     """What came, what was here, what was left out and why: for people."""
+    label = AGENTS[report["agent"]].label
     came = [each for each in report["sessions"] if each["state"] in ("new", "grown")]
     lines = []
     if came:
@@ -248,6 +282,8 @@ def report_text(report: Document, label: str, width: int = 120) -> str:
     )
     if others := states.get("other_folder", 0):
         lines.append(f"{counted(others, 'session')} of other folders.")
+    if older := report["older_count"]:
+        lines.append(f"{counted(older, 'session')} older than asked for.")
     if empty := states.get("empty", 0):
         lines.append(f"{counted(empty, 'file')} without a turn.")
     for heading, key in (

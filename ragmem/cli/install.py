@@ -27,6 +27,7 @@ from ragmem.redact import know, redact, secrets_among
 from ragmem.text import visible
 
 app = commands()
+uninstalling = commands()
 
 Client = Literal["claude-code", "codex"]
 WhichClient = Annotated[Client, argument("claude-code|codex", "The agent.")]
@@ -103,6 +104,7 @@ def install(
         say(f"note: it needs the package mcp, which is not installed:\n{install_command()}\n")
 
 
+@uninstalling.command()
 def uninstall(client: WhichClient, yes: Yes = False) -> None:
     """Take back what `install` has told another agent.
 

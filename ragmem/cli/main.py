@@ -28,9 +28,11 @@ _COMMANDS = (
     "memory",
     "import",
     "mcp",
+    "acp",
     "install",
     "uninstall",
     "files",
+    "graph",
     "index",
     "store",
     "neo4j",
@@ -42,8 +44,8 @@ _COMMANDS = (
 )
 _WIDE = 60
 """Columns from which on there is room for what an option does beside it."""
-_MODULES = {"import": "imports"}
-"""Of commands whose names Python keeps for itself."""
+_PLACES = {"import": ("imports", "app"), "uninstall": ("install", "uninstalling")}
+"""Module and group of commands that are not `app` in a module of their own name."""
 
 
 def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
@@ -90,8 +92,8 @@ class _Root(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command; None where there is no such one."""
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            module = import_module(f"ragmem.cli.{_MODULES.get(cmd_name, cmd_name)}")
-            built = typer.main.get_command(module.app)
+            module, group = _PLACES.get(cmd_name, (cmd_name, "app"))
+            built = typer.main.get_command(getattr(import_module(f"ragmem.cli.{module}"), group))
             built.name = cmd_name
             self.commands[cmd_name] = built
         return self.commands.get(cmd_name)

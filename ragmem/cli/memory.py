@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.cli import profile
-from ragmem.cli.colors import drawn
 from ragmem.cli.command import (
-    Home,
     Report,
     app_with_facts,
-    archive,
     command,
     confirm,
     home,
@@ -36,11 +33,13 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
+    drawn,
     new_file,
     print_all,
     print_one,
     read_without_secrets,
     say,
+    to_json,
     typed,
     words,
     write,
@@ -50,9 +49,8 @@ from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import page, table
 from ragmem.memory.facts.values import Draft, Remembered, expiry
-from ragmem.memory.hits import others_of
+from ragmem.memory.hits import NOBODY, others_of
 from ragmem.memory.memories import (
-    NOBODY,
     Chain,
     about,
     chain_of,
@@ -81,11 +79,10 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
-from ragmem.store.open import home_owner
-from ragmem.store.transfer.document import encoded
 from ragmem.text import ago, clip_to_width, counted, one_line, visible
 
 if TYPE_CHECKING:
+    from ragmem.administration import Administration
     from ragmem.app import App
 
 app = commands("Show, add, correct and forget facts, rules and preferences.")
@@ -406,7 +403,7 @@ async def episodes(
 
 @command(app, home)
 async def owner(
-    own: Home,
+    own: "Administration",
     take: Annotated[
         str, option("--take", "Be the owner that another home of yours has.", "ID")
     ] = "",
@@ -415,22 +412,19 @@ async def owner(
     ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""
-    from ragmem.store.open import take_owner
-
     own.paths.make()
     if take:
-        take_owner(own.paths, take)
+        own.take_owner(take)
     await _tell_owner(own, None if name is None else words(name))
 
 
-async def _tell_owner(own: Home, name: str | None) -> None:
+async def _tell_owner(own: "Administration", name: str | None) -> None:
     """Print whose home it is, after giving them a name if there is one."""
-    owner_id = home_owner(own.paths)
+    owner_id = own.owner_id
     if name is None:
         write(f"{owner_id}\n")  # Whatever the store says.
-    kind = own.config.store.kind
     try:
-        async with archive(kind, own.config, own.paths, existing=name is None) as store:
+        async with own.archive(existing=name is None) as store:
             if name is not None:
                 put = PutOwner(owner=owner_id, name=redact(one_line(name, 40)), at=utc_now())
                 await store.apply([put])
@@ -558,12 +552,12 @@ async def export_memories(
         memories=tuple(reversed(found)),
         profile=await facts_of(opened.memory).profile(),
     )
-    data = encoded(document)
+    data = to_json(document)
     if file is None:
-        write_json(data.decode())
+        write_json(data)
     else:
         with new_file(file) as part:
-            part.write_bytes(data)
+            part.write_text(data, "utf-8")
         say(f"{counted(len(found), 'memory')} in {visible(str(file))}\n")
     if not everywhere:
         say("note: these are this project's and yours; --all takes those of every project.\n")
@@ -575,7 +569,7 @@ async def import_memories(opened: "App", file: Exported) -> None:
     document = decoded(read_without_secrets(file))
     store = await opened.store()
     ids = [memory.memory_id for memory in document.memories]
-    known = {memory.memory_id for memory in await store.memories_by_id(ids)}
+    known = {memory.memory_id for memory in await store.get(MemoryRecord, ids)}
     new = [memory for memory in document.memories if memory.memory_id not in known]
     profile = (await store.profile()).values
     keys = {key: value for key, value in document.profile.values.items() if key not in profile}

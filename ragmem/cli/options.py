@@ -1,7 +1,9 @@
 """How commands, options and arguments are declared; those that several commands have; offers."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -208,6 +210,23 @@ Exported = Annotated[Path, argument("FILE", "As `export` has written it.")]
 TextFormat = Annotated[Literal["text", "json"], option("--format", "How to print it.")]
 
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_AGE = re.compile(r"(\d{1,5})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def age_or_date(words: str) -> datetime | None:
+    """The time that `7d` or `2026-11-01` means for `--since`; None for neither. UsageError."""
+    if age := _AGE.fullmatch(words.strip()):
+        return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
+    if _DATE.match(words.strip()):
+        try:
+            return datetime.fromisoformat(words.strip()).astimezone()
+        except ValueError:
+            raise UsageError(f"--since: {one_line(words, 40)!r} is no date.") from None
+    return None
+
+
 def check_session_flags(
     *, continue_last: bool, resume: str | None, fork: bool, everyone: bool = False
 ) -> None:
@@ -237,7 +256,8 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
         from ragmem.tools.patterns import read_rule
 
         tool = read_rule(each).tool
-        if tool not in TOOL_NAMES:
+        # Which tools a server has is known when it runs.
+        if tool not in TOOL_NAMES and "__" not in tool:
             raise UsageError(
                 f"--allow: there is no tool {tool!r}.",
                 hint=f"The tools are {', '.join(TOOL_NAMES)}.",

@@ -1,21 +1,17 @@
 """`ragmem sessions`: what was talked about, here and elsewhere."""
 
 import asyncio
-import re
+import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
-
+from ragmem.administration import Administration
 from ragmem.cli import search
-from ragmem.cli.colors import drawn, joined, paint_for
 from ragmem.cli.command import (
-    Home,
     Report,
-    archive,
     ask_line,
     command,
     confirm,
@@ -24,10 +20,8 @@ from ragmem.cli.command import (
     open_app,
     resumed,
 )
-from ragmem.cli.conversation import conversation_painted, conversation_text
 from ragmem.cli.days import sessions_by_day
 from ragmem.cli.documents import SESSION, conversation_document, document
-from ragmem.cli.found import without_markdown
 from ragmem.cli.options import (
     Exported,
     Format,
@@ -42,9 +36,14 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
+    Paint,
+    Part,
     columns,
+    drawn,
     is_interactive,
+    joined,
     new_file,
+    paint_for,
     print_all,
     print_one,
     read_without_secrets,
@@ -55,37 +54,145 @@ from ragmem.cli.output import (
     write_json,
     write_utf8,
 )
+from ragmem.cli.search import without_markdown
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import session_name, sessions_table
+from ragmem.listings import folded, session_marks, session_name, sessions_table
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
+from ragmem.memory.window import result_text
 from ragmem.records import (
     Insight,
     Project,
     Session,
     SessionQuery,
     SessionStatus,
-    Span,
+    ToolCall,
     Turn,
     TurnQuery,
 )
-from ragmem.store.base import Archive
-from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible
+from ragmem.text import (
+    ago,
+    clip_middle,
+    clip_to_width,
+    counted,
+    display_width,
+    hanging,
+    one_line,
+    visible,
+)
 
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.titles import Look
-    from ragmem.tools.rewind import Preimages
+
+
+_SHOWN_CHARS = 400
+_QUOTED_CHARS = 2_000
+
+
+def conversation_text(
+    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
+) -> str:
+    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
+    lines = [_heading(session), _facts(session)]
+    for turn in turns:
+        mark = "" if turn.status == "completed" else f" ({turn.status})"
+        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(turn.user_message)}"]
+        if reasoning and turn.reasoning:
+            lines += ["", *_quoted(turn.reasoning, "~ ")]
+        for call in turn.tool_calls:
+            lines.append("".join(text for text, _ in _call_parts(call, failed=not call.success)))
+            lines += _quoted(result_text(call), "  ⎿ ") if results else []
+        if turn.assistant_message:
+            lines += ["", visible(turn.assistant_message)]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(session: Session) -> str:
+    return session_name(session) + visible(session_marks(session))
+
+
+def _facts(session: Session) -> str:
+    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{session.session_id} · {visible(session.cwd)} · started {started}"
+
+
+def _quoted(text: str, mark: str) -> list[str]:
+    """Behind a margin, so that it can't pass for something else."""
+    clipped = clip_middle(text.strip(), _QUOTED_CHARS)
+    return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
+
+
+def _call_parts(call: ToolCall, *, failed: bool) -> list[Part]:
+    mark = ("✗", "red") if failed else ("●", "green")
+    reason = f" — {one_line(call.error, 200)}" if call.error else ""
+    arguments = one_line(clip_middle(call.arguments, _SHOWN_CHARS), 160)
+    name = one_line(call.tool_name, 80)
+    return [mark, (" ", ""), (name, "bold"), (f" {arguments}", "dim"), (reason, "red")]
+
+
+def conversation_painted(
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    width: int,
+    paint: Paint,
+    reasoning: bool = False,
+    results: bool = False,
+) -> str:
+    """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
+    from ragmem.pages import failed
+    from ragmem.repl.output import answer, wrap
+    from ragmem.repl.output import paint as rendered
+
+    def dim(rows: list[str]) -> list[str]:
+        return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
+
+    rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
+    for turn in turns:
+        mark = "" if turn.status == "completed" else f" ({turn.status})"
+        rows += ["", *dim([f"── {turn.turn_index}{mark}"])]
+        rows += _prompt(turn.user_message, width, paint)
+        if reasoning and turn.reasoning:
+            rows += ["", *dim(_quoted(turn.reasoning, "~ "))]
+        for call in turn.tool_calls:
+            rows += _fitted(_call_parts(call, failed=failed(call)), width, paint)
+            rows += dim(_quoted(result_text(call), "  ⎿ ")) if results else []
+        if turn.assistant_message:
+            text = rendered(answer(turn.assistant_message), width=width, mode=paint.mode)
+            rows += ["", text.rstrip("\n")]
+    return joined(rows)
+
+
+def _prompt(text: str, width: int, paint: Paint) -> list[str]:
+    from ragmem.repl.output import wrap
+
+    rows = wrap(visible(text), width - 2)
+    return [
+        paint(("  " if place else "› ", "dim"), (row, "bold")) for place, row in enumerate(rows)
+    ]
+
+
+def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:
+    """Return a call on one row, and why it failed on rows below where that has no room."""
+    *head, (reason, style) = parts
+    whole = "".join(text for text, _ in parts)
+    if not reason or display_width(whole) <= width:
+        room, kept = width, []
+        for text, each in parts:
+            shown = clip_to_width(text, room) if room > 0 else ""
+            room -= display_width(shown)
+            kept.append((shown, each))
+        return [paint(*kept)]
+    rows = folded("  ", reason.removeprefix(" — "), width)
+    return [*_fitted([*head, ("", "")], width, paint), *(paint((row, style)) for row in rows)]
+
 
 app = commands("Find, show, resume, name, fork, move and delete sessions.")
 
 _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
-_PAGE = 100
-_LONGEST_TURN = timedelta(days=1)
-"""A turn's edits are made after the time that stands for the session's last activity."""
 _NARROWEST = 20
-_KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 _NOTHING = "Nothing was joined."
 
 
@@ -405,26 +512,32 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
 
 @command(app, home, "export")
 async def export_session(
-    own: Home,
+    own: Administration,
     reference: OrNewest = None,
     file: NewFile = None,
     output: Annotated[
         Literal["json", "md", "html"],
         option("--format", "json can be imported again; md and html are for people."),
     ] = "json",
+    without_names: Annotated[
+        bool,
+        option("--anonymous", "md and html: with other words for paths, mail addresses, names."),
+    ] = False,
 ) -> None:
     """Write a session with everything that belongs to it."""
-    from ragmem.store.transfer.document import document_of, encoded
-    from ragmem.store.transfer.pages import html, markdown
+    from ragmem.pages import anonymous, html, markdown
 
+    if without_names and output == "json":
+        raise UsageError("--anonymous goes with --format md or html.")
     session = await _meant(own, reference)
-    async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:
-        document = await document_of(store, session.session_id)
-    if output == "json":
-        data = encoded(document)
-    else:
+    document, data = await own.export(session.session_id)
+    told: Session = document.session
+    turns: Sequence[Turn] = document.turns
+    if without_names:
+        told, turns = anonymous(told, turns, await _names(own))
+    if output != "json":
         page = html if output == "html" else markdown
-        data = page(document.session, document.turns).encode()
+        data = page(told, turns).encode()
     if file is None:
         (write_json if output == "json" else write_utf8)(data.decode())
         return
@@ -433,14 +546,23 @@ async def export_session(
     say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
 
 
-async def _meant(own: Home, reference: str | None) -> Session:
+async def _names(own: Administration) -> list[str]:
+    """What the people here and this machine are called, whole and word by word."""
+    async with own.archive(existing=True) as store:
+        people = [owner.name for owner in await store.owners()]
+        people += [each.values.get("name", "") for each in await store.profiles()]
+    people += [Path.home().name, socket.gethostname()]
+    return [name for whole in people for name in (whole, *whole.split())]
+
+
+async def _meant(own: Administration, reference: str | None) -> Session:
     async with open_app(own.config, own.paths) as app:
         return await (last_session(app) if reference is None else resumed(app, reference))
 
 
 @command(app, home, "import")
 async def import_session(
-    own: Home,
+    own: Administration,
     file: Exported,
     as_new: Annotated[bool, option("--as-new", "Give everything new ids: a second copy.")] = False,
 ) -> None:
@@ -448,11 +570,7 @@ async def import_session(
 
     One that is here already is refused.
     """
-    from ragmem.store.transfer.document import decoded, import_document
-
-    document = decoded(read_without_secrets(file))
-    async with archive(own.config.store.kind, own.config, own.paths) as store:
-        session = await import_document(store, document, as_new=as_new)
+    session, document = await own.take_in(read_without_secrets(file), as_new=as_new)
     tail = short_id(session.session_id)
     write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
     if known := document.memories:
@@ -462,24 +580,9 @@ async def import_session(
     say(f"`ragmem chat -r {tail}` goes on with it.\n")
 
 
-class _Deletion(msgspec.Struct, frozen=True):
-    """A line of the log: nothing goes without one."""
-
-    at: datetime
-    session_id: str
-    cwd: str
-    store: str
-    deleted: dict[str, int]
-
-
 @command(app, home)
-async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
+async def delete(own: Administration, reference: Reference, yes: Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
-    from ragmem.logs import log_deletion
-    from ragmem.memory.tail import SUFFIX, Tail
-    from ragmem.tools.rewind import Preimages
-
-    config, paths = own.config, own.paths
     session = await _meant(own, reference)
     if not yes:
         say(
@@ -487,36 +590,16 @@ async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
             f"{session.turn_count:,} turns, in {visible(session.cwd)}\n"
         )
         await confirm("Delete it for ever?", "Nothing was deleted.")
-    preimages = Preimages(paths.data_dir / "preimages")
-    async with archive(config.store.kind, config, paths, existing=True) as store:
-        outputs, copies = await _outputs_and_copies(store, session, preimages)
-        gone = await store.delete_session(session.session_id)
-    files = [
-        file for name in sorted(outputs) if (file := paths.data_dir / "outputs" / name).is_file()
-    ]
-    for output in files:
-        output.unlink(missing_ok=True)
-    copies_gone = preimages.remove(copies)
-    deletion = _Deletion(
-        datetime.now(UTC),
-        session.session_id,
-        session.cwd,
-        config.store.kind,
-        gone | {"outputs": len(files), "copies": copies_gone},
-    )
-    log_deletion(paths.log_dir, deletion)
-    for file in paths.spool_dir.glob(f"*{SUFFIX}"):
-        Tail(file, str).forget(session.session_id)
+    gone = await own.delete(session)
     known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
-    if copies_gone:
-        known += f", {counted(copies_gone, 'copy')} of files from before an edit"
+    if gone["copies"]:
+        known += f", {counted(gone['copies'], 'copy')} of files from before an edit"
     write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
     if gone.get("traces"):
         say(
             "Parts of its text may still be in the file: another process reads it, or the disk "
             "has no room to write it anew. The next `ragmem sessions delete` clears them.\n"
         )
-    preimages.look_through()
 
 
 @command(app, open_app)
@@ -525,50 +608,6 @@ async def summarize(opened: "App", reference: OrNewest = None, model: Model = No
     found = await (resumed(opened, reference) if reference else last_session(opened))
     text = await opened.background.summarize(found, model=model or "")
     return lambda: write(f"{visible(text)}\n")
-
-
-async def _outputs_and_copies(
-    store: Archive, session: Session, preimages: "Preimages"
-) -> tuple[set[str], set[str]]:
-    """Files with long outputs of the session's own commands; copies that no other one names."""
-    from ragmem.memory.files import preimages_of
-
-    outputs: set[str] = set()
-    copies: set[str] = set()
-    first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
-    async for turns in _pages(store, Span(session.session_id, first, session.turn_count)):
-        copies |= preimages_of(turns)
-        for turn in turns:
-            for call in turn.tool_calls:
-                if call.tool_name == "run_command":
-                    outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _named_by_none(store, session, copies, preimages)
-
-
-async def _named_by_none(
-    store: Archive, session: Session, copies: set[str], preimages: "Preimages"
-) -> set[str]:
-    """Those of the copies that no other session names, in whatever project it is."""
-    from ragmem.memory.files import preimages_of
-
-    made = {name: at for name in copies if (at := preimages.made_at(name))}
-    left = set(made)
-    # What was over before the first of them was made names none.
-    since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
-    others = [span for span in await store.spans() if span.session_id != session.session_id]
-    for start in range(0, len(others), _PAGE):
-        spans = {span.session_id: span for span in others[start : start + _PAGE]}
-        for other in await store.sessions_by_id(list(spans)):
-            if left and other.last_activity_at >= since:
-                async for turns in _pages(store, spans[other.session_id]):
-                    left -= preimages_of(turns)
-    return left
-
-
-async def _pages(store: Archive, span: Span) -> AsyncIterator[list[Turn]]:
-    for first in range(span.first, span.last + 1, _PAGE):
-        page = Span(span.session_id, first, min(first + _PAGE - 1, span.last))
-        yield [put.turn for put in await store.own_turns([page])]
 
 
 # --- projects with the same remote --------------------------------------------

@@ -1,20 +1,23 @@
 """`ragmem stats`: how much is remembered, how fast, how well, and what it cost."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from ragmem.cli.colors import Paint, drawn, joined
 from ragmem.cli.command import command, open_app
 from ragmem.cli.documents import Document, document
+from ragmem.cli.graph import Open, day_numbers, keep
 from ragmem.cli.index import INDEXED, code_text
-from ragmem.cli.options import Format, commands
-from ragmem.cli.output import print_one
-from ragmem.listings import table
-from ragmem.text import bar, counted, hanging, in_short, visible
+from ragmem.cli.options import Format, NewFile, commands, option
+from ragmem.cli.output import Paint, drawn, joined, print_one
+from ragmem.errors import UsageError
+from ragmem.listings import table, waiting_text
+from ragmem.text import bar, counted, hanging, in_short, spark, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ragmem.app import App
     from ragmem.records import StoreInfo
     from ragmem.usage import Measured, Timing
@@ -42,9 +45,16 @@ _USED = (
     ("turns.input_tokens", "turns.output_tokens"),
     ("background.input_tokens", "background.output_tokens"),
 )
+_SPARKS = (
+    ("dollars", "cost_usd", "", "${:.4f} for the conversation"),
+    ("cached", "cached_tokens", "input_tokens", "{:.0%} of the tokens in"),
+    ("found", "found", "searches", "{:.0%} of the searches"),
+    ("search", "search_p95_ms", "", "{:.1f} ms at the 95th percentile"),
+)
+"""What a line is called, what it shows, what that is a share of, and what is said of the newest."""
 _NAME = re.compile(r"[a-z]+ +")
-_PIECES = re.compile(r"█+|▒+|·{2,}|[^█▒·]+|·")
-_BAR_STYLES = {"█": "cyan", "▒": "yellow", "·": "dim"}
+_PIECES = re.compile(r"[▁▂▃▄▅▆▇█]+|▒+|·{2,}|[^▁▂▃▄▅▆▇█▒·]+|·")
+_BAR_STYLES = {"▒": "yellow", "·": "dim"} | dict.fromkeys("▁▂▃▄▅▆▇█", "cyan")
 _COUNTED = {
     "sessions": "session",
     "turns": "turn",
@@ -53,8 +63,6 @@ _COUNTED = {
     "memories": "memory",
     "files": "file",
 }
-_WAITING = {"vectors": "without vectors", "level1": "not summed up by a model"}
-"""What is due for certain; of roll-ups and sessions only some are."""
 _SHOWN_DAYS = 14
 _NARROWEST = 20
 _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
@@ -64,13 +72,26 @@ _ALL_TIMES = 60
 
 
 @command(app, open_app)
-async def stats(opened: "App", output: Format = "table") -> None:
+async def stats(
+    opened: "App",
+    html: Annotated[bool, option("--html", "As charts: a file that a browser shows.")] = False,
+    file: NewFile = None,
+    show: Open = False,
+    output: Format = "table",
+) -> None:
     """Show how much is remembered, how fast, how well, at what cost.
 
     Times, tokens and costs are those of this machine, kept from run to run.
     """
     from ragmem.background import is_at_work
 
+    if html:
+        if output == "json":
+            raise UsageError("--html and --format json exclude each other.")
+        await _keep_page(opened, file, show=show)
+        return
+    if file is not None or show:
+        raise UsageError("-o and --open go with --html.")
     store = await opened.store()
     pending = await store.count_pending()
     found = stats_document(
@@ -95,6 +116,19 @@ async def stats(opened: "App", output: Format = "table") -> None:
         ),
         pipe=80,
     )
+
+
+async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
+    """Write the numbers as a page like that of `ragmem graph`, with the growth of all projects."""
+    from ragmem.memory.graph import Graph
+
+    found = Graph(
+        title="What ragmem did here",
+        store=(await (await opened.store()).info()).kind,
+        made_at=datetime.now().astimezone(),
+        numbers=tuple(day_numbers(opened.usage.days())),
+    )
+    keep(opened, found, file, "html", show=show, name="stats")
 
 
 async def code_document(opened: "App") -> Document | None:
@@ -197,6 +231,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
     lines += _bars("summaries", [(f"level {level}", count) for level, count in levels], width)
     lines += _bars("turns", _days(found, today), width)
     lines += _tokens_a_day(days, width, today)
+    lines += _sparks(days, today)
     if found["since"]:
         processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
@@ -258,6 +293,21 @@ def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[s
     return [*rows, *(hanging(" " * 11, said, width) if share else [])]
 
 
+def _sparks(days: "Sequence[Measured]", today: date) -> list[str]:
+    """A line a number: each of the last days as a column, and the newest that is known."""
+    known = {each["day"]: each for each in day_numbers(list(days))}
+    shown = [known.get(f"{day}", {}) for day in _last_days(today)]
+    rows = []
+    for name, part, whole, told in _SPARKS:
+        values = [
+            each.get(part, 0) / (each.get(whole, 0) or 1 if whole else 1) if each else 0.0
+            for each in shown
+        ]
+        if newest := next((value for value in reversed(values) if value), 0.0):
+            rows.append(f"{name:<10} {spark(values)}  {told.format(newest)}")
+    return rows
+
+
 def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
     most = max((count for _, count in rows), default=0)
     label = max((len(name) for name, _ in rows), default=0)
@@ -317,12 +367,3 @@ def _sums(found: Document) -> list[tuple[str, str]]:
             + ("; a process is at work on it" if found["background_process"] else ""),
         ),
     ]
-
-
-def waiting_text(pending: Mapping[Any, int]) -> str:
-    """What is due, in words; empty where nothing is."""
-    return ", ".join(
-        f"{count:,}{'+' * (count >= 1000)} {_WAITING[work]}"
-        for work, count in pending.items()
-        if count and work in _WAITING
-    )

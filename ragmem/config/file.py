@@ -124,6 +124,10 @@ def toml_value(value: Any) -> str:
     """One value in TOML's spelling."""
     import tomlkit
 
+    if isinstance(value, dict):
+        table = tomlkit.inline_table()
+        table.update(msgspec.to_builtins(value))
+        return table.as_string()
     spelled: str = tomlkit.item(value).as_string()
     return spelled
 
@@ -168,6 +172,8 @@ def _typed(key: str, value: str) -> Any:
     try:
         msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
+        if isinstance(default, dict):
+            raise ConfigError(f"{key} is a table: write it into the file.") from None
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")

@@ -246,6 +246,26 @@ class PermissionsConfig(_Section, frozen=True):
     """Never done, in any mode, whatever else allows it."""
 
 
+Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
+
+
+class SandboxConfig(_Section, frozen=True):
+    """The sandbox of the agent's commands; docs/sandbox.md tells what it holds back."""
+
+    mode: Literal["on", "off", "required"] = "on"
+    """`on`: where the system has one. `required`: no command runs without it or outside of it."""
+    network: Literal["none", "loopback", "all"] = "loopback"
+    """What commands reach: nothing, what the same command started, or whatever you reach."""
+    write: tuple[Place, ...] = ()
+    """Where commands write beside the project's folder, such as `["~/.cache/go-build"]`."""
+    deny_read: tuple[Place, ...] = ()
+    """What commands don't read, beside keys, browsers' data and other people's homes."""
+    auto_allow: bool = False
+    """In `acceptEdits`, what runs in the sandbox is not asked for (with bubblewrap only)."""
+    own_commands: bool = False
+    """What you run with `!` runs in it too."""
+
+
 class ChatConfig(_Section, frozen=True):
     """What a chat shows beside the answers, and the keys of its prompt."""
 
@@ -259,6 +279,34 @@ class ChatConfig(_Section, frozen=True):
     """Keys of the prompt of a chat."""
 
 
+class McpServerConfig(_Section, frozen=True):
+    """A server of the Model Context Protocol: a command that is started, or an address."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """`${NAME}` in a value stands for the variable of your own environment."""
+    url: str = ""
+    headers: dict[str, str] = {}
+    """Sent to the address; `${NAME}` as above."""
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("a server has either a command or a url")
+
+
+ServerName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*$", max_length=32)
+]
+
+
+class McpConfig(_Section, frozen=True):
+    """Tools of others: servers that the agent may use (docs/agents.md). They need `ragmem[mcp]`."""
+
+    servers: dict[ServerName, McpServerConfig] = {}
+    """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url`."""
+
+
 class Config(_Section, frozen=True):
     """All settings, validated; `ragmem config show` prints them."""
 
@@ -270,13 +318,27 @@ class Config(_Section, frozen=True):
     tools: ToolsConfig = ToolsConfig()
     ui: UiConfig = UiConfig()
     permissions: PermissionsConfig = PermissionsConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     chat: ChatConfig = ChatConfig()
+    mcp: McpConfig = McpConfig()
 
     def passwords(self) -> dict[str, str]:
-        """Those that stand in addresses, where they should not: for `ragmem.redact.know`."""
-        from ragmem.redact import passwords_in
+        """Those that stand in the settings, for `ragmem.redact.know`: in addresses, where they
+        should not, and what servers are given.
+        """
+        from ragmem.redact import passwords_in, secrets_among
 
-        return passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
+        found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
+        for server in self.mcp.servers.values():
+            given = {**server.env, "url": server.url}
+            found |= secrets_among(given) | server.headers
+            found |= {name: value for name, value in server.env.items() if _is_like_a_key(value)}
+        return found
+
+
+def _is_like_a_key(value: str) -> bool:
+    """Whether a value could be a key, whatever it is called."""
+    return re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.+=:-]{16,}", value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
@@ -420,7 +482,7 @@ def _line_of(text: str, path: tuple[str, ...]) -> int:
     for number, line in enumerate(text.split("\n"), 1):
         if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
             table = tuple(part.strip(" \"'") for part in header[1].split("."))
-            if table == path:
+            if table[: len(path)] == path:
                 return number
         elif (key := re.match(r"\s*([\w\-.\"' ]+?)\s*=", line)) and (
             *table,
@@ -435,7 +497,7 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
         message = str(error)
-        at = re.search(r" - at `\$\.([\w.]+)(?:\[[\d.]*\])?`", message)
+        at = re.search(r" - at (?:`key` in )?`\$\.([\w.]+)", message)
         dotted = at[1] if at else ""
         reason = message.split(" - at ")[0].partition(" matching regex ")[0]
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
@@ -456,7 +518,7 @@ def _from_environment(
             continue
         full = _SHORT_NAMES.get(variable, variable)
         path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
-        if path in _NEVER_FROM_ENV:
+        if path in _NEVER_FROM_ENV or path[0] == "sandbox":
             raise ConfigError(f"{variable}: permissions never come from the environment.")
         if path not in known:
             raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))

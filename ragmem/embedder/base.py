@@ -5,8 +5,10 @@ vector's hash. Nothing here imports numpy at run time: it takes a tenth of a sec
 """
 
 import hashlib
+import os
+import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -17,6 +19,38 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
+
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def load_numpy() -> None:
+    """Import it, if it is not there: half of the time that it takes is starting those threads.
+
+    Nothing that is multiplied here is large enough for them (see ragmem/vectors.py). They
+    are read from the environment, which is put back: commands that are run inherit it.
+    """
+    if "numpy" in sys.modules or _THREADS in os.environ:
+        return
+    os.environ[_THREADS] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[_THREADS]
+
+
+def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:
+    """Of a unit vector with others of its length, float32 little-endian, by their names."""
+    alike = {name: other for name, other in rows.items() if len(other) == len(row)}
+    if not alike:
+        return {}
+    load_numpy()
+    import numpy as np
+
+    matrix = np.frombuffer(b"".join(alike.values()), dtype="<f4").reshape(len(alike), -1)
+    found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
+    return dict(zip(alike, map(float, found), strict=True))
+
 
 Kind = Literal["query", "passage"]
 """`query`: somebody waits for it. `passage`: something to be found, embedded in the background."""

@@ -4,6 +4,9 @@ jsonl.py           objects of which nothing is certain, one a line; what is foun
 session_parser.py  a session from such records, turn by turn, whichever agent has written them
 claude_code.py     records of Claude Code
 codex.py           records of Codex
+opencode.py        the database of opencode
+gemini_cli.py      messages of Gemini CLI
+messages.py        messages of kimi-cli and mistral-vibe
 finder.py          the files, and titles that stand beside them
 importer.py        turns into the store: only those that it does not have
 """
@@ -12,6 +15,7 @@ from ragmem.importers.finder import (
     AGENTS,
     AgentFiles,
     Search,
+    agents_here,
     find_files,
     titles_beside,
 )
@@ -36,6 +40,7 @@ __all__ = [
     "Rules",
     "Search",
     "Tally",
+    "agents_here",
     "find_files",
     "titles_beside",
 ]

@@ -7,15 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.importers.jsonl import Fields, FileFacts, FoundFile, Tally, count, fields, items, text
-from ragmem.importers.session_parser import (
-    SessionParser,
-    TurnBuilder,
-    arguments_json,
-    found_by,
-    touched,
-)
-from ragmem.records import PutTurn, Usage
+from ragmem.importers.jsonl import Fields, FileFacts, FoundFile, Tally, fields, items, text
+from ragmem.importers.session_parser import SessionParser, TurnBuilder, found_by, tokens
+from ragmem.records import PutTurn
 
 
 class Queued(msgspec.Struct, frozen=True):
@@ -30,7 +24,8 @@ class Queue:
     """What was typed, until a record of its own tells it.
 
     Such a record comes before the next answer, or never: then these are the only words of it.
-    What still waits at the end of the file may be told in what the file gets yet.
+    What still waits at the end of the file may be told in what the file gets yet, while that may
+    get more.
     """
 
     def __init__(self) -> None:
@@ -68,6 +63,10 @@ class Queue:
                     return False
         return False
 
+    def left(self) -> list[Queued]:
+        """What still waits."""
+        return list(self._waiting)
+
     def overdue(self) -> list[Queued]:
         """What the model now answers to, and no record has told."""
         found, self._taken = self._taken, []
@@ -75,6 +74,7 @@ class Queue:
         return found
 
 
+_FRESH = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
 _PEOPLE = ("", "human", "user")
@@ -158,7 +158,7 @@ class ClaudeCodeParser(SessionParser):
             if kind == "queue-operation":
                 self._queue_operation(record, at)
             if kind == "system" and text(record, "subtype") == "turn_duration":
-                self._complete()
+                self.complete()
             self.leave_out(_BOOKKEEPING[kind])
         else:
             self.wonder("", kind)
@@ -166,6 +166,9 @@ class ClaudeCodeParser(SessionParser):
     def finish(self) -> Iterator[PutTurn]:
         """The file has ended: the last turn, complete when nothing more is expected of it."""
         self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
+        # What was taken, or waits in a session that nobody goes on with, has no other record.
+        for prompt in self._queue.overdue() + (self._queue.left() if self.is_quiet else []):
+            yield from self._said(prompt.words, prompt.key, prompt.at)
         yield from super().finish()
 
     def end(self, *, over: bool) -> Iterator[PutTurn]:
@@ -261,12 +264,9 @@ class ClaudeCodeParser(SessionParser):
     def _tool_result(self, block: Fields, record: Fields, at: datetime) -> None:
         call_id = text(block, "tool_use_id")
         name = self.turn.tool_of(call_id) if self.turn else None
-        if self.turn is None or name is None:
-            self.leave_out("answers to unknown calls")
-            return
+        files = found_by(name or "", fields(record, "toolUseResult"))
         failed = block.get("is_error") is True
-        files = found_by(name, fields(record, "toolUseResult"))
-        self.turn.answer(call_id, _result_text(block), at, failed=failed, files=files)
+        self.answer(call_id, _result_text(block), at, failed=failed, files=files)
 
     def _assistant(self, record: Fields, at: datetime) -> None:
         message = fields(record, "message")
@@ -285,10 +285,10 @@ class ClaudeCodeParser(SessionParser):
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         for block in map(fields, blocks):
             self._block(turn, key, block, at)
-        if usage := _usage(fields(message, "usage")):
+        if usage := tokens(fields(message, "usage"), _FRESH, ("output_tokens",), _FRESH[1]):
             turn.spend(key, usage)
         if text(message, "stop_reason") in ("end_turn", "stop_sequence"):
-            self._complete()
+            self.complete()
 
     def _block(self, turn: TurnBuilder, key: str, block: Fields, at: datetime) -> None:
         match text(block, "type"):
@@ -297,23 +297,13 @@ class ClaudeCodeParser(SessionParser):
             case "thinking":
                 turn.think(text(block, "thinking"))
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
-                name, arguments = text(block, "name"), block.get("input")
-                files = touched(name, fields(arguments), self.facts.cwd)
-                call_id = text(block, "id") or self.next_name()
-                turn.say(key, "", at)
-                turn.ask(key, call_id, name, arguments_json(arguments), files)
+                self.call(key, text(block, "id"), text(block, "name"), block.get("input"), at)
             case "redacted_thinking":
                 self.leave_out("thoughts that can't be read")
             case kind if kind.endswith("_tool_result"):
-                words = _result_text(block)
-                if not turn.answer(text(block, "tool_use_id"), words, at, failed=False):
-                    self.leave_out("answers to unknown calls")
+                self.answer(text(block, "tool_use_id"), _result_text(block), at)
             case kind:
                 self.wonder("assistant", kind)
-
-    def _complete(self) -> None:
-        if self.turn and self.turn.status is None and not self.turn.is_bare:
-            self.turn.status = "completed"
 
 
 def titles_of(record: Fields) -> tuple[str, str] | None:
@@ -330,19 +320,6 @@ def _result_text(block: Fields) -> str:
         kind = text(each, "type")
         said.append(text(each, "text") or text(each, "url") or (f"[{kind}]" if kind else ""))
     return "\n".join(filter(None, said))
-
-
-def _usage(given: Fields) -> Usage | None:
-    """Tokens of one call, the cached ones among those that went in."""
-    fresh, out = count(given, "input_tokens"), count(given, "output_tokens")
-    if fresh is None or out is None:
-        return None
-    cached = count(given, "cache_read_input_tokens") or 0
-    written = count(given, "cache_creation_input_tokens") or 0
-    return msgspec.structs.replace(
-        Usage(input_tokens=fresh + cached + written, output_tokens=out, cached_tokens=cached),
-        model_calls=1,
-    )
 
 
 def _between(words: str, tag: str) -> str:

@@ -17,7 +17,7 @@ from ragmem.importers.jsonl import (
     moment,
     text,
 )
-from ragmem.importers.session_parser import SessionParser, arguments_json, touched
+from ragmem.importers.session_parser import SessionParser, decoded, words_of
 from ragmem.records import PutTurn, TurnStatus, Usage
 
 REQUEST = "## My request for Codex:"
@@ -115,25 +115,6 @@ def typed(words: str) -> str:
     """What the person typed, without what an editor has put before it."""
     _, found, request = words.partition(REQUEST)
     return (request if found else words).strip()
-
-
-def words_of(item: Fields) -> str:
-    """The text of a message, or of an answer in parts."""
-    if isinstance(item.get("content"), str):
-        return text(item, "content")
-    said = []
-    for each in map(fields, items(item, "content")):
-        kind = text(each, "type")
-        said.append(text(each, "text") or ("[image]" if "image" in kind else ""))
-    return "\n\n".join(filter(None, said))
-
-
-def decoded(arguments: str) -> Fields:
-    """An object that stands as JSON in a text; an empty one for anything else."""
-    try:
-        return fields(msgspec.json.decode(arguments))
-    except msgspec.DecodeError:
-        return {}
 
 
 def output_of(item: Fields) -> tuple[str, bool]:
@@ -354,21 +335,17 @@ class CodexParser(SessionParser):
 
     def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
         yield from self._speak()
-        if not (turn := self.turn):
+        if self.turn is None:
             return
-        call_id = text(item, "call_id") or text(item, "id") or self.next_name()
         given = next((item[each] for each in ("arguments", "input", "action") if each in item), {})
-        arguments = arguments_json(given)
         name = text(item, "name") or UNANSWERED.get(kind) or kind.removesuffix("_call")
-        turn.say(None, "", at)
-        turn.ask(None, call_id, name, arguments, touched(name, decoded(arguments), self.facts.cwd))
+        call_id = self.call(None, text(item, "call_id") or text(item, "id"), name, given, at)
         if kind in UNANSWERED:
-            turn.answer(call_id, "", at, failed=text(item, "status") == "failed")
+            self.answer(call_id, "", at, failed=text(item, "status") == "failed")
 
     def _answer(self, item: Fields, at: datetime) -> None:
         words, failed = output_of(item)
-        if not self.turn or not self.turn.answer(text(item, "call_id"), words, at, failed=failed):
-            self.leave_out("answers to unknown calls")
+        self.answer(text(item, "call_id"), words, at, failed=failed)
 
     def _event(self, event: Fields, at: datetime) -> Iterator[PutTurn]:
         kind = text(event, "type")

@@ -1,21 +1,28 @@
 """Session files of other agents: where they lie, and what stands beside them."""
 
 import os
-import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from ragmem.importers import claude_code, codex
-from ragmem.importers.jsonl import AgentName, Fields, FoundFile, Tally, opened, records
+from ragmem.importers import claude_code, codex, gemini_cli, messages, opencode
+from ragmem.importers.jsonl import (
+    AgentName,
+    Fields,
+    FoundFile,
+    Tally,
+    opened,
+    records,
+    records_of,
+)
 from ragmem.importers.session_parser import SessionParser
 
 _HEAD_RECORDS = 200
 """Of each file of Claude Code: summaries of other sessions stand at its start."""
-_COMPRESSED = re.compile(r"\.jsonl\.(?:zst|gz)$")
+_LOGS = (".jsonl", ".jsonl.zst")
 
 
 class AgentFiles(msgspec.Struct, frozen=True):
@@ -23,16 +30,104 @@ class AgentFiles(msgspec.Struct, frozen=True):
 
     name: AgentName
     label: str
+    home: tuple[str, str, str]
+    """The variable that says where its home is, where that is otherwise, the folder in it."""
     parser: Callable[..., SessionParser]
-    titles_of: Callable[[Fields], tuple[str, str] | None]
+    takes: Callable[[Path], bool]
+    """Whether a file of such a name holds a session."""
+    records: Callable[[FoundFile, Tally], Iterator[Fields]] = records_of
+    titles_of: Callable[[Fields], tuple[str, str] | None] | None = None
+
+    def folder(self, given: Mapping[str, str]) -> Path:
+        """Where it keeps its sessions, by the variables of a process."""
+        variable, otherwise, within = self.home
+        # Where nobody knows the home folder, there is none of that name.
+        return Path(os.path.expanduser(given.get(variable) or otherwise), within)
+
+
+def _is_rollout(file: Path) -> bool:
+    return file.name.startswith("rollout-") and file.name.endswith(_LOGS)
+
+
+def _is_of_gemini(file: Path) -> bool:
+    # What goes on in a new file stands there from its beginning.
+    goes_on = file.suffix == ".json" and file.with_suffix(".jsonl").exists()
+    return file.name.startswith("session-") and file.suffix in (".json", ".jsonl") and not goes_on
+
+
+def _is_of_kimi(file: Path) -> bool:
+    if file.suffix != ".jsonl" or file.stem.startswith("context_"):
+        return False  # A numbered one is what was there before a compaction.
+    if file.name == "context.jsonl":
+        return not file.with_name("wire.jsonl").exists()
+    return file.name == "wire.jsonl" or not file.with_suffix("").exists()
+
+
+def _is_of_vibe(file: Path) -> bool:
+    return file.name == "messages.jsonl" or (
+        file.suffix == ".json" and file.name.startswith("session_")
+    )
+
+
+def _is_of_opencode(file: Path) -> bool:
+    """A database, or the JSON file of a session where there is none."""
+    if file.suffix == ".db":
+        return file.name.startswith("opencode")
+    return file.suffix == ".json" and file.parent.parent.name == "session"
 
 
 AGENTS: dict[AgentName, AgentFiles] = {
-    "claude-code": AgentFiles(
-        "claude-code", "Claude Code", claude_code.ClaudeCodeParser, claude_code.titles_of
-    ),
-    "codex": AgentFiles("codex", "Codex", codex.CodexParser, codex.titles_of),
+    agent.name: agent
+    for agent in (
+        AgentFiles(
+            "claude-code",
+            "Claude Code",
+            ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
+            claude_code.ClaudeCodeParser,
+            lambda file: file.name.endswith(_LOGS),
+            titles_of=claude_code.titles_of,
+        ),
+        AgentFiles(
+            "codex",
+            "Codex",
+            ("CODEX_HOME", "~/.codex", "sessions"),
+            codex.CodexParser,
+            _is_rollout,
+            titles_of=codex.titles_of,
+        ),
+        AgentFiles(
+            "opencode",
+            "opencode",
+            ("XDG_DATA_HOME", "~/.local/share", "opencode"),
+            opencode.OpencodeParser,
+            _is_of_opencode,
+            records=opencode.records_of,
+        ),
+        AgentFiles(
+            "gemini-cli",
+            "Gemini CLI",
+            ("GEMINI_CLI_HOME", "~", ".gemini/tmp"),
+            gemini_cli.GeminiCliParser,
+            _is_of_gemini,
+        ),
+        AgentFiles(
+            "kimi-cli",
+            "kimi-cli",
+            ("KIMI_SHARE_DIR", "~/.kimi", "sessions"),
+            messages.KimiCliParser,
+            _is_of_kimi,
+        ),
+        AgentFiles(
+            "mistral-vibe",
+            "mistral-vibe",
+            ("VIBE_HOME", "~/.vibe", "logs/session"),
+            messages.MistralVibeParser,
+            _is_of_vibe,
+        ),
+    )
 }
+_ASIDE = {"subagents": "folders of subagents", "message": "", "part": "", "snapshot": ""}
+"""Folders in which no session lies, and how they are counted; opencode has many files in three."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -50,29 +145,57 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
         _take(path, search)
         return search
     for folder, folders, names in os.walk(path, onerror=lambda error: _note(search, error)):
-        folders.sort()
-        if "subagents" in folders:
-            folders.remove("subagents")
-            search.tally.left_out["folders of subagents"] += 1
-        for name in sorted(names):
-            file = Path(folder, name)
-            if _COMPRESSED.search(name):
-                search.skipped.append((str(file), "it is compressed; unpack it first"))
-            elif not name.endswith(".jsonl"):
-                continue
-            elif agent.name == "claude-code" and name.startswith("agent-"):
+        folders[:] = sorted(name for name in folders if not _is_aside(name, search))
+        files = [Path(folder, name) for name in sorted(names)]
+        taken = {file for file in files if agent.takes(file)}
+        if any(file.suffix == ".db" for file in taken):
+            folders.clear()  # What lies below was taken into the database.
+        for file in files:
+            if file not in taken:
+                _leave(agent, file, search)
+            elif agent.name == "claude-code" and file.name.startswith("agent-"):
                 search.tally.left_out["files of subagents"] += 1
-            elif agent.name == "claude-code" or name.startswith("rollout-"):
+            else:
                 _take(file, search)
         for name in [name for name in folders if os.path.islink(os.path.join(folder, name))]:
             search.skipped.append((os.path.join(folder, name), "it is a link"))
-    search.files.sort(key=lambda found: (found.changed_at, found.file))
+    search.files.sort(key=lambda found: (found.changed_at, found.file, found.session))
     return search
+
+
+def agents_here(given: Mapping[str, str]) -> list[str]:
+    """The names of the agents that have kept a session on this machine."""
+    return [agent.label for agent in AGENTS.values() if _has_any(agent, agent.folder(given))]
+
+
+def _has_any(agent: AgentFiles, path: Path) -> bool:
+    return any(
+        agent.takes(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
+    )
+
+
+def _is_aside(name: str, search: Search) -> bool:
+    if kind := _ASIDE.get(name):
+        search.tally.left_out[kind] += 1
+    return name in _ASIDE
+
+
+def _leave(agent: AgentFiles, file: Path, search: Search) -> None:
+    """What has another name than a session's is told: each log, and how many others."""
+    if file.name.endswith(_LOGS) and agent.name == "codex":
+        why = f"it has not the name of a session; `ragmem import {agent.name} FILE` reads it"
+        search.skipped.append((str(file), why))
+    elif file.name.endswith(".gz"):
+        search.skipped.append((str(file), "it is compressed; unpack it first"))
+    else:
+        search.tally.left_out["files of other names"] += 1
 
 
 def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
     """What sessions are called, where that does not stand in their own files."""
     titles: dict[str, str] = {}
+    if agent.titles_of is None:
+        return titles
     if agent.name == "codex":
         for folder in (path, *path.absolute().parents):
             if (index := folder / "session_index.jsonl").is_file():
@@ -90,7 +213,7 @@ def _titles(agent: AgentFiles, file: Path, *, limit: int | None) -> Iterator[tup
             for number, record in enumerate(records(source, Tally())):
                 if number == limit:
                     return
-                if title := agent.titles_of(record):
+                if agent.titles_of and (title := agent.titles_of(record)):
                     yield title
     except OSError:
         return  # That it can't be read is told where its turns are read.
@@ -108,6 +231,11 @@ def _take(file: Path, search: Search) -> None:
         search.skipped.append((str(file), "it is no regular file"))
     elif found.st_size == 0:
         search.skipped.append((str(file), "it is empty"))
+    elif file.suffix == ".db":
+        try:
+            search.files.extend(opencode.sessions_of(file))
+        except OSError as error:
+            search.skipped.append((str(file), str(error.strerror)))
     else:
         changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
         search.files.append(FoundFile(file, found.st_size, changed_at))

@@ -22,10 +22,8 @@ from ragmem.importers.jsonl import (
     Rules,
     State,
     Tally,
-    opened,
-    records,
 )
-from ragmem.importers.session_parser import SessionParser, session_id_of
+from ragmem.importers.session_parser import TITLE_LIMIT, SessionParser, session_id_of
 from ragmem.records import (
     DEFAULT_TITLE,
     PutSession,
@@ -37,7 +35,7 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.store.base import Archive
-from ragmem.text import clean
+from ragmem.text import clean, one_line
 
 _BATCH = 50
 """Turns in a transaction, at most."""
@@ -69,7 +67,7 @@ class Importer:
     async def take(self, agent: AgentFiles, found: FoundFile, tally: Tally) -> Outcome:
         """Import a file, as far as it can be read; StoreError when it can't be stored."""
         parser = agent.parser(found, tally, now=self._now, titles=self._titles)
-        batches = _batches(parser, found, tally)
+        batches = _batches(agent, parser, found, tally)
         session: _Session | None = None
         try:
             while batch := await asyncio.to_thread(next, batches, ()):
@@ -145,14 +143,14 @@ class _Session:
         if self._store is None:
             return
         brief = TurnQuery(with_tool_calls=False)
-        for held in await self._store.sessions_by_id([session_id]):
+        for held in await self._store.get(Session, [session_id]):
             self.session, self._is_new = held, False
             turns = await self._store.turns(session_id, brief)
             self._held = {turn.turn_id: (turn.turn_index, turn.status) for turn in turns}
             self._next = held.turn_count + 1
             self._shared = held.forked_at_index or 0
             return
-        for parent in await self._store.sessions_by_id([self._parent_id]):
+        for parent in await self._store.get(Session, [self._parent_id]):
             turns = await self._store.turns(parent.session_id, brief)
             self._parents = [(turn.user_message, turn.assistant_message) for turn in turns]
 
@@ -173,8 +171,9 @@ class _Session:
         """Its title, which may stand at the end of the file, and when it was last active."""
         held, facts = self.session, self._facts
         title = held.title
-        if title == DEFAULT_TITLE and facts.title:
-            title = facts.title
+        first = redact(one_line(facts.first_prompt, TITLE_LIMIT))
+        if title in (DEFAULT_TITLE, first):  # Nobody has named it here.
+            title = facts.title or first or title
         went_on = self._added or self._changed
         self.session = msgspec.structs.replace(held, title=title)
         if dry_run or self._store is None or not (went_on or title != held.title):
@@ -278,9 +277,11 @@ def _comparable(put: PutTurn) -> PutTurn:
     return msgspec.structs.replace(put, accesses=accesses)
 
 
-def _batches(parser: SessionParser, found: FoundFile, tally: Tally) -> Iterator[list[PutTurn]]:
+def _batches(
+    agent: AgentFiles, parser: SessionParser, found: FoundFile, tally: Tally
+) -> Iterator[list[PutTurn]]:
     """Turns as they come, some at a time: a file is never in memory as a whole."""
-    turns = _turns(parser, found, tally)
+    turns = _turns(agent, parser, found, tally)
     while True:
         batch: list[PutTurn] = []
         size = 0
@@ -295,11 +296,12 @@ def _batches(parser: SessionParser, found: FoundFile, tally: Tally) -> Iterator[
         yield batch
 
 
-def _turns(parser: SessionParser, found: FoundFile, tally: Tally) -> Iterator[PutTurn]:
+def _turns(
+    agent: AgentFiles, parser: SessionParser, found: FoundFile, tally: Tally
+) -> Iterator[PutTurn]:
     try:
-        with opened(found.file) as source:
-            for record in records(source, tally):
-                yield from parser.feed(record)
+        for record in agent.records(found, tally):
+            yield from parser.feed(record)
     except OSError as error:
         raise _Unreadable(str(error.strerror).lower()) from None
     yield from parser.finish()

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
@@ -73,7 +75,7 @@ def clipped(words: str) -> str:
     return clip_middle(words, TEXT_LIMIT)
 
 
-AgentName = Literal["claude-code", "codex"]
+AgentName = Literal["claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "mistral-vibe"]
 State = Literal["new", "grown", "unchanged", "other_folder", "empty", "refused"]
 """What a session file was found to be; `other_folder`: the person asked for those of one."""
 
@@ -103,6 +105,7 @@ class FileFacts(msgspec.Struct, kw_only=True):
     """The agent's own id of it."""
     cwd: str = ""
     title: str = ""
+    first_prompt: str = ""
     started_at: datetime | None = None
     last_at: datetime
     """Of the newest record; before the first one, of the file."""
@@ -118,6 +121,8 @@ class FoundFile(msgspec.Struct, frozen=True):
     file: Path
     size: int
     changed_at: datetime
+    session: str = ""
+    """Which one, of a file that holds several."""
 
 
 class ForeignFolder(msgspec.Struct, frozen=True):
@@ -165,17 +170,59 @@ _BEGINNING = re.compile(
     rb'\{"(?:type|timestamp|parentUuid|uuid|sessionId|isSidechain|record_type)":'
 )
 _TRIES = 64
+_DOCUMENT_LIMIT = 256 * 1024 * 1024
+"""Bytes of a file that is one JSON document."""
 _decoder = msgspec.json.Decoder()
 
 
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """A regular file for reading: no link is followed, and no pipe is waited for. OSError."""
+    """A regular file for reading, unpacked: no link is followed, no pipe waited for. OSError."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as source:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(0, "not a regular file", str(file))
-        yield source
+        if file.suffix != ".zst":
+            yield source
+            return
+        zstd = _zstd(file)
+        try:
+            with BufferedReader(zstd.ZstdFile(source)) as unpacked:
+                yield unpacked
+        except (zstd.ZstdError, EOFError):
+            raise OSError(0, "it is not whole, or not compressed by zstd", str(file)) from None
+
+
+def _zstd(file: Path) -> Any:
+    """The library that unpacks; OSError that says what to install where there is none."""
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    why = 'it is compressed; `pip install "ragmem[zstd]"` adds what reads it'
+    raise OSError(0, why, str(file))
+
+
+def document(file: Path) -> Fields:
+    """The JSON object that a file consists of; an empty one where there is none."""
+    try:
+        with opened(file) as source:
+            return fields(decoded_line(source.read(_DOCUMENT_LIMIT)))
+    except OSError:
+        return _NOTHING
+
+
+def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
+    """The records of a session's file, in order; of one JSON document its `messages`. OSError."""
+    with opened(found.file) as source:
+        if found.file.suffix != ".json":
+            yield from records(source, tally)
+        elif whole := fields(decoded_line(source.read(_DOCUMENT_LIMIT))):
+            yield {name: value for name, value in whole.items() if name != "messages"}
+            yield from filter(None, map(fields, items(whole, "messages")))
+        else:
+            tally.broken[_NOT_JSON] += 1
 
 
 def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
@@ -188,7 +235,7 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
         line = line.strip(b" \t\r\n\0\xef\xbb\xbf")
         if not line:
             continue
-        found = _decoded(line)
+        found = decoded_line(line)
         if isinstance(found, dict):
             yield found
         elif found is not None:
@@ -205,7 +252,8 @@ def _pass_over(source: BinaryIO, line: bytes) -> None:
         line = source.readline(1 << 20)
 
 
-def _decoded(line: bytes) -> object | None:
+def decoded_line(line: bytes) -> object | None:
+    """What stands in a line as JSON; None where that is nothing."""
     try:
         found: object = _decoder.decode(line)
         return found
@@ -224,7 +272,7 @@ def _behind_a_cut(line: bytes) -> Fields | None:
     for tries, match in enumerate(_BEGINNING.finditer(line, 1)):
         if tries == _TRIES:
             break
-        found = _decoded(line[match.start() :])
+        found = decoded_line(line[match.start() :])
         if isinstance(found, dict):
             return found
     return None

@@ -17,6 +17,7 @@ from ragmem.importers.jsonl import (
     FileFacts,
     Tally,
     clipped,
+    count,
     fields,
     items,
     moment,
@@ -36,14 +37,31 @@ _PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
     "LS": ("list", ("path",)),
     "Glob": ("list", ("path",)),
     "Grep": ("search", ("path",)),
-    "read_file": ("read", ("file_path", "path")),
+    "read_file": ("read", ("file_path", "path", "absolute_path")),
     "view_image": ("read", ("path",)),
     "write_file": ("write", ("file_path", "path")),
     "edit_file": ("write", ("file_path", "path")),
     "list_dir": ("list", ("dir_path", "path")),
     "grep_files": ("search", ("path",)),
+    "read": ("read", ("filePath", "path")),
+    "write": ("write", ("filePath", "path")),
+    "edit": ("write", ("filePath", "file_path", "path")),
+    "list": ("list", ("path",)),
+    "glob": ("list", ("path", "dir_path")),
+    "grep": ("search", ("path",)),
+    "replace": ("write", ("file_path",)),
+    "search_replace": ("write", ("file_path",)),
+    "list_directory": ("list", ("dir_path", "path")),
+    "search_file_content": ("search", ("dir_path", "path")),
+    "grep_search": ("search", ("dir_path", "path")),
+    "ReadFile": ("read", ("path",)),
+    "WriteFile": ("write", ("path",)),
+    "StrReplaceFile": ("write", ("path",)),
 }
-_SHELLS = ("Bash", "shell", "local_shell", "shell_command", "exec_command", "container.exec")
+_SHELLS = (
+    *("Bash", "shell", "local_shell", "shell_command", "exec_command", "container.exec"),
+    *("bash", "Shell", "run_shell_command"),
+)
 _READERS = {"cat", "head", "tail", "nl", "less", "bat", "sed"}
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
 _STEERING = re.compile(r"[|;&<>$`*?(){}\n\\~!\[\]]")
@@ -71,7 +89,8 @@ def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
         script = script_of(arguments)
         found = _patched(script) or [Touched(path, "read") for path in _read(script)]
     elif name == "apply_patch":
-        found = _patched(text(arguments, "input") or text(arguments, "patch"))
+        patch = (text(arguments, name) for name in ("input", "patch", "patchText"))
+        found = _patched(next(filter(None, patch), ""))
     return listed(found, folder)
 
 
@@ -346,6 +365,25 @@ def _accesses(call: ToolCall, files: list[Touched]) -> tuple[FileAccess, ...]:
     )
 
 
+def words_of(item: Fields, name: str = "content") -> str:
+    """The text of a message, or of an answer in parts."""
+    if isinstance(item.get(name), str):
+        return text(item, name)
+    said = []
+    for each in map(fields, items(item, name)):
+        is_image = "image" in text(each, "type") or "inlineData" in each
+        said.append(text(each, "text") or ("[image]" if is_image else ""))
+    return "\n\n".join(filter(None, said))
+
+
+def decoded(arguments: str) -> Fields:
+    """An object that stands as JSON in a text; an empty one for anything else."""
+    try:
+        return fields(msgspec.json.decode(arguments))
+    except msgspec.DecodeError:
+        return {}
+
+
 def arguments_json(value: object) -> str:
     """Arguments as they can be stored and replayed: a JSON object, whatever they were."""
     if isinstance(value, str):
@@ -367,9 +405,22 @@ def arguments_json(value: object) -> str:
         return "{}"
 
 
+def tokens(given: Fields, fresh: Sequence[str], out: Sequence[str], cached: str) -> Usage | None:
+    """Tokens of one call, added up by their names; None where the first of a sum isn't told."""
+    if count(given, fresh[0]) is None or count(given, out[0]) is None:
+        return None
+    went_in, came = (sum(count(given, name) or 0 for name in names) for names in (fresh, out))
+    return Usage(
+        input_tokens=went_in,
+        output_tokens=came,
+        cached_tokens=count(given, cached) or 0,
+        model_calls=1,
+    )
+
+
 _SETTLED_S = 3600
 """After so long without a record, nothing more is expected of the last turn."""
-_TITLE_LIMIT = 120
+TITLE_LIMIT = 120
 _KEY_CHARS = 200
 
 
@@ -393,13 +444,18 @@ class SessionParser(ABC):
 
     def finish(self) -> Iterator[PutTurn]:
         """The file has ended: the last turn, complete when nothing more is expected of it."""
-        quiet = (self.now - self.facts.last_at).total_seconds() > _SETTLED_S
-        yield from self.end(over=quiet)
+        yield from self.end(over=self.is_quiet)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has been written for so long that nothing more is expected."""
+        return (self.now - self.facts.last_at).total_seconds() > _SETTLED_S
 
     def end(self, *, over: bool) -> Iterator[PutTurn]:
         """The turn that went on, if there is one; `over`: nothing can follow in it."""
         turn, self.turn = self.turn, None
         if turn is not None:
+            self.facts.first_prompt = self.facts.first_prompt or turn.prompt
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
@@ -415,9 +471,38 @@ class SessionParser(ABC):
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn
 
+    def call(self, key: str | None, call_id: str, name: str, given: object, at: datetime) -> str:
+        """The model calls a tool in the turn that goes on; the id of the call."""
+        call_id = call_id or self.next_name()
+        if turn := self.turn:
+            arguments = arguments_json(given)
+            files = touched(name, decoded(arguments), self.facts.cwd)
+            turn.say(key, "", at)
+            turn.ask(key, call_id, name, arguments, files)
+        return call_id
+
+    def answer(
+        self,
+        call_id: str,
+        words: str,
+        at: datetime,
+        *,
+        failed: bool = False,
+        files: list[Touched] | None = None,
+    ) -> None:
+        """A tool has answered."""
+        turn = self.turn
+        if not turn or not turn.answer(call_id, words, at, failed=failed, files=files):
+            self.leave_out("answers to unknown calls")
+
+    def complete(self) -> None:
+        """The file says that the turn has ended, unless it has told already how."""
+        if self.turn and self.turn.status is None and not self.turn.is_bare:
+            self.turn.status = "completed"
+
     def entitle(self, title: str) -> None:
         """Say what the session is called."""
-        self.facts.title = one_line(title, _TITLE_LIMIT) or self.facts.title
+        self.facts.title = one_line(title, TITLE_LIMIT) or self.facts.title
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
         """When it was written, and whether it says so itself."""

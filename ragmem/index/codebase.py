@@ -27,9 +27,8 @@ from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
 from ragmem.paths import NO_HOME
-from ragmem.records import Pending, Project, SessionQuery, TurnQuery
+from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
 from ragmem.service import SEARCH_S, Client
-from ragmem.store.base import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def passage_of(hit: CodeHit) -> CodePassage:
 
 _log = logging.getLogger("ragmem")
 
-OpenStore = Callable[[], Awaitable[Store]]
+OpenStore = Callable[[], Awaitable[CodeStore]]
 
 _LARGE = 1_000
 """Files of a project whose first indexing is told of."""
@@ -405,7 +404,7 @@ class Codebase:
     # --- what turns have to do with it --------------------------------------------
 
     async def look_through(
-        self, store: Store, items: Sequence[Pending], owner_id: str
+        self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
         """Link these turns with the code that they edited, read, found and named.
 
@@ -416,7 +415,7 @@ class Codebase:
 
     # --- for the detached process -------------------------------------------------
 
-    async def catch_up(self, store: Store, *, everywhere: bool = True) -> bool:
+    async def catch_up(self, store: CodeStore, *, everywhere: bool = True) -> bool:
         """Do a piece of what any project's index still lacks; return whether there was something.
 
         First it is made whole and the store is told, then vectors are made. Not `everywhere`: only
@@ -444,7 +443,7 @@ class Codebase:
             return True
         return False
 
-    async def _caught_up(self, store: Store, project: Project) -> bool:
+    async def _caught_up(self, store: CodeStore, project: Project) -> bool:
         index = self._lasting(project)
         if index is None:
             return False
@@ -500,14 +499,14 @@ class Codebase:
             await self._own.aclose()
 
 
-async def _of_late(store: Store, project: Project) -> list[str]:
+async def _of_late(store: CodeStore, project: Project) -> list[str]:
     """Scopes that the latest turns edited, read, found or named, the latest session's first."""
     query = SessionQuery(project_ids=(project.project_id,), limit=_LATE_SESSIONS)
     late = TurnQuery(limit=_LATE_TURNS, with_tool_calls=False)
     found: dict[str, None] = {}
     for session in await store.sessions(query):
         turns = await store.turns(session.session_id, late)
-        for each in await store.references_of([turn.turn_id for turn in reversed(turns)]):
+        for each in await store.get(PutReferences, [turn.turn_id for turn in reversed(turns)]):
             found |= dict.fromkeys(reference.scope_id for reference in each.references)
     return list(found)
 

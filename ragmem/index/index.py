@@ -32,8 +32,7 @@ from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.index.values import CodeHit, IndexStatus, Refreshed
 from ragmem.locks import take
-from ragmem.records import CodeScope, FoundScope, Project, utc_now
-from ragmem.store.base import Store
+from ragmem.records import CodeScope, CodeStore, FoundScope, Project, utc_now
 from ragmem.text import visible
 from ragmem.usage import Metrics
 
@@ -64,7 +63,7 @@ class CodeIndex:
         database: Path,
         *,
         embedder: Embedder | None = None,
-        open_store: Callable[[], Awaitable[Store]] | None = None,
+        open_store: Callable[[], Awaitable[CodeStore]] | None = None,
         limits: IndexLimits = _LIMITS,
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),

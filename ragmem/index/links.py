@@ -11,23 +11,27 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.index.names import is_telling, names_in
+from ragmem.index.mirror import HOLDERS
+from ragmem.index.names import is_named, is_telling, names_in
+from ragmem.index.values import CodeHit
 from ragmem.logs import LOGGER
+from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.files import EDITING_TOOLS, locator
 from ragmem.memory.leases import leased
 from ragmem.records import (
     CodeReference,
     CodeScope,
+    CodeStore,
     FoundScope,
     Pending,
     Project,
     PutReferences,
     ReferenceHow,
+    ScopeQuery,
     Session,
     ToolCall,
     Turn,
 )
-from ragmem.store.base import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
@@ -256,7 +260,7 @@ class TurnLinks:
         """By project the turns that came before the store knew of the code."""
 
     async def look_through(
-        self, store: Store, items: Sequence[Pending], owner_id: str
+        self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
         """Link turns; return keys of those seen to, or not to be tried again. StoreError."""
         others = {item.key for item in items if item.session_id in self._without}
@@ -267,7 +271,7 @@ class TurnLinks:
             await self._see_to_these(store, [i.record_id for i in todo if i.key in mine])
             return mine | others
 
-    async def after(self, project_id: str, open_store: Callable[[], Awaitable[Store]]) -> None:
+    async def after(self, project_id: str, open_store: Callable[[], Awaitable[CodeStore]]) -> None:
         """Link the turns that came before the store knew of a project's code. StoreError."""
         early = self._early.pop(project_id, {})
         try:
@@ -277,12 +281,12 @@ class TurnLinks:
             self._early[project_id] = early | self._early.get(project_id, {})
             raise
 
-    async def _see_to_these(self, store: Store, turn_ids: Sequence[str]) -> None:
-        for turn in await store.turns_by_id(turn_ids):
+    async def _see_to_these(self, store: CodeStore, turn_ids: Sequence[str]) -> None:
+        for turn in await store.get(Turn, turn_ids):
             with suppress(SessionNotFound):
                 await self._see_to(store, turn, await store.session(turn.session_id))
 
-    async def _see_to(self, store: Store, turn: Turn, session: Session) -> None:
+    async def _see_to(self, store: CodeStore, turn: Turn, session: Session) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
         if project is None or index is None:
@@ -309,7 +313,9 @@ class TurnLinks:
         """
         return self._writes and os.path.isdir(index.project.path)
 
-    async def _link(self, store: Store, turn: Turn, session: Session, index: "CodeIndex") -> bool:
+    async def _link(
+        self, store: CodeStore, turn: Turn, session: Session, index: "CodeIndex"
+    ) -> bool:
         """False where the store does not know of the code yet, or the index can't be written."""
 
         locate = locator(session)
@@ -330,8 +336,141 @@ class TurnLinks:
         return True
 
 
-async def _project_of(store: Store, session: Session) -> Project | None:
+async def _project_of(store: CodeStore, session: Session) -> Project | None:
     """The folder that a session worked in, as a project of its own."""
     known = await store.projects()
     own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]
     return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)
+
+
+_SPARE = 20
+"""How many hits are asked for beyond those shown: what is named may be among them."""
+
+
+class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope, and its past."""
+
+    hit: CodeHit
+    defined: bool = True
+    """Whether a file still has it; else path and lines are where it was last."""
+    named: bool = False
+    """Whether the question names it."""
+    past: CodePast = NO_PAST
+
+    def is_close(self, floor: float | None) -> bool:
+        """Return whether it has to do with the question beyond doubt."""
+        return not self.defined or self.hit.is_close(floor)
+
+
+class Finds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a question finds."""
+
+    found: tuple[FoundCode, ...]
+    """The scopes that it names, then the best."""
+    problem: str = ""
+    """The reason why the memory's part is missing, for people; empty if it isn't."""
+
+
+async def find_code(
+    code: "CodeIndex",
+    query: str,
+    *,
+    project_id: str,
+    open_store: Callable[[], Awaitable[CodeStore]] | None,
+    limit: int = 10,
+    semantic: bool = True,
+) -> Finds:
+    """Find at most `limit` scopes; without `open_store` nothing is told of their past."""
+    names = frozenset(name.casefold() for name in names_in(query, alone=True))
+    hits = await code.search(query, limit=limit + (_SPARE if names else 0), semantic=semantic)
+    found = [_found(hit, names) for hit in hits]
+    # What is called exactly so is what is meant, however much the others have to say of it.
+    found.sort(key=lambda each: not each.named)
+    if open_store is None:
+        return Finds(found=tuple(found[:limit]))
+    try:
+        store = await open_store()
+        gone, twins = await _gone(store, project_id, names, hits, limit + _SPARE)
+        named = sum(each.named for each in found)
+        shown = [*found[:named], *gone, *found[named:]][:limit]
+        return Finds(found=tuple(await _with_past(store, project_id, shown, twins)))
+    except StoreError as error:
+        return Finds(found=tuple(found[:limit]), problem=str(error))
+
+
+def _found(hit: CodeHit, names: Collection[str]) -> FoundCode:
+    return FoundCode(hit=hit, named=is_named(hit.name, hit.qualified_name, names))
+
+
+_Place = tuple[str, str, str]
+"""Path, kind and whole name: who comes back there is who went."""
+
+
+async def _gone(
+    store: CodeStore, project_id: str, names: Collection[str], hits: Sequence[CodeHit], most: int
+) -> tuple[list[FoundCode], dict[str, list[str]]]:
+    """What is called so and no file defines any more: it may have been spoken of all the same.
+
+    And by the id of a scope that is there those of scopes that were in its place before.
+    """
+    there: dict[_Place, str] = {
+        (hit.path, hit.kind, hit.qualified_name): hit.scope_id for hit in hits
+    }
+    live = set(there.values())
+    went: dict[str, FoundScope] = {}
+    for name in sorted(names):
+        if len(went) >= most:
+            break
+        query = ScopeQuery(project_ids=(project_id,), name=name, defined=False, limit=most)
+        for each in await store.find_scopes(query):
+            if each.scope.scope_id not in live:
+                went[each.scope.scope_id] = each
+    # The index is never behind the store.
+    there = await _defined(store, project_id, went.values()) | there
+    gone: list[FoundCode] = []
+    twins: dict[str, list[str]] = {}
+    for scope_id, each in went.items():
+        scope = each.scope
+        if (now := there.get((each.path, scope.kind, scope.qualified_name))) is None:
+            gone.append(FoundCode(hit=_hit_of(each), defined=False, named=True))
+        else:
+            twins.setdefault(now, []).append(scope_id)
+    return gone, twins
+
+
+async def _defined(
+    store: CodeStore, project_id: str, went: Collection[FoundScope]
+) -> dict[_Place, str]:
+    """Scopes in the places of those that went, where files define such."""
+    found: dict[_Place, str] = {}
+    for path, name in sorted({(each.path, each.scope.qualified_name) for each in went}):
+        query = ScopeQuery(project_ids=(project_id,), path=path, name=name, defined=True)
+        for each in await store.find_scopes(query):
+            place = (each.path, each.scope.kind, each.scope.qualified_name)
+            found[place] = each.scope.scope_id
+    return found
+
+
+async def _with_past(
+    store: CodeStore,
+    project_id: str,
+    found: Sequence[FoundCode],
+    twins: dict[str, list[str]],
+) -> list[FoundCode]:
+    ids: dict[str, list[str]] = {}
+    for each in found:
+        hit = each.hit
+        ids[hit.scope_id] = [hit.scope_id, *twins.get(hit.scope_id, ())]
+        if each.named and hit.kind in HOLDERS:
+            inside = await inside_of(store, project_id, hit.path, hit.qualified_name)
+            ids[hit.scope_id] += inside
+    pasts = await past_of_scopes(store, project_id, ids)
+    return [
+        msgspec.structs.replace(each, past=pasts.get(each.hit.scope_id, NO_PAST)) for each in found
+    ]
+
+
+def _hit_of(found: FoundScope) -> CodeHit:
+    scope = msgspec.structs.asdict(found.scope)
+    del scope["hash"]
+    return CodeHit(**scope, path=found.path, score=0.0, why=(f"name: {found.scope.name}",))

@@ -19,20 +19,31 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from ragmem.index import identity, vectors
+from ragmem.index import vectors
 from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
     IndexLimits,
     NotRead,
+    Resolver,
     is_racy,
     list_project,
     opened_folder,
     read,
     says_what_is_ignored,
+    stems_of,
 )
-from ragmem.index.identity import KEY_COLUMNS, ScopeKey, assign, scope_id_of
-from ragmem.index.imports import Resolver, stems_of
-from ragmem.index.mirror import imports_of
+from ragmem.index.mirror import (
+    KEY_COLUMNS,
+    ScopeKey,
+    assign,
+    forget_gone,
+    imports_of,
+    moved_scopes,
+    note_came,
+    note_went,
+    scope_id_of,
+    went_by_another_name,
+)
 from ragmem.index.rows import FileRow, cut_files, numbered
 from ragmem.index.values import Refreshed
 
@@ -76,7 +87,7 @@ class ScopeWriter:
 
     def follow_moved(self) -> None:
         """Give scopes that went elsewhere their ids back; in the caller's transaction."""
-        moved = identity.moved(self._connection, self._now)
+        moved = moved_scopes(self._connection, self._now)
         epoch = raise_epoch(self._connection) if moved else 0
         for scope, scope_id in moved.items():
             self._connection.execute(
@@ -87,7 +98,7 @@ class ScopeWriter:
                 " WHERE file = (SELECT file FROM scopes WHERE scope = ?)",
                 (epoch, scope),
             )
-        identity.forget(self._connection)
+        forget_gone(self._connection)
 
     def _begin(self) -> None:
         self._epoch = raise_epoch(self._connection)
@@ -193,7 +204,7 @@ class ScopeWriter:
         many(f"INSERT INTO scopes VALUES ({', '.join('?' * 15)})", scopes)
         many("INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)", texts)
         many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
-        identity.note_came(self._connection, fresh, self._now)
+        note_came(self._connection, fresh, self._now)
         vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
     def _is_anothers(self, given: Collection[str], key: ScopeKey, scope_id: str) -> bool:
@@ -201,13 +212,11 @@ class ScopeWriter:
         if scope_id in given or self._is_first:
             return scope_id in given
         found = self._connection.execute("SELECT 1 FROM scopes WHERE scope_id = ?", (scope_id,))
-        return found.get is not None or identity.went_by_another_name(
-            self._connection, scope_id, key
-        )
+        return found.get is not None or went_by_another_name(self._connection, scope_id, key)
 
     def _drop(self, scopes: Sequence[_Old], *, gone: Iterable[_Old]) -> None:
         """Take the scopes of a file out, of which the `gone` ones do not come back."""
-        identity.note_went(self._connection, [each.scope for each in gone], self._now)
+        note_went(self._connection, [each.scope for each in gone], self._now)
         keys = [(each.scope,) for each in scopes]
         for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)

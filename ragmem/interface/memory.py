@@ -4,21 +4,24 @@ The same parts as the product's: writes go through its spool and without secrets
 embedded and summed up is done by its worker, and the context is that of `ragmem context`.
 """
 
+import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
-from ragmem.background import INLINE_S, extractor
-from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.background import INLINE_S, extractor, summary_model
+from ragmem.config import Config, Paths
+from ragmem.embedder.base import Embedder
+from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import shapes
-from ragmem.interface.digests import Digests
 from ragmem.interface.shapes import (
     checked_strategy,
     clipped,
@@ -29,15 +32,20 @@ from ragmem.interface.shapes import (
     wanted_levels,
     writes_of,
 )
-from ragmem.interface.values import Folder, LoadedSession, Parts, Where, Work
-from ragmem.llm.base import ModelInfo
+from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Strategy
 from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
+from ragmem.memory.leases import leased
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
+from ragmem.memory.recall import ScopeName
 from ragmem.memory.recording import kept, redacted
+from ragmem.memory.summaries import summary_id
+from ragmem.memory.summaries.plan import to_roll_up
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import (
+    AddSummary,
     Applied,
     FileAccess,
     Scope,
@@ -49,7 +57,231 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.usage import Metrics, UsageLog
+
+if TYPE_CHECKING:
+    from ragmem.memory.memory import Memory, OpenStore
+
+
+Folder = str | os.PathLike[str]
+Where = ScopeName | Scope | Path
+"""Where to search: around the session (by name), a scope, or the project of a folder."""
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an open memory works with; put together by `ragmem.app`."""
+
+    memory: "Memory"
+    open_store: "OpenStore"
+    export: Callable[[str], Awaitable[dict[str, Any]]]
+    """A session as a value that JSON can hold."""
+    take_in: "TakeIn"
+    config: Config
+    paths: Paths
+    embedder: Embedder | None
+    metrics: Metrics
+    usage: UsageLog
+    notices: Callable[[], Sequence[str]]
+    foreign_vectors: Callable[[], Awaitable[str]]
+    """What to say when the store's vectors are another embedder's; else empty."""
+
+
+class LoadedSession(msgspec.Struct, frozen=True):
+    """A session with all of its turns, in order."""
+
+    session: Session
+    turns: tuple[Turn, ...]
+
+    @property
+    def session_id(self) -> str:
+        """Its id."""
+        return self.session.session_id
+
+    @property
+    def cwd(self) -> str:
+        """The folder that it was started in."""
+        return self.session.cwd
+
+    @property
+    def project_path(self) -> str | None:
+        """The top folder of its project."""
+        return self.session.project_path
+
+
+class Work:
+    """One worker; while `drain` waits for it, nothing else runs it."""
+
+    def __init__(self, worker: Worker, *, runs: bool) -> None:
+        self._worker = worker
+        self._runs = runs
+        self._drain = asyncio.Lock()
+        self._started = False
+
+    def wake(self) -> None:
+        """There is something to do; it begins in the background, where that is wanted."""
+        self._started = self._runs
+        if self._runs and not self._drain.locked():
+            self._worker.start()
+            self._worker.wake()
+
+    def begin(self) -> None:
+        """What others left may be done meanwhile."""
+        if not self._started:
+            self.wake()
+
+    async def drain(self, limit_s: float | None) -> bool:
+        """Do all that is pending, for at most so long; whether nothing is left. StoreError."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._drain.acquire()
+        except TimeoutError:
+            return False
+        try:
+            await self._worker.aclose()
+            left_s = None if limit_s is None else limit_s - (time.monotonic() - started)
+            return await self._worker.drain(left_s)
+        finally:
+            self._drain.release()
+            if self._started:
+                self._worker.start()
+
+    async def aclose(self) -> None:
+        """Stop; what is left is done by the next who opens the memory."""
+        self._runs = self._started = False
+        await self._worker.aclose()
+
+
+_LEASE_S = 60.0
+_AGAIN_S = 0.2
+
+
+class Digests:
+    """The summariser of one open memory, made when it is first needed."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._owner_id = new_id()
+        self._llm: LLM | None = None
+        self._made: Summarizer | None = None
+
+    @property
+    def _summarizer(self) -> Summarizer:
+        if self._made is None:
+            parts = self._parts
+            named = parts.config.model.summary or parts.config.model.main
+            # A key alone names no model.
+            self._llm = summary_model(parts.config, parts.paths) if named else None
+            self._made = Summarizer(
+                self._llm,
+                parts.config.memory.summaries,
+                usage=parts.usage,
+                open_attempts=parts.open_store,
+            )
+        return self._made
+
+    @property
+    def by_model(self) -> Summarizer | None:
+        """For work that nobody asked for: None where no model is named."""
+        made = self._summarizer
+        return made if self._llm is not None else None
+
+    async def of_turn(self, turn: Turn, locate: Callable[[str], str]) -> Summary:
+        """The level 1 summary of a turn, not stored."""
+        if turn.status != "completed":
+            raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
+        return await self._summarizer.summarize_turn(turn, locate=locate)
+
+    async def roll_up(self, session_id: str, level: int) -> Summary:
+        """One of the next level over all that wait, stored; no two processes at once."""
+        store = await self._parts.open_store()
+        key = f"roll_up:{session_id}"
+        while True:
+            async with leased(store, [key], self._owner_id, seconds=_LEASE_S) as mine:
+                if mine:
+                    waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
+                    if not waiting:
+                        raise UsageError(f"No summary of level {level} waits to be summed up.")
+                    made = await self._summarizer.summarize_summaries(session_id, waiting)
+                    return await self.store(made)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def checked(
+        self, session_id: str, summary: Summary | str, level: int | None, covers: tuple[str, ...]
+    ) -> Summary:
+        """A whole summary of what a program gives; UsageError for one that hangs in the air."""
+        if isinstance(summary, str):
+            bare = Summary(
+                summary_id="",
+                session_id=session_id,
+                text=shapes.text(summary, "summary"),
+                level=1 if level is None else level,
+                turn_count=0,
+                created_at=utc_now(),
+                covers=covers,
+            )
+        elif isinstance(summary, Summary):
+            bare = msgspec.structs.replace(
+                summary,
+                level=summary.level if level is None else level,
+                covers=covers or summary.covers,
+            )
+        else:
+            raise UsageError(f"A summary is a text or a Summary, not a {type(summary).__name__}.")
+        count = await self._count_turns(bare)
+        same = isinstance(summary, Summary) and (
+            (bare.session_id, bare.level, bare.covers)
+            == (session_id, summary.level, summary.covers)
+        )
+        return msgspec.structs.replace(
+            bare,
+            session_id=session_id,
+            turn_count=count,
+            summary_id=bare.summary_id if same else summary_id(session_id, bare.level, bare.covers),
+        )
+
+    async def store(self, summary: Summary) -> Summary:
+        """Write it, without secrets; what is stored."""
+        write = AddSummary(summary=summary)
+        applied = await self._parts.memory.record([write])
+        if applied is None or not kept(applied):
+            raise StoreUnavailable("The memory is away: the summary is not stored.")
+        clean = redacted(write)
+        assert isinstance(clean, AddSummary)
+        return clean.summary
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        if self._llm:
+            await self._llm.aclose()
+
+    async def _count_turns(self, summary: Summary) -> int:
+        """Turns behind it; UsageError where something that it covers is not there."""
+        if not isinstance(summary.level, int) or summary.level < 1:
+            raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
+        if not summary.covers:
+            raise UsageError(
+                "A summary covers something.",
+                hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
+            )
+        store = await self._parts.open_store()
+        if summary.level == 1:
+            counts = {turn.turn_id: 1 for turn in await store.get(Turn, summary.covers)}
+            what = "turn"
+        else:
+            below = await store.get(Summary, summary.covers)
+            counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
+            what = f"summary of level {summary.level - 1}"
+        if missing := [each for each in summary.covers if each not in counts]:
+            raise UsageError(f"There is no {what} {missing[0]}.")
+        return sum(counts.values())
+
+
+class TakeIn(Protocol):
+    """Stores a session that was exported."""
+
+    async def __call__(self, data: bytes, *, as_new: bool) -> Session: ...
+
 
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """What a context shows of recent turns."""
@@ -64,6 +296,7 @@ class OpenMemory:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._memory = parts.memory
+        self._store = parts.open_store
         self._digests = Digests(parts)
         self._own: Work | None = None
         self._others: list[Work] = []
@@ -196,7 +429,7 @@ class OpenMemory:
 
     async def _locator_of(self, session_id: str) -> Callable[[str], str]:
         if session_id not in self._locate:
-            self._locate[session_id] = locator(await self._session(session_id))
+            self._locate[session_id] = locator(await self.session(session_id))
         return self._locate[session_id]
 
     async def get_recent_turns(
@@ -207,7 +440,7 @@ class OpenMemory:
         With neither: 3 turns and 5,000 characters. The newest comes in any case, clipped in
         its middle if it alone is longer.
         """
-        await self._session(session_id)
+        await self.session(session_id)
         if max_chars is None and limit is None:
             limit, max_chars = _RECENT_TURNS, _RECENT_CHARS
         query = TurnQuery(limit=limit, max_chars=max_chars, statuses=_FINISHED)
@@ -218,7 +451,7 @@ class OpenMemory:
 
     async def get_raw_history_char_count(self, session_id: str) -> int:
         """Characters of completed turns that no level 1 summary covers."""
-        await self._session(session_id)
+        await self.session(session_id)
         return await (await self._store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
@@ -239,7 +472,7 @@ class OpenMemory:
         Of a `Summary`, such as `summarize_turn` makes, level and parents are its own unless
         others are given. Its vector follows.
         """
-        await self._session(session_id)
+        await self.session(session_id)
         made = await self._digests.checked(session_id, summary, level, tuple(parent_ids))
         stored = await self._digests.store(made)
         self._work.wake()
@@ -249,7 +482,7 @@ class OpenMemory:
         self, session_id: str, *, limit: int | None = 10
     ) -> list[Summary]:
         """Level 1 summaries that no level 2 summary covers, newest first."""
-        await self._session(session_id)
+        await self.session(session_id)
         store = await self._store()
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
@@ -259,7 +492,7 @@ class OpenMemory:
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
         """Sum up all of a level that wait, as one of the next level, and store it."""
-        await self._session(session_id)
+        await self.session(session_id)
         made = await self._digests.roll_up(session_id, level)
         self._work.wake()
         return made
@@ -284,7 +517,7 @@ class OpenMemory:
         otherwise. Without: `scope`, else the whole store. `semantic=False`: by words alone.
         """
         self._work.begin()
-        session = await self._session(session_id) if session_id is not None else None
+        session = await self.session(session_id) if session_id is not None else None
         wanted = wanted_levels(levels, include_turns=include_turns)
         if wanted is None:
             return []
@@ -311,7 +544,7 @@ class OpenMemory:
     ) -> Context:
         """What would go to a model with this message, in this session; nothing is stored."""
         self._work.begin()
-        session = await self._session(session_id)
+        session = await self.session(session_id)
         builder = ContextBuilder(self.parts.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
@@ -380,10 +613,8 @@ class OpenMemory:
 
     # --- the store --------------------------------------------------------------
 
-    async def _store(self) -> Store:
-        return await self.parts.open_store()
-
-    async def _session(self, session_id: str) -> Session:
+    async def session(self, session_id: str) -> Session:
+        """The session of an id; SessionNotFound where there is none."""
         return await found_session(await self._store(), session_id)
 
     async def _write(self, writes: Sequence[Write]) -> Applied:

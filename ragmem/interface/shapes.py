@@ -19,6 +19,7 @@ from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.records import (
     EVERYTHING,
     BeginTurn,
+    CodeStore,
     FinishTurn,
     Project,
     RecordToolCall,
@@ -28,7 +29,6 @@ from ragmem.records import (
     Turn,
     Write,
 )
-from ragmem.store.base import Store
 from ragmem.text import clean, clip_middle
 
 GivenCall = ToolCall | Mapping[str, Any]
@@ -216,7 +216,7 @@ def scope_around(
     )
 
 
-async def found_session(store: Store, session_id: str) -> Session:
+async def found_session(store: CodeStore, session_id: str) -> Session:
     """The session of an id; SessionNotFound where there is none."""
     try:
         return await store.session(text(session_id, "session_id"))

@@ -20,8 +20,7 @@ from ragmem.config import environment
 from ragmem.errors import LLMError, ProviderRefused
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
 from ragmem.llm.faults import Passing
-from ragmem.llm.http_client import Endpoint
-from ragmem.llm.openai_client import OpenAIClient
+from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.messages import Json, Message, ToolAnswer, assistant, user
 
 # With the number of a list's item, which is no sentence, before it.

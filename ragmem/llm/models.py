@@ -4,7 +4,10 @@ The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
 provider whose key is present, a local Ollama, the installed small model.
 """
 
+import contextlib
 import re
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -16,7 +19,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, find_paths, provider_key
 from ragmem.errors import ConfigError, NoModel, UsageError
-from ragmem.llm import ollama
+from ragmem.files import replace_private
 from ragmem.llm.base import LLM, Effort, ModelInfo
 from ragmem.llm.providers import (
     BY_NAME,
@@ -32,6 +35,122 @@ from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
     from ragmem.llm.http_client import HttpClient
+
+
+PROBE_S = 0.15
+CACHE_S = 600.0
+DEFAULT_WINDOW = 4096
+"""Tokens that Ollama keeps, unless OLLAMA_CONTEXT_LENGTH says otherwise; more it drops, unsaid."""
+
+
+class _OllamaModel(msgspec.Struct):
+    name: str = ""
+
+
+class _Tags(msgspec.Struct):
+    models: list[_OllamaModel] = []
+
+
+class _Cached(msgspec.Struct):
+    url: str
+    at: float
+    """Seconds since the epoch."""
+    models: tuple[str, ...] = ()
+
+
+def ollama_url(environ: Mapping[str, str]) -> str:
+    """Where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
+    host = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
+    try:
+        url = urlsplit(host if "://" in host else f"http://{host}")
+    except ValueError:
+        return "http://127.0.0.1:11434"
+    scheme = "https" if url.scheme == "https" else "http"
+    name = url.hostname or "127.0.0.1"
+    try:
+        port = url.port
+    except ValueError:
+        port = None
+    if port is None:
+        port = {"https": 443, "http": 80}.get(url.scheme, 11434) if "://" in host else 11434
+    name = "127.0.0.1" if name in ("0.0.0.0", "::", "localhost") else name
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def ollama_window(environ: Mapping[str, str]) -> int:
+    """Tokens of context that this Ollama serves."""
+    value = environ.get("OLLAMA_CONTEXT_LENGTH", "")
+    return int(value) if value.isdigit() and int(value) > 0 else DEFAULT_WINDOW
+
+
+def ollama_models(environ: Mapping[str, str], cache_file: Path | None = None) -> tuple[str, ...]:
+    """Names of its chat models, newest first; empty when there is no answer in 150 ms.
+
+    What was found, or that nothing answered in time, is kept in `cache_file`; a
+    refused connection costs nothing and is not kept.
+    """
+    url = ollama_url(environ)
+    if cache_file is not None and (kept := _read(cache_file, url)) is not None:
+        return kept
+    found, in_time = _ask(url)
+    if cache_file is not None and (found or not in_time):
+        _write(cache_file, _Cached(url, time.time(), found))
+    return found
+
+
+def _ask(url: str) -> tuple[tuple[str, ...], bool]:
+    """(models, answered or refused in time); a thread, since resolving a name knows no timeout."""
+    found: list[tuple[str, ...] | None] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        try:
+            found.append(_fetch(url))
+        finally:
+            ended.set()
+
+    threading.Thread(target=ask, name="ollama-probe", daemon=True).start()
+    ended.wait(PROBE_S * 1.5)
+    models = found[0] if found else None
+    return models or (), models is not None
+
+
+def _fetch(url: str) -> tuple[str, ...] | None:
+    """Chat models; empty where there is no Ollama, None where it does not answer in time."""
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=PROBE_S)
+    try:
+        connection.request("GET", "/api/tags")
+        response = connection.getresponse()
+        if response.status != 200:
+            return ()
+        tags = msgspec.json.decode(response.read(1 << 20), type=_Tags)
+    except TimeoutError:
+        return None
+    except (OSError, HTTPException, msgspec.DecodeError, ValueError):
+        return ()
+    finally:
+        connection.close()
+    return tuple(m.name for m in tags.models if m.name and "embed" not in m.name)
+
+
+def _read(file: Path, url: str) -> tuple[str, ...] | None:
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=_Cached)
+    except (OSError, msgspec.DecodeError):
+        return None
+    fresh = 0 <= time.time() - kept.at < CACHE_S and kept.url == url
+    return kept.models if fresh else None
+
+
+def _write(file: Path, value: _Cached) -> None:
+    """Best effort: without a cache the next start asks again."""
+    with contextlib.suppress(OSError):
+        replace_private(file, msgspec.json.encode(value), sync=False)
+
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
 Role = Literal["main", "summary"]
@@ -85,7 +204,7 @@ def choose_model(
     for provider in PROVIDERS:
         if provider.main and (variable := _key_variable(provider, environ)):
             return _named(f"{provider.name}/{provider.main}", f"{variable} is set", config, environ)
-    if found := ollama.models(environ, _ollama_cache(environ)):
+    if found := ollama_models(environ, _ollama_cache(environ)):
         return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model() is not None:
         return _named(LOCAL_NAME, _LAST_RESORT, config, environ)
@@ -141,7 +260,7 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
             if model:
                 name = f"{provider.name}/{model}"
                 found.append(_named(name, f"{variable} is set", plain, environ))
-    for model in ollama.models(environ):
+    for model in ollama_models(environ):
         found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
     if find_local_model() is not None:
         found.append(_named(LOCAL_NAME, "installed", plain, environ))
@@ -218,7 +337,7 @@ def _http_client(client: Client) -> "type[HttpClient]":
         from ragmem.llm.responses_client import ResponsesClient
 
         return ResponsesClient
-    from ragmem.llm.openai_client import OpenAIClient
+    from ragmem.llm.http_client import OpenAIClient
 
     return OpenAIClient
 
@@ -246,8 +365,8 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
         version = "" if provider.protocol == "openai" else urlsplit(provider.base_url).path
         base_url = other.rstrip("/") + version
     if provider.name == "ollama":
-        base_url = ollama.base_url(environ) + "/v1"
-        info = msgspec.structs.replace(info, context_window=ollama.window(environ))
+        base_url = ollama_url(environ) + "/v1"
+        info = msgspec.structs.replace(info, context_window=ollama_window(environ))
     client: Client = provider.protocol
     # At another address is another server: most of those have chat completions alone.
     thinks = bool(info.efforts) and not other and config.llm.client == "auto"
@@ -313,7 +432,7 @@ def _litellm_choice(
         guess = f"{prefix.upper()}_API_KEY"
         key = guess if environ.get(guess) else ""
     if provider is not None and provider.name == "ollama" and not base_url:
-        base_url = ollama.base_url(environ)
+        base_url = ollama_url(environ)
     info = model_info(name)
     return ModelChoice(
         name=name,

@@ -11,16 +11,17 @@ import msgspec
 from ragmem.memory.hits import others_of, sessions_by_id
 from ragmem.records import (
     REFERENCE_HOWS,
+    CodeStore,
     CodeTurn,
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
+    PutReferences,
     ScopeQuery,
     Session,
     TurnsQuery,
     utc_now,
 )
-from ragmem.store.base import Store
 
 DECIDED_KINDS: tuple[MemoryKind, ...] = ("decision", "rule", "failure")
 """What is told of as decided: what holds for the code, and what was found not to work."""
@@ -66,7 +67,7 @@ class _Touch(msgspec.Struct, frozen=True):
 
 
 async def past_of_scopes(
-    store: Store, project_id: str, wanted: Mapping[str, Collection[str]], *, sessions: int = 20
+    store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]], *, sessions: int = 20
 ) -> dict[str, CodePast]:
     """Of each name the past of its scopes' ids; `sessions`: told of each at most. StoreError."""
     owners: dict[str, set[str]] = {}
@@ -78,7 +79,7 @@ async def past_of_scopes(
     turns = await store.code_turns(TurnsQuery(scope_ids=tuple(owners), limit=LOOKED_AT))
     references = {
         put.turn_id: put.references
-        for put in await store.references_of([turn.turn_id for turn in turns])
+        for put in await store.get(PutReferences, [turn.turn_id for turn in turns])
     }
     touches: dict[str, list[_Touch]] = {}
     for turn in turns:
@@ -97,7 +98,9 @@ async def past_of_scopes(
     }
 
 
-async def past_of_file(store: Store, project_id: str, path: str, *, sessions: int = 20) -> CodePast:
+async def past_of_file(
+    store: CodeStore, project_id: str, path: str, *, sessions: int = 20
+) -> CodePast:
     """Of a file, by its path in the project, and of what it defines. StoreError."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
@@ -113,7 +116,7 @@ async def past_of_file(store: Store, project_id: str, path: str, *, sessions: in
     return await _told(store, touches, decided, {}, people, sessions=sessions, path=path)
 
 
-async def inside_of(store: Store, project_id: str, path: str, qualified_name: str) -> list[str]:
+async def inside_of(store: CodeStore, project_id: str, path: str, qualified_name: str) -> list[str]:
     """Ids of the scopes inside of one: what was done with a method was done with its class."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     return [
@@ -123,13 +126,13 @@ async def inside_of(store: Store, project_id: str, path: str, qualified_name: st
     ]
 
 
-async def _decided(store: Store, project_id: str) -> list[MemoryRecord]:
+async def _decided(store: CodeStore, project_id: str) -> list[MemoryRecord]:
     query = MemoryQuery(project_ids=(project_id,), kinds=DECIDED_KINDS, alive_at=utc_now())
     return await store.memories(query)
 
 
 async def _told(
-    store: Store,
+    store: CodeStore,
     touches: Sequence[_Touch],
     decided: Iterable[MemoryRecord],
     known: dict[str, Session],

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from ragmem.embedder.base import Embedder, embedding_hash
-from ragmem.embedder.passages import passages, turn_passages
+from ragmem.embedder.opening import passages, turn_passages
 from ragmem.errors import (
     EmbedderError,
     EmbedderUnavailable,
@@ -201,9 +201,9 @@ async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]
         # Summaries of all levels are asked for together.
         ids.setdefault(min(item.level, _SUMMARIES), []).append(item.record_id)
     found: dict[str, _Record] = {}
-    found |= {turn.uuid: turn for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ()))}
-    found |= {each.uuid: each for each in await store.summaries_by_id(ids.get(_SUMMARIES, ()))}
-    found |= {each.uuid: each for each in await store.memories_by_id(ids.get(MEMORY_LEVEL, ()))}
+    found |= {turn.uuid: turn for turn in await store.get(Turn, ids.get(TURN_LEVEL, ()))}
+    found |= {each.uuid: each for each in await store.get(Summary, ids.get(_SUMMARIES, ()))}
+    found |= {each.uuid: each for each in await store.get(MemoryRecord, ids.get(MEMORY_LEVEL, ()))}
     found |= await sessions_by_id(store, ids.get(SESSION_LEVEL, ()))
     return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
 

@@ -42,8 +42,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[int, ...] = ()
     """0 for turns, 1 and up for summaries; empty for all."""
     min_similarity: float | None = None
-    """A hit must be nearer (strictly), unless it holds words of the question: then it must be as
-    near as a part of that, or hold one of its names."""
+    """A hit must be nearer (strictly), unless it holds words of the question: the more those tell,
+    the farther it may be. One without a vector yet must hold words that are no accident."""
     patience_s: float | None = None
     """So long the embedder is waited for; then the words alone are looked for."""
 

@@ -1,16 +1,16 @@
 """What a search of the memory finds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
-from ragmem.records import Session, Summary, Turn
-from ragmem.store.base import Store
+from ragmem.records import CodeStore, Session, Summary, Turn
 from ragmem.text import ago, one_line
 
 BY_WORDS = "its words"
@@ -42,7 +42,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     since: str = ""
     """What took the place of something that was decided there."""
     outdated: dict[str, str] = {}
-    """Files that have changed since, by the tool calls whose results show them as they were."""
+    """Files that have changed since, by the tool calls that showed or wrote them as they were; of a
+    summary by their own names."""
 
     @property
     def record_id(self) -> str:
@@ -94,12 +95,16 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
-async def others_of(store: Store) -> dict[str, str]:
+NOBODY: Mapping[str, str] = MappingProxyType({})
+"""Nobody else has said anything: `others_of` a person who is alone."""
+
+
+async def others_of(store: CodeStore) -> dict[str, str]:
     """What other people are called who have something in a shared store, by their ids."""
     return {each.owner_id: each.called for each in await store.others()}
 
 
-async def sessions_by_id(store: Store, session_ids: Iterable[str]) -> dict[str, Session]:
+async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
     """Those that are there still."""
     found = {}
     for session_id in session_ids:

@@ -47,6 +47,7 @@ _DONE = 0.5
 """What is open counts as done when a later turn holds so much of its words."""
 _LEAST_WORDS = 2
 _KINDS = ("decision", "deadline")
+_CHANGED_SINCE = " (changed since)"
 
 
 # --- prompts that point back ----------------------------------------------------------------
@@ -59,7 +60,8 @@ _BACK = re.compile(
     r"(?:last|previous) (?:time|session)|left off|"
     r"weiter(?:machen|gehen)?|fortsetzen|fortfahren|wo (?:waren|sind|standen|stehen) wir|"
     r"(?:wo|was) haben wir|stehen ?geblieben|aufgehort|als nachstes|was (?:fehlt|bleibt|steht)|"
-    r"noch offen|noch zu tun|stand der dinge|letztes mal|zuletzt|letzten? sitzung|"
+    r"noch offen|noch zu tun|stand der dinge|wie ist (?:denn )?(?:der|unser) stand|"
+    r"letztes mal|zuletzt|letzten? sitzung|"
     r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
     r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
     r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
@@ -76,8 +78,8 @@ _FILLER = frozenset(
         earlier project here everything anything something continue""",
         """weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
         arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
-        nachster nachsten nachstes hallo guten morgen kommt geht steht fehlt bleibt ist was wo
-        haben waren sind als an""",
+        nachster nachsten nachstes hallo moin servus guten morgen kommt geht steht fehlt bleibt ist
+        was wo haben waren sind als an""",
         """il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
         faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
         sommes suite est restes""",
@@ -212,7 +214,8 @@ def recap(
     `later` are those of newer sessions; of `past`, by their ids, the decision was replaced.
     """
     locate = locator(session)
-    changed: dict[str, None] = {}
+    changed: dict[str, str] = {}
+    wrote: set[str] = set()
     failed: dict[str, str] = {}
     for turn in turns:
         for call in turn.tool_calls:
@@ -221,19 +224,23 @@ def recap(
             for access in extract_accessed_files(call, locate=locate):
                 if access.access_type == "write":
                     changed.pop(access.path, None)
-                    changed[access.path] = None
+                    changed[access.path] = turn.turn_id
+                    wrote.add(turn.turn_id)
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
     told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
-    told = [t for t in told if _says_something(t)] or told[-1:]
+    told = [t for t in told if says_something(t)] or told[-1:]
     last = told[-1] if told else None
+    before = _outcome(told[-2], _BEFORE_CHARS) if len(told) > 1 else ""
+    if before and told[-2].turn_id in wrote.difference(changed.values()):
+        before += _CHANGED_SINCE
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
         outcome=_outcome(last, _OUTCOME_CHARS) if last else "",
         outcome_id=last.turn_id if last else "",
-        before=_outcome(told[-2], _BEFORE_CHARS) if len(told) > 1 else "",
+        before=before,
         changed=tuple(changed)[::-1],
         failed=tuple(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
@@ -243,7 +250,7 @@ def recap(
     )
 
 
-def _says_something(turn: Turn) -> bool:
+def says_something(turn: Turn) -> bool:
     """Whether something came of it: thanks, plans for the evening and own commands don't count."""
     did = any(subject_of(call) for call in turn.tool_calls)
     answered = len(turn.assistant_message) >= _TELLING_CHARS
@@ -355,4 +362,4 @@ def _since(found: SessionRecap) -> SessionRecap:
 
 def _became(path: Path, session: Session) -> str:
     written = written_since(path, session.last_activity_at)
-    return " (gone since)" if written is None else " (changed since)" if written else ""
+    return " (gone since)" if written is None else _CHANGED_SINCE if written else ""

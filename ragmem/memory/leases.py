@@ -7,12 +7,13 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.records import Leases
 from ragmem.store.base import Store
 
 
 @asynccontextmanager
 async def leased(
-    store: Store, keys: Sequence[str], owner_id: str, *, seconds: float
+    store: Leases, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> AsyncIterator[frozenset[str]]:
     """Those of the keys that are the owner's until the end of the block, however it ends."""
     renewal: asyncio.Task[None] | None = None
@@ -30,7 +31,7 @@ async def leased(
             await store.release(keys, owner_id)
 
 
-async def _renew(store: Store, keys: Sequence[str], owner_id: str, seconds: float) -> None:
+async def _renew(store: Leases, keys: Sequence[str], owner_id: str, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds / 3)
         with suppress(StoreError):
@@ -148,3 +149,69 @@ class Presence:
             with suppress(StoreError):
                 await (await self._open_store()).detach(self._owner_id)
             self._attached.clear()
+
+
+class HeldStore:
+    """A store that a question opens, and that closes when none has come for a while."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        *,
+        held_s: float,
+        on_close: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Open nothing yet; `on_close` is called, and waited for, before the store closes."""
+        self._open_store = open_store
+        self._held_s = held_s
+        self._on_close = on_close
+        self._opening = asyncio.Lock()
+        self._store: Store | None = None
+        self._users = 0
+        self._closing: asyncio.Task[None] | None = None
+
+    async def opened(self) -> Store:
+        """The store, to be asked within `used`. StoreError."""
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._open_store()
+            return self._store
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
+        """While this lasts the store does not close."""
+        async with self._opening:
+            self._users += 1
+        if self._closing:
+            self._closing.cancel()
+        held_s = self._held_s
+        try:
+            yield
+        except Exception:
+            # A database that was replaced, say: the next question opens it anew.
+            held_s = 0.0
+            raise
+        finally:
+            self._users -= 1
+            self._closing = asyncio.create_task(self._close_later(held_s))
+
+    async def _close_later(self, held_s: float) -> None:
+        await asyncio.sleep(held_s)
+        await asyncio.shield(self._close())
+
+    async def _close(self) -> None:
+        async with self._opening:
+            if self._users:
+                return
+            store, self._store = self._store, None
+            await self._on_close()
+            if store is not None:
+                await store.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store, whoever uses it."""
+        if self._closing:
+            self._closing.cancel()
+            await asyncio.gather(self._closing, return_exceptions=True)
+        self._users = 0
+        await self._close()

@@ -4,7 +4,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +13,7 @@ from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.context.sections import told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import Hit, close_first, others_of, sessions_by_id, worth_showing
+from ragmem.memory.hits import NOBODY, Hit, close_first, others_of, sessions_by_id, worth_showing
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
@@ -40,7 +39,6 @@ Line = tuple[int, str]
 _QUOTE_CHARS = 500
 _TITLE_CHARS = 40
 _STEP = 2
-NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +59,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
     """Look up what leads to a memory."""
     earlier = tuple(await facts.history(memory))
-    later = memory.superseded_by and await store.memories_by_id([memory.superseded_by])
+    later = memory.superseded_by and await store.get(MemoryRecord, [memory.superseded_by])
     places = (place.session_id for each in (memory, *earlier) for place in each.evidence)
     sessions = await sessions_by_id(store, filter(None, dict.fromkeys(places)))
     projects = await store.projects() if memory.project_id else []

@@ -35,6 +35,7 @@ from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Recall
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted
+from ragmem.memory.requests import RequestLog, sent
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
@@ -84,6 +85,7 @@ class Memory:
         embedder: Embedder | None = None,
         service: Client | None = None,
         tail: Tail | None = None,
+        requests: RequestLog | None = None,
         on_finished: Callable[[], None] = lambda: None,
         on_written: Callable[[Remembered], None] = lambda _: None,
         metrics: Metrics | None = None,
@@ -92,7 +94,7 @@ class Memory:
         """Take what to work with.
 
         `service` may search for this process. `tail` keeps the newest sessions for when the
-        store is away. `on_finished` is called when
+        store is away, `requests` what each turn was asked with. `on_finished` is called when
         a turn has ended: there is work for the background; `on_written` with each fact that was
         added or updated.
         """
@@ -135,6 +137,7 @@ class Memory:
             metrics=self._metrics,
         )
         self.tail = tail
+        self._requests = requests if self.records else None
         self._on_finished = on_finished
 
     @property
@@ -345,11 +348,14 @@ class Memory:
         )
         found = await self._collector.collect(asked)
         try:
-            return builder.build(asked, msgspec.structs.replace(found, changed=changed))
+            built = builder.build(asked, msgspec.structs.replace(found, changed=changed))
         except Exception as error:
             self._collector.failed(error)
             at_hand = self._collector.at_hand(session, own)
-            return builder.build(asked, msgspec.structs.replace(at_hand, changed=changed))
+            built = builder.build(asked, msgspec.structs.replace(at_hand, changed=changed))
+        if turn and self._requests:
+            self._requests.keep(sent(turn.turn_id, session.session_id, self._clock(), built))
+        return built
 
     async def prepare(self) -> None:
         """Load what the first search needs."""
@@ -406,6 +412,8 @@ class Memory:
         await self._presence.aclose()
         if self.tail:
             await self.tail.aclose()
+        if self._requests:
+            await self._requests.aclose()
 
 
 def _fork_title(title: str) -> str:

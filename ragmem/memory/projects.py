@@ -261,6 +261,8 @@ def moved_text(located: Located) -> str:
 
 _READ_LIMIT = 1024 * 1024
 """Bytes of one file that are read; the context's own budget cuts further."""
+_FOLLOWED = re.compile(r"^[ \t]*(?:[-*][ \t]+)?@([^\s@]+)[ \t]*$", re.MULTILINE)
+_MOST_DEPTH, _MOST_FILES = 5, 30
 
 
 class Instructions(msgspec.Struct, frozen=True):
@@ -273,25 +275,42 @@ class Instructions(msgspec.Struct, frozen=True):
 NO_INSTRUCTIONS = Instructions("", ())
 
 
-def find_instructions(cwd: Path, project: Path) -> Instructions:
-    """Each folder's AGENTS.md, outermost first; where it has none, its CLAUDE.md."""
+def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Instructions:
+    """The person's own file, then each folder's AGENTS.md, outermost first; where it has none, its
+    CLAUDE.md. Lines of `@file` alone are followed, inside the project only.
+    """
     folders = [f for f in (cwd, *cwd.parents) if f == project or f.is_relative_to(project)]
-    texts, files = [], []
+    found: dict[Path, str] = {}
+    if own is not None:
+        _take(own, own.parent, found)
+    count = len(found)
     for folder in reversed(folders or [cwd]):
         for name in ("AGENTS.md", "CLAUDE.md"):
-            text = _read(folder / name, project)
-            if text and text.strip():
-                texts.append(visible(text.strip()))
-                files.append(folder / name)
+            if _take(folder / name, project, found):
                 break
     # Without the mark, which nobody can know before the text is written, a file could go on as if
     # another one began.
-    mark = mark_for("\n".join(texts))
-    blocks = [
-        f"# From {quoted(os.path.relpath(file, project))} [{mark}]\n\n{text}"
-        for file, text in zip(files, texts, strict=True)
-    ]
-    return Instructions("\n\n".join(blocks), tuple(files))
+    mark = mark_for("\n".join(found.values()))
+    blocks = []
+    for number, (file, text) in enumerate(found.items()):
+        name = file.name if number < count else os.path.relpath(file, project)
+        whose = "the person's own " if number < count else ""
+        blocks.append(f"# From {whose}{quoted(name)} [{mark}]\n\n{text}")
+    return Instructions("\n\n".join(blocks), tuple(found))
+
+
+def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> bool:
+    """Whether the file says something: then it is among those found, before those that it names."""
+    text = _read(file, inside)
+    if not text or not text.strip():
+        return False
+    if file not in found:
+        found[file] = visible(text.strip())
+        for name in _FOLLOWED.findall(text) if depth < _MOST_DEPTH else ():
+            named = Path(os.path.normpath(file.parent / name))
+            if len(found) < _MOST_FILES and sum(map(len, found.values())) < _READ_LIMIT:
+                _take(named, inside, found, depth + 1)
+    return True
 
 
 def _read(file: Path, project: Path) -> str | None:
@@ -301,7 +320,7 @@ def _read(file: Path, project: Path) -> str | None:
         if not real.is_relative_to(project):
             return None
         fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -176,7 +176,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 async def look(store: Store, *, last: int) -> Look:
     """The latest sessions in which something was answered, in any folder."""
     found = [s for s in await store.sessions(SessionQuery(limit=last)) if s.message_count]
-    made = {i.session_id: i for i in await store.insights([s.session_id for s in found])}
+    made = {i.session_id: i for i in await store.get(Insight, [s.session_id for s in found])}
     known = [(s, made[s.session_id]) for s in found if s.session_id in made]
     fresh = [(s, i) for s, i in known if i.created_at >= s.last_activity_at]
     done = {session.session_id for session, _ in fresh}

@@ -28,6 +28,7 @@ from ragmem.records import (
     AddSummary,
     Pending,
     Session,
+    Summary,
     Turn,
     TurnQuery,
     UpdateSession,
@@ -305,7 +306,7 @@ class Worker:
             # Whoever had it before may have done it.
             made = await plan.level1_of(store, items)
             writes = []
-            for turn in await store.turns_by_id([item.record_id for item in items]):
+            for turn in await store.get(Turn, [item.record_id for item in items]):
                 before = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
                 if before is None or (before.extractive and uses_model):
@@ -397,7 +398,7 @@ class Worker:
         """The same of one that has rested, from its turns' summaries; false before all are made."""
         since = await self._turns_since(store, session)
         ids = [plan.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
-        made = {each.summary_id: each for each in await store.summaries_by_id(ids)}
+        made = {each.summary_id: each for each in await store.get(Summary, ids)}
         if not since or len(made) < len(ids):
             return False
         summary = summarizer.digest_of_rest(session.summary, [made[each] for each in ids])

@@ -1,6 +1,7 @@
 """The Writes that change what is stored."""
 
 from datetime import datetime
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -21,7 +22,13 @@ from ragmem.records.memories import Insight, MemoryRecord
 
 
 class _Write(Record, frozen=True, tag_field="write"):
-    pass
+    holds: ClassVar[str] = ""
+    """The field with the record that is put; empty where the write's own fields are all of it."""
+
+    @property
+    def record(self) -> Any:
+        """What is put: the record that it holds, or the write itself."""
+        return getattr(self, self.holds) if self.holds else self
 
 
 class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
@@ -31,6 +38,7 @@ class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
     that project's. Nothing parts them again; a project joined twice stays where it is.
     """
 
+    holds = "project"
     texts = ()
     project: Project
 
@@ -38,6 +46,7 @@ class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
 class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
     """Start a session; an id that exists is left as it is."""
 
+    holds = "session"
     texts = ("session",)
     session: Session
 
@@ -73,6 +82,7 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
     The same id again replaces the call, but a start never replaces a finish.
     """
 
+    holds = "call"
     texts = ("call", "accesses")
     session_id: str
     call: ToolCall
@@ -96,6 +106,7 @@ class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
 class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
     """Store a summary with its links to what it covers."""
 
+    holds = "summary"
     texts = ("summary",)
     summary: Summary
 
@@ -125,6 +136,7 @@ class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
     changed later here; what is derived from turns stays derived from those that are here.
     """
 
+    holds = "session"
     texts = ("session",)
     session: Session
 
@@ -136,6 +148,7 @@ class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
     place of the session, or one of the tool calls, belongs to another turn.
     """
 
+    holds = "turn"
     texts = ("turn",)
     turn: Turn
     accesses: dict[str, tuple[FileAccess, ...]] = msgspec.field(default_factory=dict)
@@ -150,6 +163,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
     that is superseded stays so when it is put again. All in one transaction.
     """
 
+    holds = "memory"
     texts = ("memory",)
     memory: MemoryRecord
     supersedes: tuple[str, ...] = ()
@@ -178,6 +192,7 @@ class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
 class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
     """Store what was found in a session; it replaces what was found before."""
 
+    holds = "insight"
     texts = ("insight",)
     insight: Insight
 
@@ -196,6 +211,7 @@ class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
     goes, unless a turn has to do with it: then it stays, without a file that defines it.
     """
 
+    holds = "file"
     texts = ("file",)
     file: CodeFile
 
@@ -243,3 +259,11 @@ Write = (
     | DropCodeFiles
     | PutReferences
 )
+
+
+def changed(write: Write, **fields: object) -> Write:
+    """The write with other values in the fields of what it puts."""
+    if not write.holds:
+        return msgspec.structs.replace(write, **fields)
+    record = msgspec.structs.replace(write.record, **fields)
+    return msgspec.structs.replace(write, **{write.holds: record})

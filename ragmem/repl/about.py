@@ -1,5 +1,6 @@
 """What the chat tells of itself: what is going on, the settings, why nothing is compacted."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -67,6 +68,7 @@ async def status(_: str, chat: ChatSession) -> None:
         ("session", f"{name}{chat.short_id}"),
         ("folder", visible(str(app.cwd))),
         ("mode", _MODES[chat.options.permission_mode]),
+        ("sandbox", visible(await asyncio.to_thread(app.sandbox.told))),
         ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
         ("store", await _store(chat)),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),
@@ -84,6 +86,19 @@ async def _store(chat: ChatSession) -> str:
     except StoreError as error:
         return f"away: {error}"
     return f"{found.kind} · {visible(found.location)}"
+
+
+async def servers(_: str, chat: ChatSession) -> None:
+    """Show the servers whose tools the agent may use, how each is, and what it has."""
+    found = chat.app.servers.all if chat.app.servers else []
+    if not found:
+        chat.output.note("No servers are configured; docs/agents.md tells how: [mcp.servers.NAME].")
+        return
+    rows = []
+    for server in found:
+        tools = ", ".join(tool.name for tool in server.tools)
+        rows.append((server.name, visible(server.state + (f": {tools}" if tools else ""))))
+    chat.output.show(columns(rows))
 
 
 async def compact(_: str, chat: ChatSession) -> None:

@@ -25,7 +25,7 @@ from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
 from ragmem.repl.attention import Attention
-from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening
+from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening, offer_to_join
 from ragmem.repl.terminal import (
     EditingKeys,
     Line,
@@ -355,6 +355,7 @@ class ChatLoop:
             cost_usd=self._beside.total(chat.cost_usd),
             doing=self._beside.doing,
             jobs=len(chat.app.jobs.running),
+            sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
         )
         return toolbar(status, columns)
 
@@ -405,12 +406,15 @@ class ChatLoop:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
+        await offer_to_join(app, output)
         approvals = Approvals(output, self._decided, self.stop, self._keep_rules)
 
         async def approve(proposal: "Proposal") -> "Decision":
             return await self._waited_for(approvals(proposal))
 
         chat = await ChatSession.open(app, options, approve, output, opening)
+        own = {name: each.description for name, each in chat.commands.items()}
+        self.commands = {**own, **self.commands}
         await chat.greet(opening)
         shown = app.config.chat
         self._attention = Attention(

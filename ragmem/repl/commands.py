@@ -13,7 +13,7 @@ from rich.text import Text
 from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
-from ragmem.index.lookup import find_code
+from ragmem.index.links import find_code
 from ragmem.listings import code_text, files_table, hits_text, page
 from ragmem.llm.base import Effort
 from ragmem.memory.facts.facts import Facts
@@ -33,7 +33,7 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, jobs, permissions, settings, status
+from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
 from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
 from ragmem.repl.expand import expand
@@ -88,6 +88,7 @@ _READING = frozenset(
         "files",
         "sessions",
         "status",
+        "mcp",
         "diff",
         "compact",
         "expand",
@@ -149,7 +150,10 @@ async def run_command(line: str, chat: ChatSession) -> Then:
     handler = _HANDLERS.get(name.lower())
     if is_note(line):
         handler, rest = _remember, [line.strip()[1:]]
+    own = chat.commands.get(name) if handler is None else None
     try:
+        if own is not None:
+            return Ask(own.prompt("".join(rest).strip()))
         if handler is None:
             close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
             hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
@@ -165,6 +169,7 @@ async def run_command(line: str, chat: ChatSession) -> Then:
 
 async def _help(_: str, chat: ChatSession) -> None:
     rows = [(f"/{name}", text) for name, text in COMMANDS.items()]
+    rows += [(f"/{name}", own.description) for name, own in chat.commands.items()]
     chat.output.show(Group(columns(rows), Text(), columns(_KEYS)))
 
 
@@ -528,6 +533,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("undo", "take back what the last turn that changed files did to them", undo),
     ("clear", "start a new session on a clear screen; the old one is kept", _clear),
     ("compact", "why that is not needed here", compact),
+    ("mcp", "servers whose tools the agent may use", servers),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
     ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),

@@ -5,7 +5,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragmem.config import environment
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
@@ -39,7 +38,7 @@ async def export(name: str, chat: "ChatSession") -> None:
     if form == "json":
         data = await _json(chat, session_id)
     else:
-        from ragmem.store.transfer.pages import html, markdown
+        from ragmem.pages import html, markdown
 
         page = html if form == "html" else markdown
         data = await asyncio.to_thread(
@@ -69,16 +68,10 @@ def _question(file: Path) -> ChatQuestion:
 
 
 async def _json(chat: "ChatSession", session_id: str) -> bytes:
-    from ragmem.store.open import open_archive
-    from ragmem.store.transfer.document import document_of, encoded
+    from ragmem.administration import Administration
 
-    app = chat.app
-    kind = app.config.store.kind
-    store = await open_archive(kind, app.config, app.paths, environment(), existing=True)
-    try:
-        return encoded(await document_of(store, session_id))
-    finally:
-        await store.aclose()
+    _, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
+    return data
 
 
 async def _written(file: Path, data: bytes, chat: "ChatSession") -> bool:

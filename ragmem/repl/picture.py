@@ -19,6 +19,7 @@ from ragmem.text import (
 
 _NAMES = {
     "System": "how to work",
+    "Skills": "skills",
     "Instructions": "project instructions",
     "Pinned": "pinned",
     "User Profile": "about you",

@@ -12,6 +12,7 @@ from ragmem.events import Recalled
 from ragmem.ids import short_id
 from ragmem.memory.hits import sessions_by_id
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
+from ragmem.records import Summary, Turn
 from ragmem.text import (
     ago,
     clip_middle,
@@ -24,7 +25,6 @@ from ragmem.text import (
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.store.base import Store
 
 _KINDS = {
     "Pinned": ("memory", "memories"),
@@ -101,9 +101,9 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
             chain = await chain_of(await facts.find(item.id), facts, await app.store())
             return [*told(chain, now), (0, ""), (0, f"In this request: {head[1][1]}")]
         case "turn":
-            return [*head, *await _turns(await app.store(), [item.id])]
+            return [*head, *await _turns(app, [item.id])]
         case "summary":
-            return [*head, *await _summary(await app.store(), item.id)]
+            return [*head, *await _summary(app, item.id)]
         case "last session":
             session = await app.memory.find_session(item.id)
             recap = await app.memory.recap(session)
@@ -112,8 +112,9 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
     return head
 
 
-async def _turns(store: "Store", turn_ids: Sequence[str]) -> list[Line]:
-    turns = await store.turns_by_id(turn_ids)
+async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
+    store = await app.store()
+    turns = await store.get(Turn, turn_ids)
     sessions = await sessions_by_id(store, dict.fromkeys(turn.session_id for turn in turns))
     lines: list[Line] = []
     for turn in turns:
@@ -137,14 +138,14 @@ def _quote(who: str, text: str) -> list[Line]:
     return [(_STEP, f"{who}: {said[0]}"), *((2 * _STEP, line) for line in said[1:])]
 
 
-async def _summary(store: "Store", summary_id: str) -> list[Line]:
-    found = await store.summaries_by_id([summary_id])
+async def _summary(app: "App", summary_id: str) -> list[Line]:
+    found = await (await app.store()).get(Summary, [summary_id])
     if not found:
         return [(0, ""), (0, "That summary is not kept any more.")]
     (summary,) = found
     of = f"Sums up {counted(summary.turn_count, 'turn')} of session {short_id(summary.session_id)}"
     lines: list[Line] = [(0, ""), *_quote("Summary", summary.text), (_STEP, of)]
-    return lines + (await _turns(store, summary.covers) if summary.level == 1 else [])
+    return lines + (await _turns(app, summary.covers) if summary.level == 1 else [])
 
 
 def _kind(item: Recalled) -> tuple[str, str]:

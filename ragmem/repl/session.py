@@ -5,7 +5,7 @@ Nothing heavy is imported before a session is opened.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem import __version__
+from ragmem.config import environment
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.events import (
     ContextBuilt,
@@ -26,7 +27,7 @@ from ragmem.events import (
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import ago, clip_middle, counted, folder_name, one_line
+from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ragmem.memory.recall import SimilarSession
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver, PermissionMode
+    from ragmem.tools.skills import OwnCommand, Shelf
 
 NO_SESSIONS = "There are no sessions in this folder yet"
 _WELCOME = (
@@ -96,6 +98,8 @@ class ChatSession:
         """What memory put into the last request; None before the first."""
         self.tasks = ""
         """What is left of the agent's list of tasks, a row each."""
+        self.commands: Mapping[str, OwnCommand] = {}
+        """The person's own, and the project's, by their names."""
         self.undone: set[str] = set()
         """Ids of the turns whose edits this chat has taken back."""
         self._approver = approver
@@ -118,8 +122,13 @@ class ChatSession:
         renames = opening.title and session.turn_count and session.title != opening.title
         if renames and app.memory.records:
             session = await app.memory.rename(session.session_id, opening.title)
+        shelf = await app.shelf(session)
+        if shelf.question:
+            await _ask_of_project(shelf, output)
         agent = await _agent(app, session, options, approver)
-        return cls(app, options, approver, output, session, agent)
+        chat = cls(app, options, approver, output, session, agent)
+        chat.commands = shelf.commands
+        return chat
 
     async def new(self) -> None:
         """Go to a new session."""
@@ -282,7 +291,7 @@ class ChatSession:
         except (StoreError, UsageError):
             return ""
         if last is None:
-            return _WELCOME if await self._is_first() else ""
+            return await self._welcome() if await self._is_first() else ""
         when = ago(last.last_activity_at, datetime.now(UTC))
         recap = await self._recap(last)
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
@@ -290,6 +299,17 @@ class ChatSession:
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
             f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
         )
+
+    async def _welcome(self) -> str:
+        """What the first chat of a person begins with, and where there is more to remember."""
+        from ragmem.importers import agents_here
+
+        found = await asyncio.to_thread(agents_here, environment())
+        if not found:
+            return _WELCOME
+        *others, last = found
+        names = f"{', '.join(others)} and {last}" if others else last
+        return f"{_WELCOME}\nSessions of {names} are here too: `ragmem import` brings them."
 
     async def _is_first(self) -> bool:
         """Return whether the person has no session at all yet."""
@@ -348,6 +368,24 @@ def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: st
     output.show(listing(table))
 
 
+async def offer_to_join(app: "App", output: "ChatOutput") -> None:
+    """Ask, in the first chat of a second clone, whether both are one project."""
+    try:
+        found = await app.others_of_the_remote()
+    except StoreError:
+        return  # That it is away is told by the chat itself.
+    if found is None:
+        return
+    project, others = found
+    output.say(
+        f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
+        "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
+        "joins them later."
+    )
+    if await output.ask(ChatQuestion("Make them one project?", (("y", "yes"), ("n", "no")))) == "y":
+        await app.memory.join(project, others[0])
+
+
 async def pick_session(
     found: Sequence[Session], output: "ChatOutput", *, current: str = ""
 ) -> str | None:
@@ -387,6 +425,16 @@ async def _agent(app: "App", session: Session, options: "Options", approver: "Ap
     agent = await app.agent(session, options, approver)
     agent.prepare()
     return agent
+
+
+async def _ask_of_project(shelf: "Shelf", output: "ChatOutput") -> None:
+    """Ask once whether the agent may use what the project brings for agents."""
+    output.say(
+        f"{shelf.question}. They tell the agent what to do, in the words of whoever wrote them."
+    )
+    answer = await output.ask(ChatQuestion("Use them?", (("y", "yes"), ("n", "no"))))
+    if answer is not None:
+        shelf.answer(answer == "y")
 
 
 async def _first_session(app: "App", opening: Opening) -> Session:

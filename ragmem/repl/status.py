@@ -43,6 +43,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What goes on in the background."""
     jobs: int = 0
     """Commands that run in the background."""
+    sandboxed: bool = False
+    """Commands are known to run in a sandbox."""
 
 
 class _Piece(msgspec.Struct, frozen=True):
@@ -92,6 +94,7 @@ def _left(status: Status) -> list[_Piece]:
         _Piece(0, style, mode),
         _Piece(4, "warning", always),
         _Piece(3, "dim", jobs),
+        _Piece(8, "dim", "sandbox" if status.sandboxed else ""),
     ]
     return [piece for piece in pieces if piece.text]
 

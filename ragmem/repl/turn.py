@@ -59,6 +59,7 @@ _LABELS = {
     "diff": "Allow this change?",
     "command": "Allow this command?",
     "path": "Allow this?",
+    "call": "Allow this call?",
     "plan": "Carry out this plan?",
 }
 _FOR_GOOD = "Allow without asking from now on, in every folder:"

@@ -50,41 +50,27 @@ from typing import Protocol
 
 from ragmem.errors import StoreRefused
 from ragmem.records import (
-    ALL_TURNS,
     MEMORY_LEVEL,
-    Applied,
     Attempts,
     Candidate,
-    ChangedTogether,
-    CodeFile,
-    CodeTurn,
+    CodeStore,
     EmbedderMark,
     FileAccess,
     Finding,
-    FoundScope,
-    Insight,
-    MemoryQuery,
     MemoryRecord,
     Owner,
     Pending,
     Profile,
-    Project,
     PutMemory,
-    PutReferences,
     PutTurn,
     PutVectors,
     RegisterProject,
-    ScopeQuery,
     SearchQuery,
     Session,
-    SessionQuery,
     Span,
     StoreInfo,
     Summary,
     ToolCall,
-    Turn,
-    TurnQuery,
-    TurnsQuery,
     Work,
     Write,
 )
@@ -105,12 +91,6 @@ class RecallStore(Protocol):
         Each record comes once, with both of its scores. Only completed turns are
         compared by vector; text finds finished ones of any status.
         """
-
-    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
-        """Those of them that exist, with their tool calls, in this order."""
-
-    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
-        """Those of them that exist, in this order."""
 
     async def embedder(self) -> EmbedderMark | None:
         """Of which its vectors are; None before there are any."""
@@ -142,15 +122,6 @@ class RecallStore(Protocol):
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
 
-    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
-        """Lease those that are free, or were this owner's; the keys that are now its own.
-
-        A lease ends by itself, by the store's clock (Neo4j) or this machine's.
-        """
-
-    async def release(self, keys: Sequence[str], owner_id: str) -> None:
-        """Give back what was claimed."""
-
     async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
         """Answers that could not be used, at least so many: about an item, or any; latest last."""
 
@@ -162,19 +133,13 @@ class RecallStore(Protocol):
 
 
 class MemoryStore(Protocol):
-    """Memories, the profile, insights."""
+    """Memories, the profile, people."""
 
     async def memories_revision(self) -> int:
         """Goes up when memories or their vectors change: while it stays, what was read holds.
 
         By one with each `apply` that changes some, so that who wrote knows whether others did.
         """
-
-    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
-        """Those that match, each with its evidence in order."""
-
-    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
-        """Those of them that exist, superseded ones too, in this order."""
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
@@ -196,54 +161,12 @@ class MemoryStore(Protocol):
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
 
-    async def others(self) -> list[Owner]:
-        """Those who have something here, or a name, but the one whom the store was opened for.
-
-        Nobody where it was opened for everyone: then all in it is one person's.
-        """
-
-    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
-        """What was found in those of them that were looked at, in this order."""
-
-
-class CodeStore(Protocol):
-    """Which scopes there are, and which turns concern them."""
-
-    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
-        """The files that define scopes, with those, by path; of these paths, or all."""
-
-    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
-        """Those that match, those that no file defines any more too."""
-
-    async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
-        """Newest first; a turn once, with all that it has to do with what was asked for."""
-
-    async def changed_with(
-        self, project_ids: Sequence[str], path: str, *, limit: int = 20
-    ) -> list[ChangedTogether]:
-        """Other files that turns wrote to which wrote to this one; most turns first, then newest.
-
-        Of turns that wrote to more than 50 files nothing is learned: they are left out.
-        """
-
-    async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
-        """Of those of them that have some, in this order; the strongest references first."""
-
 
 class Store(RecallStore, MemoryStore, CodeStore, Protocol):
-    """Conversations, and with the three before all that a memory asks; see the module's text."""
-
-    async def apply(self, writes: Sequence[Write]) -> Applied:
-        """Apply the writes in order, in one transaction."""
+    """Conversations, and with the others all that a memory asks; see the module's text."""
 
     async def store_id(self) -> str:
         """The store's own id, random, kept in it; empty where it has none and can't keep one."""
-
-    async def session(self, session_id: str) -> Session:
-        """One session; SessionNotFound when there is none."""
-
-    async def sessions(self, query: SessionQuery) -> list[Session]:
-        """The sessions that match."""
 
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
@@ -252,9 +175,6 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
 
         With `mine` only those of the owner for whom the store was opened.
         """
-
-    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-        """Turns in order, each with its tool calls in order."""
 
     async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
         """Accesses of the newest turns that sum to at most so many characters, newest first."""
@@ -274,9 +194,6 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
 
     async def raw_history_chars(self, session_id: str) -> int:
         """Characters of completed turns that no level-1 summary covers; 0 for none."""
-
-    async def projects(self) -> list[Project]:
-        """Every known project."""
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
         """Register this process on the session; returns the other live owners' ids.
@@ -309,9 +226,6 @@ class Archive(Store, Protocol):
     async def spans(self) -> list[Span]:
         """Every session with all of its own turns."""
 
-    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
-        """Those of them that exist, in this order."""
-
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
         """The turns in these spans, each with its tool calls and their accesses, in order."""
 
@@ -321,17 +235,11 @@ class Archive(Store, Protocol):
     async def profiles(self) -> list[Profile]:
         """Everybody's, whoever the store was opened for."""
 
-    async def summary_ids(self) -> list[str]:
-        """Every summary; one stands after those that it covers."""
-
-    async def memory_ids(self) -> list[str]:
-        """Every memory; one stands after those that it superseded."""
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        """All of the kind; one stands after those that it covers, or that it superseded."""
 
     async def code_projects(self) -> list[str]:
         """Every project whose files define scopes."""
-
-    async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
-        """The vectors of those turns, summaries, memories and sessions that have some, in order."""
 
     async def branches(self, session_id: str) -> list[Session]:
         """The sessions that were forked from this one, oldest first."""

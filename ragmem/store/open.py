@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from ragmem.config import Config, Paths
 from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import new_id
-from ragmem.records import CreateSession, PutMemory, PutOwner, PutProfile, PutSession, Write
+from ragmem.records import Write, changed
 from ragmem.store.base import Archive, Store
 
 KINDS = ("sqlite", "neo4j")
@@ -86,20 +84,12 @@ async def open_store(
 
 def owned(writes: Sequence[Write], owner: str) -> list[Write]:
     """The writes, each that says nothing of it being this owner's."""
-    return [_owned(write, owner) for write in writes] if owner else list(writes)
-
-
-def _owned(write: Write, owner: str) -> Write:
-    match write:
-        case CreateSession() | PutSession() if not write.session.owner:
-            session = msgspec.structs.replace(write.session, owner=owner)
-            return msgspec.structs.replace(write, session=session)
-        case PutMemory() if not write.memory.owner:
-            memory = msgspec.structs.replace(write.memory, owner=owner)
-            return msgspec.structs.replace(write, memory=memory)
-        case PutProfile() | PutOwner() if not write.owner:
-            return msgspec.structs.replace(write, owner=owner)
-    return write
+    return [
+        changed(write, owner=owner)
+        if owner and getattr(write.record, "owner", None) == ""
+        else write
+        for write in writes
+    ]
 
 
 def home_owner(paths: Paths) -> str:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -95,7 +96,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     title: str
-    kind: Literal["diff", "command", "path", "plan"]
+    kind: Literal["diff", "command", "path", "plan", "call"]
     body: str
     """The whole diff, command or plan; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
@@ -175,6 +176,17 @@ class StandingTool(Tool, Protocol):
         ...
 
 
+@runtime_checkable
+class SchemaTool(Tool, Protocol):
+    """A tool of somebody else's, who told its arguments as a JSON Schema."""
+
+    parameters: dict[str, Json]
+
+    def parse(self, arguments: dict[str, Json]) -> msgspec.Struct:
+        """Return its `Params` with the arguments in it."""
+        ...
+
+
 class InvalidArguments(ValueError):
     """Arguments that are not strict JSON or not of the tool's schema."""
 
@@ -187,10 +199,14 @@ class Toolset:
         tools: Sequence[Tool],
         *,
         of_person: Sequence[Tool] = (),
+        more: Callable[[], Sequence[Tool]] = tuple,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`more`: those that come and go; asked each time that the model is told of its tools."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
+        self._more = more
+        self._others: dict[str, Tool] = {}
         self._clock = clock
 
     @property
@@ -205,11 +221,15 @@ class Toolset:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is told."""
-        return tuple(_spec(tool) for tool in self._tools.values())
+        self._others = {tool.name: tool for tool in self._more()}
+        return tuple(_spec(tool) for tool in (*self._tools.values(), *self._others.values()))
+
+    def _tool(self, name: str) -> Tool | None:
+        return self._tools.get(name) or self._others.get(name)
 
     def is_read_only(self, name: str) -> bool:
         """Whether a call of this name has no effects, so that several may run at once."""
-        tool = self._tools.get(name)
+        tool = self._tool(name)
         return tool is None or tool.effect == "read"
 
     def may_repeat(self, name: str) -> bool:
@@ -223,7 +243,7 @@ class Toolset:
 
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
             self._parse_json(use)
         else:
@@ -231,7 +251,7 @@ class Toolset:
 
     def title(self, use: ToolUse) -> str:
         """One line for the person, also for a call that is wrong."""
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
             return one_line(use.name, 200)
         try:
@@ -266,9 +286,9 @@ class Toolset:
                 duration_ms=_ms_since(started),
             )
 
-        tool = self._tools.get(use.name)
+        tool = self._tool(use.name)
         if tool is None:
-            names = ", ".join(self._tools) or "none"
+            names = ", ".join((*self._tools, *self._others)) or "none"
             return failed(f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}.")
         try:
             params = self._parse(tool, use)
@@ -299,6 +319,8 @@ class Toolset:
 
     def _parse(self, tool: Tool, use: ToolUse) -> msgspec.Struct:
         value = self._parse_json(use)
+        if isinstance(tool, SchemaTool):
+            return tool.parse(value)
         try:
             return msgspec.convert(value, tool.Params)
         except msgspec.ValidationError as error:
@@ -310,9 +332,15 @@ def _ms_since(started: float) -> int:
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    (schema,), components = msgspec.json.schema_components([tool.Params])
-    name = tool.Params.__name__
-    parameters = dict(components[name]) if "$ref" in schema else dict(schema)
+    if isinstance(tool, SchemaTool):
+        return ToolSpec(tool.name, tool.description, tool.parameters)
+    return ToolSpec(tool.name, tool.description, _parameters(tool.Params))
+
+
+@cache
+def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
+    (schema,), components = msgspec.json.schema_components([params])
+    parameters = dict(components[params.__name__]) if "$ref" in schema else dict(schema)
     for noise in ("title", "description"):
         parameters.pop(noise, None)
-    return ToolSpec(tool.name, tool.description, parameters)
+    return parameters

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,9 @@ import msgspec
 from ragmem.messages import Json
 from ragmem.text import clip_middle, counted, duration, one_line
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
-from ragmem.tools.shell import Ended, Output, run_guarded
+from ragmem.tools.sandbox import Sandbox
+from ragmem.tools.shell import Ended, InBackground, Output, run_guarded
+from ragmem.tools.workspace import Workspace
 
 MOST_RUNNING = 8
 _FIRST_LOOK_S = 1.0
@@ -86,10 +88,11 @@ class Job:
         """Return the end of all that it has written."""
         return self.output.since(0)[0][-_SHOWN_CHARS:]
 
-    def run(self, cwd: Path) -> None:
+    def run(self, workspace: Workspace, sandbox: Sandbox | None) -> None:
         """Run it to its end; in a thread of its own."""
+        output, stop = self.output, self.stop
         try:
-            self.ended = run_guarded(self.command, cwd, float("inf"), self.output, self.stop)
+            self.ended = run_guarded(self.command, workspace, float("inf"), output, stop, sandbox)
         except OSError as error:
             self.problem = error.strerror or str(error)
         finally:
@@ -113,7 +116,9 @@ class Jobs:
         """Return the job of that number."""
         return self.all[number - 1] if 0 < number <= len(self.all) else None
 
-    async def start(self, command: str, cwd: Path) -> Job:
+    async def start(
+        self, command: str, workspace: Workspace, sandbox: Sandbox | None = None
+    ) -> Job:
         """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure."""
         if len(self.running) >= MOST_RUNNING:
             raise ToolFailure(
@@ -124,7 +129,7 @@ class Jobs:
         loop = asyncio.get_running_loop()
 
         def work() -> None:
-            job.run(cwd)
+            job.run(workspace, sandbox)
             if not loop.is_closed() and not job.stop.is_set():
                 loop.call_soon_threadsafe(self._on_ended, job)
 
@@ -222,10 +227,10 @@ def told(job: Job) -> ToolOutput:
     )
 
 
-def in_background(jobs: Jobs) -> Callable[[str, Path], Awaitable[ToolOutput]]:
+def in_background(jobs: Jobs) -> InBackground:
     """How run_command begins one there."""
 
-    async def start(command: str, cwd: Path) -> ToolOutput:
-        return told(await jobs.start(command, cwd))
+    async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
+        return told(await jobs.start(command, workspace, sandbox))
 
     return start

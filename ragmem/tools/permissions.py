@@ -213,28 +213,66 @@ class Permissions:
             f"The change of {shown} was not allowed",
         )
 
-    async def command(self, command: str, *, known: str = "", goes_on: bool = False) -> None:
+    async def command(
+        self,
+        command: str,
+        *,
+        known: str = "",
+        outside: str = "",
+        unasked: bool = False,
+        goes_on: bool = False,
+    ) -> None:
         """Ask for a command, which is shown whole; with what is `known` of it, on one line.
 
-        `goes_on`: it is to run in the background.
+        `outside` says what it leaves the sandbox for, and is asked each time. `unasked`: it runs
+        in the sandbox, and the person lets such commands run in acceptEdits. `goes_on`: it is to
+        run in the background.
         """
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         _refuse_denied(self._rules.denial_of_command(command))
-        if self._mode == "bypassPermissions" or self._rules.allows_command(command):
+        if self._mode == "bypassPermissions":
             return
+        if not outside and (
+            self._rules.allows_command(command) or (unasked and self._mode == "acceptEdits")
+        ):
+            return
+        leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
         await self._ask(
             Proposal(
                 tool_name=COMMAND,
                 title=f"{COMMAND} in the background" if goes_on else COMMAND,
                 kind="command",
                 body=command,
-                warnings=(*_command_warnings(command), *filter(None, [known])),
-                always="exactly this command in this session",
-                for_good=offers_for_command(command),
+                warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
+                always="" if outside else "exactly this command in this session",
+                for_good=() if outside else offers_for_command(command),
             ),
             ("command", command),
             "The command was not allowed",
+        )
+
+    async def call(self, tool_name: str, arguments: str) -> None:
+        """Ask for a call of a server's tool, whose arguments are shown whole."""
+        if self._mode == "plan":
+            raise _denied(
+                f"This is plan mode: {tool_name} could change something and is not called. "
+                "Say what you would call it for instead."
+            )
+        _refuse_denied(self._rules.denies(tool_name))
+        if self._mode == "bypassPermissions" or self._rules.allows_path(tool_name, ()):
+            return
+        await self._ask(
+            Proposal(
+                tool_name=tool_name,
+                title=tool_name,
+                kind="call",
+                body=arguments,
+                always=f"every call of {tool_name} in this session",
+                for_good=((tool_name,),),
+            ),
+            ("call", tool_name),
+            f"The call of {tool_name} was not allowed",
         )
 
     def _names(self, real: Path) -> tuple[str, str]:

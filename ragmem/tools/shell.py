@@ -24,6 +24,7 @@ from ragmem.text import clean, one_line
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import Effect, OutputSoFar, Tell, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
+from ragmem.tools.sandbox import Confined, Sandbox, changed, states
 from ragmem.tools.terminal import plain
 from ragmem.tools.workspace import Workspace
 
@@ -78,6 +79,7 @@ _HELD_BYTES = 256 * 1024
 """Output is looked through for secrets in pieces of this size."""
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
+_LAST_CHARS = 1000
 _STOP_S = 2.0
 _ALL = ", with everything that it had started"
 _TICK_MS = 50
@@ -106,10 +108,21 @@ class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Go on while it runs: for servers and watchers. read_job reads its output."
         ),
     ] = False
+    outside_sandbox: Annotated[
+        str,
+        msgspec.Meta(
+            description="What it has to run outside of the sandbox for, where the sandbox has "
+            "refused it; the person is asked, and reads this.",
+            max_length=500,
+        ),
+    ] = ""
 
 
 async def _never_failed(_: str) -> str:
     return ""
+
+
+InBackground = Callable[[str, Workspace, Sandbox | None], Awaitable[ToolOutput]]
 
 
 class Commands(msgspec.Struct, frozen=True):
@@ -119,8 +132,15 @@ class Commands(msgspec.Struct, frozen=True):
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] = _never_failed
     """What is remembered of a command that is about to be run again, on one line; else empty."""
-    in_background: Callable[[str, Path], Awaitable[ToolOutput]] | None = None
+    sandbox: Sandbox | None = None
+    """What they run in, where the system has one and the settings want it."""
+    in_background: "InBackground | None" = None
     """Begins one that goes on; None where that can't be done."""
+
+    def of_person(self) -> "Commands":
+        """The same for those that the person types."""
+        own = self.sandbox if self.sandbox and self.sandbox.settings.own_commands else None
+        return Commands(MAX_TIMEOUT_S, sandbox=own)
 
 
 class RunCommand:
@@ -171,20 +191,24 @@ class RunCommand:
                 "Write it to a file with create_file and run that."
             )
         known = await self._commands.failed_before(command)
-        await self._permissions.command(command, known=known, goes_on=params.background)
+        sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
+        unasked = sandbox is not None and sandbox.allows_unasked
+        await self._permissions.command(
+            command, known=known, outside=outside, unasked=unasked, goes_on=params.background
+        )
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         if params.background:
             if self._commands.in_background is None:
                 raise ToolFailure("Nothing can be run in the background here.")
-            return await self._commands.in_background(command, self._workspace.cwd)
+            return await self._commands.in_background(command, self._workspace, sandbox)
         timeout = params.timeout or self._commands.timeout_s
         output = Output(self._outputs, tell)
         ended: list[Ended] = []
         try:
             await interruptible(
                 lambda stop: ended.append(
-                    run_guarded(command, self._workspace.cwd, timeout, output, stop)
+                    run_guarded(command, self._workspace, timeout, output, stop, sandbox)
                 )
             )
         except asyncio.CancelledError:
@@ -192,7 +216,23 @@ class RunCommand:
             unknown = ", but not all that it started has ended yet"
             rest = _still_there(ended[0]) if ended else unknown
             raise ToolFailure(f"Stopped by the person{rest}.\n{output.text().rstrip()}") from None
-        return _report(ended[0], output, timeout, known)
+        except OSError as error:
+            raise ToolFailure(f"The command could not be started: {error}.") from None
+        return _report(ended[0], output, timeout, known, sandbox)
+
+    async def _inside(self, outside: str) -> tuple[Sandbox | None, str]:
+        """The sandbox that it runs in, if in one; else what it runs outside of it for."""
+        sandbox = self._commands.sandbox
+        if sandbox is None or not (
+            await asyncio.to_thread(lambda: sandbox.is_on) or sandbox.settings.mode == "required"
+        ):
+            return None, ""
+        if not outside and sandbox.is_on:
+            return sandbox, ""
+        if sandbox.settings.mode == "required":
+            why = "commands run in it alone" if sandbox.is_on else sandbox.mechanism.why
+            raise ToolFailure(f"sandbox.mode is `required`, and {why}: not run.", denied=True)
+        return None, outside
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -206,6 +246,8 @@ class Ended(msgspec.Struct, frozen=True):
     """So many processes ran on in the background when the shell had ended."""
     left: tuple[str, ...] | None
     """What could not be ended, and still runs; None where the system does not let us look."""
+    touched: tuple[str, ...] = ()
+    """What can run by itself and was made or changed meanwhile."""
 
 
 class Output:
@@ -365,20 +407,39 @@ def _safe_cut(data: bytes) -> int:
 
 
 def run_guarded(
-    command: str, cwd: Path, timeout_s: float, output: Output, stop: threading.Event
+    command: str,
+    workspace: Workspace,
+    timeout_s: float,
+    output: Output,
+    stop: threading.Event,
+    sandbox: Sandbox | None = None,
 ) -> Ended:
-    """Run a command to its end, or until it is stopped; it blocks."""
+    """Run a command until it ends or is stopped, in the sandbox if one is given; it blocks."""
+    argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
+    if sandbox is None:
+        return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
+    before = states(workspace.roots)
+    with sandbox.confining(argv, workspace.roots) as start:
+        ended = _guarded(start, workspace.cwd, timeout_s, output, stop)
+    touched = changed(before, states(workspace.roots))
+    return msgspec.structs.replace(ended, touched=tuple(map(str, touched)))
+
+
+def _guarded(
+    start: Confined, cwd: Path, timeout_s: float, output: Output, stop: threading.Event
+) -> Ended:
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor, str(mark), command],
+                [sys.executable, "-I", "-S", supervisor, str(mark), start.by_guard, *start.argv],
                 stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=child_environment(),
+                env=child_environment() | start.environ,
+                pass_fds=start.descriptors,
                 start_new_session=True,
                 bufsize=0,
             )
@@ -487,13 +548,22 @@ def _still_there(ended: Ended) -> str:
     return f", but these run on and could not be ended: {names}" if names else ""
 
 
-def _report(ended: Ended, output: Output, timeout_s: float, known: str) -> ToolOutput:
+def _report(
+    ended: Ended, output: Output, timeout_s: float, known: str, sandbox: Sandbox | None
+) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")
     output.close()
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
+    # A pipe's end may be well where its beginning was refused.
+    said = body[-_LAST_CHARS if ended.status == 0 else 0 :]
+    if sandbox and (hint := sandbox.hint(said)):
+        shown += f"\n{hint}"
+    if ended.touched:
+        runs = f"[Can run by itself, and was made or changed meanwhile: {', '.join(ended.touched)}]"
+        shown, body = f"{shown}\n{runs}", f"{body}\n{runs}"
     rest = _still_there(ended)
     if ended.reason == "timeout":
         longer = f"Give a larger timeout (at most {MAX_TIMEOUT_S}), or make"
@@ -528,7 +598,9 @@ def _report(ended: Ended, output: Output, timeout_s: float, known: str) -> ToolO
 _PATIENCE_S = 1.0
 
 
-def commands_of(memory: Memory, session: Session, timeout_s: float) -> Commands:
+def commands_of(
+    memory: Memory, session: Session, timeout_s: float, sandbox: Sandbox | None = None
+) -> Commands:
     """How commands are run: one that failed before in this project is known again."""
 
     async def known(command: str) -> str:
@@ -545,4 +617,4 @@ def commands_of(memory: Memory, session: Session, timeout_s: float) -> Commands:
         found = failed_before(command, memories, Path(session.cwd))
         return reminder(found) if found else ""
 
-    return Commands(timeout_s, known)
+    return Commands(timeout_s, known, sandbox)

@@ -1,6 +1,7 @@
 """The tools of the agent, put together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from ragmem.tools.patterns import Rules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
-from ragmem.tools.shell import MAX_TIMEOUT_S, Commands, RunCommand
+from ragmem.tools.shell import Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
@@ -28,6 +29,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     commands: Commands = Commands(),  # noqa: B008 - frozen
     jobs: Jobs | None = None,
     of_memory: Sequence[Tool] = (),
+    of_servers: Callable[[Permissions], Sequence[Tool]] = lambda _: (),
 ) -> Toolset:
     """Every tool over one workspace.
 
@@ -36,6 +38,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     and files as they were before an edit in `preimages`.
     `jobs`: where commands go on in the background; None: none can.
     `of_memory`: those of `ragmem.tools.memory.memory_tools`, where there is one.
+    `of_servers`: those of others (`ragmem.tools.mcp_client`) that are there by now.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
@@ -56,12 +59,13 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
             *([ReadJob(jobs)] if jobs else []),
             *of_memory,
         ],
+        more=partial(of_servers, permissions),
         of_person=[
             RunCommand(
                 workspace,
                 Permissions(workspace, mode="bypassPermissions", outputs=outputs),
                 outputs=outputs,
-                commands=Commands(MAX_TIMEOUT_S),
+                commands=commands.of_person(),
             )
         ],
     )

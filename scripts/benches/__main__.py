@@ -10,11 +10,13 @@
     scripts/bench --only peer
     scripts/bench --only memories [--store sqlite,neo4j]
     scripts/bench --only code    [--sets ragmem,django,cosmos,large]
+    scripts/bench --only graph   [--turns 1500,15000,100000]
     scripts/bench --only growth  [--turns 1000,100000] [--store sqlite,neo4j]
 
 Without `--only`, or with a part of a row's name: starts, each timed against
 `python -c pass`, interleaved with it in the same run (the column "over" is median less
-median), and steps of recording, timed inside one process. The environment and the Neo4j
+median), steps of recording, timed inside one process, and a command in the sandbox, against
+the same without one. The environment and the Neo4j
 are those of scripts/test. What takes minutes is measured only when it is asked for, by
 the names above, on a Neo4j of its own: `--json` prints what was measured, `--measured`
 shows it again, and `--plot FOLDER` draws it as SVG.
@@ -38,6 +40,7 @@ from benches.code import Codes, code_table, measure_code
 from benches.code import joined as joined_codes
 from benches.context import Contexts, context_table
 from benches.draining import Drains, drain_table, measure_draining
+from benches.graph import Graphs, graph_table, measure_graph
 from benches.growth import Growth, growth_table, measure_growth
 from benches.memories import chosen
 from benches.next_day import NextDays, measure_next_day, next_day_table
@@ -50,6 +53,7 @@ from benches.remembering import COUNT as MEMORIES
 from benches.remembering import Memories, measure_memories, memories_table
 from benches.remembering import joined as joined_memories
 from benches.results import CannotMeasure, Result, table
+from benches.sandboxed import measure_sandbox
 from benches.search import Searches, search_table
 from benches.starts import measure_starts
 from benches.tables import machine
@@ -59,7 +63,7 @@ STARTS = "starts"
 GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
-Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays
+Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays | Graphs
 
 
 def main() -> int:
@@ -82,6 +86,7 @@ def main() -> int:
         else:
             results = measure_starts(folder, options.runs, options.only)
             results += measure_recording(folder, options.recorded, options.only)
+            results += measure_sandbox(folder, 4 * options.runs, options.only)
     except CannotMeasure as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
@@ -201,6 +206,7 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
     "code": _code,
     "memories": _memories,
     "next-day": _next_day,
+    "graph": lambda folder, options: measure_graph(folder, options.turns),
     "peer": lambda folder, options: measure_peer(folder, _sets(options)),
 }
 
@@ -244,7 +250,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
         print(text(found))
         if not again:
             print(f"\n{machine()}")
-    if options.plot and not isinstance(found, Drains | Memories | NextDays):
+    if options.plot and not isinstance(found, Drains | Memories | NextDays | Graphs):
         for file in write_pictures(found, options.plot):
             print(file, file=sys.stderr)
     return 0 if kept(found) else 1
@@ -269,6 +275,8 @@ def text(found: Measured) -> str:
             return memories_table(found)
         case NextDays():
             return next_day_table(found)
+        case Graphs():
+            return graph_table(found)
 
 
 def kept(found: Measured) -> bool:
@@ -278,7 +286,7 @@ def kept(found: Measured) -> bool:
             return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
         case Drains(drained=drained):
             return all(d.target_s is None or d.seconds < d.target_s for d in drained)
-        case Codes() | Memories() | NextDays():
+        case Codes() | Memories() | NextDays() | Graphs():
             return found.kept
     return True
 

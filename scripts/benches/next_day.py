@@ -15,7 +15,7 @@ from benches.context import empty
 from benches.growth import Place, in_child
 from benches.memories import opened_with_embedder
 from benches.tables import aligned
-from ragmem.records import SearchQuery, SessionQuery, TurnQuery, WeightedTerm
+from ragmem.records import SearchQuery, SessionQuery, Turn, TurnQuery, WeightedTerm
 from ragmem.store.base import Archive
 from ragmem.terms import query_terms
 from tests.fakes.neo4j import ask
@@ -127,7 +127,7 @@ async def _peer(story: Story, store: Archive, probe: Probe) -> Outcome:
     wanted = tuple(WeightedTerm(term.term, term.weight) for term in query_terms(probe.prompt))
     found = await store.search(SearchQuery(terms=wanted, limit=_PEER_FOUND, levels=(0,)))
     best = sorted(found, key=lambda each: -each.text)[:_PEER_FOUND]
-    turns += await store.turns_by_id([each.record_id for each in best if each.text > 0])
+    turns += await store.get(Turn, [each.record_id for each in best if each.text > 0])
     items = {t.turn_id: f"{t.user_message}\n{t.assistant_message}" for t in turns}
     labels = {name: re.sub(r"\s+", " ", text)[:80] for name, text in items.items()}
     return outcome_of(

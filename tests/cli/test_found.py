@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.colors import Paint
-from ragmem.cli.conversation import conversation_painted
 from ragmem.cli.doctor import Check, check_text
-from ragmem.cli.found import Light, excerpt, found_hits, without_markdown
+from ragmem.cli.output import Paint
+from ragmem.cli.search import Light, excerpt, found_hits, without_markdown
+from ragmem.cli.sessions import conversation_painted
 from ragmem.ids import new_id
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.hits import Hit

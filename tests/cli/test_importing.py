@@ -1,16 +1,18 @@
-"""`ragmem import`: real processes, real files, both agents."""
+"""`ragmem import`: real processes, real files."""
 
 import os
 import pty
 import shutil
 from pathlib import Path
 
+import pexpect
 import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.process import Ragmem
+from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.importers.reading import CLAUDE_CODE, CODEX, SPRING
+from tests.importers.reading import CLAUDE_CODE, CODEX, EVENTS, SPRING
+from tests.importers.test_more_agents import opencode_database, vibe_session
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
 ID        STATE  TURNS  FOLDER            TITLE
   new    +2     /home/ana/garden  Which ferns like shade
   new    +2     /home/ana/garden  Mondays
-  new    +2     /home/ana/garden
+  new    +2     /home/ana/garden  What is wrong with this bed? [image]
 Claude Code: 3 new sessions, 0 went on, 0 here already; 6 new turns with 6 tool calls.
 Left out:
        6  context that the agent added
@@ -83,6 +85,7 @@ def test_the_report_as_json(ragmem: Ragmem) -> None:
             "dry_run",
             "file_count",
             "left_out",
+            "older_count",
             "path",
             "sessions",
             "sessions_by_state",
@@ -200,23 +203,58 @@ def test_a_full_disk_is_no_fault_of_a_file(ragmem: Ragmem) -> None:
     assert len(ragmem.sessions()) == 3
 
 
-def test_the_help(ragmem: Ragmem) -> None:
-    assert ragmem.run("import", "codex", "--help", env={"COLUMNS": "80"}).out == snapshot("""\
-Usage: ragmem import codex [OPTIONS] [PATH]
+def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Of every agent; where nobody can be asked, nothing comes without --yes."""
+    opencode_database(tmp_path / ".local" / "share" / "opencode")
+    vibe_session(tmp_path / ".vibe" / "logs" / "session")
+    asked = ragmem.run("import", env={"COLUMNS": "200"})
+    assert (asked.code, asked.out) == (2, "")
+    claude, codex, opencode, vibe = asked.err.splitlines()[1:5]
+    assert claude.split()[:3] == ["Claude", "Code", "3"]
+    assert claude.endswith("/.claude/projects")
+    assert codex.split()[:2] == ["Codex", "3"]
+    assert opencode.split()[:2] == ["opencode", "2"]
+    assert vibe.split()[:2] == ["mistral-vibe", "1"]
+    assert asked.err.endswith(
+        "error: There is nobody to ask here.\nAdd --yes to do it without asking.\n"
+    )
+    assert ragmem.sessions() == []
+    child = pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], "import"], cwd=ragmem.project, env=ragmem.env, encoding="utf-8"
+    )
+    child.expect_exact("Import them? [y/N] ")
+    child.sendline("n")
+    child.expect_exact("error: Nothing was imported.")
+    child.expect(pexpect.EOF)
+    report = ragmem.run("import", "--yes", "--format", "json").json
+    assert [each["agent"] for each in report["agents"]] == [
+        "claude-code",
+        "codex",
+        "opencode",
+        "mistral-vibe",
+    ]
+    assert len(ragmem.sessions()) == 8
 
-  Import sessions of Codex, from ~/.codex/sessions.
 
-  What is here already stays; run it again to get what was said since.
+def test_where_there_are_none_it_says_where_it_looked(tmp_path: Path) -> None:
+    done = Ragmem(tmp_path).run("import")
+    assert done.code == 0
+    assert done.err.startswith("There are no sessions of other agents in any of\n")
+    assert f"  {tmp_path}/.gemini/tmp\n" in done.err
 
-Arguments:
-  PATH  A folder or a file; else where the agent keeps its sessions.
 
-Options:
-  --cwd DIR              Only sessions of this folder.
-  --dry-run              Show what would come; store nothing.
-  --format <table|json>  How to print it.  [default: table]
-  -h, --help             Show this message and exit.
-""")
+def test_only_what_was_written_to_since(ragmem: Ragmem, tmp_path: Path) -> None:
+    """By the times of the files."""
+    [file] = (tmp_path / ".codex").rglob(EVENTS.name)
+    os.utime(file)
+    report = ragmem.run("import", "codex", "--since", "2d", "--format", "json").json
+    assert (report["sessions_by_state"], report["older_count"]) == ({"new": 1}, 2)
+    assert "2 sessions older than asked for." in ragmem.run("import", "codex", "--since", "2d").out
+    wrong = ragmem.run("import", "codex", "--since", "soon")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "error: --since: 'soon' is no age and no date.\nSuch as 7d, 12h, 2w or 2026-11-01.\n",
+    )
 
 
 def test_on_a_terminal_a_line_tells_which_file_is_read(ragmem: Ragmem) -> None:

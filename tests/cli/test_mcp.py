@@ -322,3 +322,12 @@ def test_what_is_missing_or_wrong_at_the_start_is_said(ragmem: Ragmem, tmp_path:
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"the package mcp, which is not installed" in done.stderr
     assert b"pip install" in done.stderr
+
+
+def test_what_is_too_long_alone_is_told_in_part() -> None:
+    from ragmem.cli.mcp import _quoted
+
+    told = _quoted(["x" * 100_000, "y" * 10])
+    assert len(told) < 25_000
+    assert "characters left out" in told
+    assert "y" * 10 in told

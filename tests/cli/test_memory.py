@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from ragmem.cli.memory import (
     MemoriesDocument,
     decoded,
-    encoded,
     episodes_table,
     memories_table,
     page,
+    to_json,
 )
 from ragmem.cli.profile import profile_text
 from ragmem.config import Config, find_paths
@@ -603,7 +603,7 @@ def test_any_memories_pass_through_a_file(
     document = MemoriesDocument(
         format="ragmem.memories", version=1, memories=memories, profile=profile
     )
-    assert decoded(encoded(document)) == document
+    assert decoded(to_json(document).encode()) == document
 
 
 def by_id(memories: Sequence[MemoryRecord]) -> dict[str, MemoryRecord]:

@@ -97,21 +97,30 @@ def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
 
 
 def test_a_running_command_dies_with_the_turn(tmp_path: Path) -> None:
-    call = Call("run_command", {"command": "echo $$ > pid; sleep 60"})
+    nap = f"61.{int.from_bytes(os.urandom(5), 'big')}"
+    call = Call("run_command", {"command": f"sleep {nap}; true"})
     with LLMServer([Answer(tools=[call])]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start("ask", "Run it", "--yolo")
-        pid_file = ragmem.project / "pid"
-        while not (pid_file.exists() and pid_file.read_text().strip()):
+        # Seen from here: in the sandbox a process has another number.
+        while not (sleeping := _sleeping(nap)):
             assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=60)
     assert child.returncode == 143
     deadline = time.monotonic() + 60
-    while _lives(int(pid_file.read_text())):
+    while _lives(sleeping):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def _sleeping(nap: str) -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder.joinpath("cmdline").read_bytes() == f"sleep\0{nap}\0".encode():
+                return int(folder.name)
+    return 0
 
 
 def _lives(pid: int) -> bool:

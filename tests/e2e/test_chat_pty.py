@@ -74,12 +74,17 @@ def loaded(chat: PtyChat) -> None:
 def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: House) -> None:
     """Not once there is a session, nor where nothing is remembered."""
     house.server.extend(Answer("Hello."))
+    sessions = house.project.parent / ".codex" / "sessions"
+    sessions.mkdir(parents=True)
+    (sessions / "rollout-1.jsonl").write_text("{}\n")
+    house.env["HOME"] = str(house.project.parent)
     told = r"^· All that is said and done here is remembered, on this machine\."
     with house.chat("chat", "--ephemeral") as chat:
         loaded(chat)
         assert not re.search(told, chat.text, re.MULTILINE)
     with house.chat("chat") as chat:
         chat.wait_for(told)
+        chat.wait_for(r"Sessions of Codex are here too: `ragmem import` brings\s+them\.")
         loaded(chat)
         chat.send("hello\r")
         chat.wait_for_turn(r"^Hello\.")

@@ -15,6 +15,7 @@ from inline_snapshot import snapshot
 
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import PtyChat
 
 URL = "https://example.org/team/app.git"
 
@@ -111,6 +112,31 @@ error: Nothing was joined.
     code, shown = join(ragmem, two, "y")
     # The terminal's rows end where the folder's name lets them.
     assert (code, "already; there is no other to join" in " ".join(shown.split())) == (2, True)
+
+
+def test_the_first_chat_of_a_second_clone_asks_whether_both_are_one_project(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    """Once: whoever says no is not asked again."""
+    one, two, three = (checkout(tmp_path / name, URL) for name in ("one", "two", "three"))
+    asked(ragmem, one, "In one")
+
+    def chat(folder: Path) -> PtyChat:
+        return PtyChat([*COMMAND, "chat"], cwd=folder, env=ragmem.env)
+
+    for folder, key in ((two, "y"), (three, "n")):
+        with chat(folder) as first:
+            first.wait_for_screen(r"Make them one project\?")
+            assert "This folder has the same remote as" in first.text
+            first.send(key)
+            first.wait_for_screen(r"openai/scripted · \S")
+            first.send(f"In {folder.name}\r")
+            first.wait_for_turn(r"^The answer\.")
+    with chat(three) as again:
+        again.wait_for_screen(r"openai/scripted · \S")
+        assert "Make them one project?" not in again.text
+    assert prompts(listed(ragmem, one, "--project")) == {"In one", "In two"}
+    assert prompts(listed(ragmem, three, "--project")) == {"In three"}
 
 
 def worktree(main: Path, folder: Path) -> Path:
@@ -359,6 +385,8 @@ def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path, how: str) -> None:
     with LLMServer(answers) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.py").write_text("x = 1\n")
+        # In the sandbox the folder stays.
+        ragmem.run("config", "set", "sandbox.mode", "off")
         done = ragmem.run("ask", "Go on", "--yolo", "--output-format", "json")
         assert (done.code, done.json["result"]) == (0, "The folder is gone."), done.err
     (turn,) = ragmem.run(

@@ -237,6 +237,11 @@ def test_a_page_for_people(ragmem: Ragmem, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
     assert ragmem.run(*export).code == 2
     assert file.read_text() == page
+    told = ragmem.run("sessions", "export", "--format", "html", "--anonymous").out
+    assert str(ragmem.project) in page
+    assert str(ragmem.project) not in told
+    assert "<code>/project</code>" in told
+    assert ragmem.run("sessions", "export", "--anonymous").code == 2
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ async def test_it_is_fast_enough() -> None:
 def test_importing_it_imports_nothing_heavy() -> None:
     """Design 8: onnxruntime, tokenizers and numpy come with the first text."""
     code = (
-        "import sys, ragmem.embedder.onnx, ragmem.embedder.passages, ragmem.embedder.opening, "
+        "import sys, ragmem.embedder.onnx, ragmem.embedder.opening, ragmem.embedder.opening, "
         "ragmem.embedder.litellm_embedder;"
         "print(sorted({'numpy', 'onnxruntime', 'tokenizers', 'litellm'} & set(sys.modules)))"
     )

@@ -12,7 +12,7 @@ from ragmem.importers import (
     Tally,
     titles_beside,
 )
-from ragmem.importers.jsonl import FoundFile, opened, records
+from ragmem.importers.jsonl import FoundFile
 from ragmem.importers.session_parser import SessionParser
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd
@@ -40,16 +40,21 @@ class Read:
     """A file, read to its end."""
 
     def __init__(
-        self, name: AgentName, file: Path, *, now: datetime = NOW, changed_at: datetime = NOW
+        self,
+        name: AgentName,
+        file: Path,
+        *,
+        now: datetime = NOW,
+        changed_at: datetime = NOW,
+        session: str = "",
     ) -> None:
         agent, self.tally = AGENTS[name], Tally()
-        found = FoundFile(file, file.stat().st_size, changed_at)
+        found = FoundFile(file, file.stat().st_size, changed_at, session)
         titles = titles_beside(agent, file, [found])
         parser: SessionParser = agent.parser(found, self.tally, now=now, titles=titles)
         self.puts: list[PutTurn] = []
-        with opened(file) as source:
-            for record in records(source, self.tally):
-                self.puts += parser.feed(record)
+        for record in agent.records(found, self.tally):
+            self.puts += parser.feed(record)
         self.puts += parser.finish()
         self.facts = parser.facts
 

@@ -252,7 +252,7 @@ def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -
     return file
 
 
-def queue_of(*records: tuple[str, str]) -> list[tuple[str, str]]:
+def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str]]:
     """Prompts and answers of a log of `user`, `typed` (an attachment), `says` and operations."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "0f0f0f0f-0000-4000-8000-000000000000.jsonl"
@@ -273,7 +273,7 @@ def queue_of(*records: tuple[str, str]) -> list[tuple[str, str]]:
                 record |= {"content": words} if words else {}
             lines.append(json.dumps(record) + "\n")
         file.write_text("".join(lines))
-        told = Read("claude-code", file).told
+        told = Read("claude-code", file, now=NOW + timedelta(seconds=later_s)).told
     return [(each["user"], each.get("assistant", "")) for each in told]
 
 
@@ -298,3 +298,12 @@ def test_prompts_of_the_queue_are_kept_once() -> None:
         told = queue_of(*begin, *records)
         assert told[0][0] == first[0]
         assert told[1:] == expected, records
+
+
+def test_prompts_that_wait_when_a_session_has_ended_are_kept() -> None:
+    """Nothing can tell of them any more: who typed them finds them, without an answer."""
+    typed = [("user", "Water them"), ("enqueue", "And the moss"), ("says", "I do.")]
+    assert queue_of(*typed) == [("Water them", "I do.")]
+    assert queue_of(*typed, later_s=3600) == [("Water them", "I do."), ("And the moss", "")]
+    taken_back = [*typed, ("popAll", "")]
+    assert queue_of(*taken_back, later_s=3600) == [("Water them", "I do.")]

@@ -1,6 +1,7 @@
 """Sessions of other agents into both stores: once, and what they get later."""
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from ragmem.importers import (
     find_files,
     titles_beside,
 )
+from ragmem.importers.jsonl import _zstd
 from ragmem.records import (
     Applied,
     PutTurn,
@@ -40,6 +42,7 @@ from tests.importers.reading import (
     LATEST,
     NOW,
     SPRING,
+    Read,
     rules,
 )
 from tests.store.samples import whole_turn
@@ -208,13 +211,15 @@ async def test_what_was_deleted_here_comes_again(archive: Archive) -> None:
     assert await archive.check() == []
 
 
-async def test_a_title_that_comes_later(small: Archive, tmp_path: Path) -> None:
+async def test_the_first_prompt_is_the_title_until_there_is_one(
+    small: Archive, tmp_path: Path
+) -> None:
     """Is taken while nobody has given one here."""
     lines = LATEST.read_bytes().splitlines(keepends=True)
     file = tmp_path / LATEST.name
     file.write_bytes(b"".join(lines[:10]))
     [outcome] = await taken(small, file)
-    assert outcome.title == "New Conversation"
+    assert outcome.title == "Water the ferns each Monday."
     file.write_bytes(b"".join(lines))
     [outcome] = await taken(small, file)
     assert (outcome.state, outcome.title) == ("unchanged", "Mondays")
@@ -396,6 +401,26 @@ async def test_a_prompt_of_any_length_and_a_session_of_any_size(
     assert 190_000 < len(put.turn.tool_calls[0].result) < 210_000
 
 
+def test_a_session_that_its_agent_has_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read as it is; what is not whole is told, and so is what would read it."""
+    file = tmp_path / f"{EVENTS.name}.zst"
+    file.write_bytes(_zstd(file).compress(EVENTS.read_bytes()))
+    assert [found.file for found in find_files(AGENTS["codex"], tmp_path).files] == [file]
+    packed, plain = Read("codex", file), Read("codex", EVENTS)
+    assert packed.told == plain.told
+    # Before its first record nothing but its name tells whose it is.
+    assert packed.facts.foreign_id == plain.facts.foreign_id
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(OSError, match="it is not whole, or not compressed by zstd"):
+        Read("codex", file)
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(OSError, match=r'it is compressed; `pip install "ragmem\[zstd\]"`'):
+        Read("codex", file)
+
+
 def test_finding(tmp_path: Path) -> None:
     """Links, empty and compressed files are told; subagents are counted; others are none."""
     folder = tmp_path / "projects" / "-home-ana"
@@ -405,18 +430,24 @@ def test_finding(tmp_path: Path) -> None:
     (folder / "agent-2.jsonl").write_text("{}\n")
     (folder / "notes.txt").write_text("x")
     (folder / "empty.jsonl").touch()
-    (folder / "packed.jsonl.zst").write_bytes(b"x")
+    (folder / "packed.jsonl.gz").write_bytes(b"x")
     (folder / "link.jsonl").symlink_to(folder / "s1.jsonl")
     (tmp_path / "projects" / "loop").symlink_to(tmp_path)
     search = find_files(AGENTS["claude-code"], tmp_path / "projects")
     assert [found.file.name for found in search.files] == ["s1.jsonl"]
     assert {(Path(file).name, reason) for file, reason in search.skipped} == {
         ("empty.jsonl", "it is empty"),
-        ("packed.jsonl.zst", "it is compressed; unpack it first"),
+        ("packed.jsonl.gz", "it is compressed; unpack it first"),
         ("link.jsonl", "it is a link"),
         ("loop", "it is a link"),
     }
-    assert dict(search.tally.left_out) == {"folders of subagents": 1, "files of subagents": 1}
-    assert find_files(AGENTS["codex"], tmp_path / "projects").files == []
+    assert dict(search.tally.left_out) == {
+        "folders of subagents": 1,
+        "files of subagents": 1,
+        "files of other names": 1,
+    }
+    codex = find_files(AGENTS["codex"], tmp_path / "projects")
+    assert codex.files == []
+    assert "it has not the name of a session" in str(codex.skipped)
     with pytest.raises(OSError, match="No such file"):
         find_files(AGENTS["codex"], tmp_path / "nowhere")

@@ -55,7 +55,7 @@ async def linked(store: Store, turn_id: str) -> dict[str, str]:
     names = {
         f.scope.scope_id: f.scope.qualified_name for f in await store.find_scopes(ScopeQuery())
     }
-    found: list[PutReferences] = await store.references_of([turn_id])
+    found: list[PutReferences] = await store.get(PutReferences, [turn_id])
     return {names[r.scope_id]: r.how for each in found for r in each.references}
 
 
@@ -206,7 +206,7 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         ]
         assert await a_worker(desk, codebase).drain(90)
         assert await desk.store.pending("references", limit=9) == []
-        assert await desk.store.references_of([turn.turn_id]) == []
+        assert await desk.store.get(PutReferences, [turn.turn_id]) == []
 
 
 class GrowingProject(HashEmbedder):

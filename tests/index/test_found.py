@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from ragmem.index import identity
+from ragmem.index import mirror
 from ragmem.index.index import CodeIndex
-from ragmem.index.lookup import FoundCode, find_code
+from ragmem.index.links import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
 
 from .conftest import AUTH, Desk
@@ -68,7 +68,7 @@ async def test_what_came_back_has_the_past_of_what_went(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delete undone long after; the id went elsewhere, and is in a third place now."""
-    monkeypatch.setattr(identity, "_FOLLOWED_FOR", timedelta(0))
+    monkeypatch.setattr(mirror, "_FOLLOWED_FOR", timedelta(0))
     async with desk.codebase() as codebase:
         index = await desk.indexed(codebase)
         clock, later = desk.folder / "src" / "clock.py", desk.folder / "src" / "later.py"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.index.identity import ScopeKey, assign, follow, scope_id_of
+from ragmem.index.mirror import ScopeKey, assign, follow, scope_id_of
 from ragmem.index.values import CutScope
 
 

@@ -151,7 +151,7 @@ async def test_references_survive(tree, open_store):
     assert tree.ids()["app/time.py", "parse_duration"] == scope_id
     (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="parse_duration"))
     assert (found.scope.scope_id, found.path, found.defined) == (scope_id, "app/time.py", True)
-    (references,) = await store.references_of([turn_id])
+    (references,) = await store.get(PutReferences, [turn_id])
     assert references.references == (CodeReference(scope_id=scope_id, how="edited"),)
     tree.write("app/time.py", CLOCK.replace("60", "61").replace("parse_duration", "seconds_of"))
     async with tree.indexed(open_store=open_store):

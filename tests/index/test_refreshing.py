@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.index import files, identity, scan
+from ragmem.index import files, mirror, scan
 from ragmem.index.files import IndexLimits
 from ragmem.index.values import IndexStatus
 from tests.index.trees import AUTH, CLOCK, names_found
@@ -186,7 +186,7 @@ async def test_a_copy_of_long_ago_stays_what_it_is(tree, monkeypatch):
         await index.refresh()
         copy = ("app/time.py", "parse_duration")
         assert tree.ids()[copy] == before[copy]
-        monkeypatch.setattr(identity, "_FOLLOWED_FOR", timedelta(0))
+        monkeypatch.setattr(mirror, "_FOLLOWED_FOR", timedelta(0))
         tree.write("app/later.py", CLOCK)
         await index.refresh()
         assert tree.ids()["app/later.py", "parse_duration"] not in before.values()

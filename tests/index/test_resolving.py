@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.index.imports import Resolver
+from ragmem.index.files import Resolver
 
 _PATHS = [
     "pkg/__init__.py", "pkg/store/__init__.py", "pkg/store/base.py", "pkg/app.py", "setup.py",

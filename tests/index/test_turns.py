@@ -12,7 +12,7 @@ import pytest
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
 from ragmem.index.rows import FileRow
-from ragmem.records import Project, RegisterProject, Turn, utc_now
+from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
 from ragmem.store.base import Store
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.standard import standard_toolset
@@ -142,7 +142,7 @@ def many(desk: Desk) -> None:
 
 
 async def hows(desk: Desk, turn: Turn) -> set[str]:
-    found = await desk.store.references_of([turn.turn_id])
+    found = await desk.store.get(PutReferences, [turn.turn_id])
     return {reference.how for each in found for reference in each.references}
 
 

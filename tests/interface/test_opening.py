@@ -12,8 +12,8 @@ import pytest
 import ragmem
 from ragmem import open_memory
 from ragmem.config import find_paths
+from ragmem.config.address import named
 from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
-from ragmem.interface.address import named
 from ragmem.records import EmbedderMark
 from tests.cli.process import SOURCE, Ragmem
 from tests.fakes.neo4j import ask

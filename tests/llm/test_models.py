@@ -15,7 +15,7 @@ import pytest
 
 from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config
 from ragmem.errors import ConfigError, NoModel, UsageError
-from ragmem.llm import models, ollama
+from ragmem.llm import models
 from ragmem.llm.base import ModelInfo
 from ragmem.llm.models import (
     LOCAL_NAME,
@@ -37,7 +37,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     """An environment with a home, and an Ollama that is not there."""
     (tmp_path / "data").mkdir()
     # One that is there answers, however busy the machine is.
-    monkeypatch.setattr(ollama, "PROBE_S", 20.0)
+    monkeypatch.setattr(models, "PROBE_S", 20.0)
     # Bound and not listened at: nobody else gets the port meanwhile.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -227,7 +227,7 @@ def test_an_api_base_that_is_no_address(
     "host", ["ftp://x", "http://[::1", "http://h:99999", "tcp://h", "[::1", ":"]
 )
 def test_an_odd_ollama_host_is_no_crash(environ: dict[str, str], host: str) -> None:
-    assert ollama.base_url({"OLLAMA_HOST": host}).startswith("http://")
+    assert models.ollama_url({"OLLAMA_HOST": host}).startswith("http://")
     environ["OLLAMA_HOST"] = host
     list_models(environ, Config())
 
@@ -297,7 +297,7 @@ def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: 
     assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
     kept = msgspec.json.decode(cache.read_bytes())
     cache.write_bytes(msgspec.json.encode({**kept, "at": kept["at"] - 601}))
-    assert ollama.models(environ, cache) == ()
+    assert models.ollama_models(environ, cache) == ()
 
 
 def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
         started = time.monotonic()
-        assert ollama.models(environ, cache) == ()
+        assert models.ollama_models(environ, cache) == ()
         assert time.monotonic() - started < 10
     assert cache.exists()
 
@@ -315,7 +315,7 @@ def test_a_damaged_cache_is_passed_over(
     environ: dict[str, str], tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "ollama.json").write_bytes(content)
-    assert ollama.models(environ, tmp_path / "ollama.json") == ()
+    assert models.ollama_models(environ, tmp_path / "ollama.json") == ()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_damaged_cache_is_passed_over(
     ],
 )
 def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
-    assert ollama.base_url({"OLLAMA_HOST": host}) == url
+    assert models.ollama_url({"OLLAMA_HOST": host}) == url
 
 
 def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, Request
-from ragmem.llm.http_client import Endpoint
-from ragmem.llm.openai_client import OpenAIClient
+from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.messages import user
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete, feed, openai_client

@@ -3,6 +3,7 @@
 import json
 import os
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,8 +13,9 @@ from ragmem.ids import new_id
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
 from ragmem.memory.memory import Memory
-from ragmem.records import Evidence, Session, ToolCall, Turn
+from ragmem.records import Evidence, MemoryKind, Session, ToolCall, Turn
 from ragmem.store.base import Store
+from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
@@ -33,6 +35,7 @@ from .working import a_memory, context
         ("Wo waren wir stehen geblieben?", True),
         ("Weiter geht's!", True),
         ("Was ist der Stand der Dinge?", True),
+        ("Moin, wie ist der Stand?", True),
         ("Où en étions-nous ?", True),
         ("Qu'est-ce qu'il reste à faire ?", True),
         ("On continue.", True),
@@ -104,6 +107,15 @@ def test_a_command_that_failed_is_told_until_it_works() -> None:
 def test_files_that_were_changed_come_newest_first() -> None:
     turns = [a_turn(1, calls=(edit("a.py"), edit("b.py"))), a_turn(2, calls=(edit("a.py"),))]
     assert recap(SESSION, turns).changed == ("a.py", "b.py")
+
+
+def test_what_came_before_says_when_its_files_were_changed_again() -> None:
+    answer = "Nights in a row are limited to five, a test holds it."
+    first = a_turn(1, "Limit the nights.", answer, calls=(edit("rules.py"), edit("app.py")))
+    again = a_turn(2, "Make it four.", "Four.", calls=(edit("rules.py"),))
+    assert recap(SESSION, [first, again]).before == f"Limit the nights. — {answer}"
+    both = a_turn(2, "Make it four.", "Four.", calls=(edit("rules.py"), edit("app.py")))
+    assert recap(SESSION, [first, both]).before == f"Limit the nights. — {answer} (changed since)"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +272,55 @@ async def test_a_recalled_turn_says_what_took_the_place_of_its_decision(
     outdated = request.split("User: Tokens last one hour")[1].split("\n\n")[0]
     assert "Replaced since by: Tokens last ten minutes" in outdated
     assert request.count("Replaced since by") == 1
+
+
+async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(
+    store: Store, tmp_path: Path
+) -> None:
+    """And a command that failed once more took no decision's place."""
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        assert memory.facts
+        turn = await told(memory, session, "We agree on it.")
+        digest = "Tokens last one hour."
+        await store.apply([summed(session.session_id, turn.turn_id, text=digest, key_findings=())])
+        request = partial(text, memory, await begin(memory, tmp_path), "How long do tokens last?")
+        evidence = Evidence(session_id=session.session_id, turn_id=turn.turn_id, at=T0)
+
+        facts, project = memory.facts, session.project_id
+
+        async def replaced(kind: MemoryKind, before: str, after: str) -> None:
+            drafts = [Draft(content=c, kind=kind, evidence=(evidence,)) for c in (before, after)]
+            old, new = [await facts.remember(draft, project) for draft in drafts]
+            if old.memory and new.memory and not new.superseded:
+                assert await facts.supersede(new.memory, old.memory)
+
+        await replaced("failure", "`pytest` failed: one", "`pytest` failed: two")
+        assert "Replaced since by" not in await request()
+        await replaced("decision", "Tokens last one hour", "Tokens last ten minutes")
+        assert (await request()).count("Replaced since by: Tokens last ten minutes") == 1
+
+
+async def test_what_is_recalled_names_the_files_that_have_changed_since(
+    store: Store, tmp_path: Path
+) -> None:
+    """Of a turn those that it wrote, of a summary those that it names."""
+    (tmp_path / "rules.py").write_text("MAX_NIGHTS = 4\n")
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        turn = await told(memory, session, "Nights in a row: five.", edit("rules.py"))
+        digest = summed(
+            session.session_id, turn.turn_id, text="Nurses may work five nights.",
+            files_mentioned=("rules.py",), created_at=T0,
+        )  # fmt: skip
+        await store.apply([digest])
+        ask = partial(text, memory, await begin(memory, tmp_path))
+        of_turn, of_summary = await ask("How many nights in a row?"), await ask("Which nurses?")
+        os.utime(tmp_path / "rules.py", (T0.timestamp() - 99,) * 2)
+        unchanged = await ask("How many nights in a row?")
+    for request in (of_turn, of_summary):
+        assert "\nChanged since: rules.py\n" in request
+    assert "Changed since" not in unchanged
 
 
 async def test_a_quoted_file_that_has_changed_since_is_marked(store: Store, tmp_path: Path) -> None:

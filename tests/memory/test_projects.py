@@ -200,3 +200,38 @@ def test_nothing_outside_the_project_is_read(tmp_path: Path) -> None:
     (project / "AGENTS.md").unlink()
     (project / "AGENTS.md").mkdir()
     assert find_instructions(project, project).text == ""
+
+
+def test_the_persons_own_instructions_go_before_the_projects(tmp_path: Path) -> None:
+    own, project = tmp_path / "config" / "AGENTS.md", tmp_path / "project"
+    for file, text in ((own, "Be brief.\n@style.md"), (project / "AGENTS.md", "Use tabs.")):
+        file.parent.mkdir()
+        file.write_text(text)
+    (own.parent / "style.md").write_text("No jargon.")
+    text = find_instructions(project, project, own).text
+    assert 'From the person\'s own "AGENTS.md"' in text
+    assert text.index("Be brief.") < text.index("No jargon.") < text.index("Use tabs.")
+
+
+def test_files_that_instructions_name_are_followed_inside_the_project_only(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "docs").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("SECRET")
+    (project / "leads_out.md").symlink_to(tmp_path / "secret.md")
+    (project / "CLAUDE.md").write_text(
+        "See:\n- @docs/style.md\n@AGENTS.txt\nmail me@docs/more.md\n@../secret.md\n"
+        f"@{tmp_path}/secret.md\n@leads_out.md\n@~/x\n@docs\n@a\0b\n"
+    )
+    (project / "docs" / "style.md").write_text("Two spaces.\n@more.md\n@../CLAUDE.md\n")
+    (project / "docs" / "more.md").write_text("And no tabs.\n@style.md\n@more.md")
+    found = find_instructions(project, project)
+    assert [os.path.relpath(file, project) for file in found.files] == [
+        "CLAUDE.md",
+        "docs/style.md",
+        "docs/more.md",
+    ]
+    assert "SECRET" not in found.text
+    for number in range(100):
+        (project / f"{number}.md").write_text(f"@{number + 1}.md and\n" + "x" * 10)
+    (project / "CLAUDE.md").write_text("".join(f"@{number}.md\n" for number in range(100)))
+    assert len(find_instructions(project, project).files) == 30

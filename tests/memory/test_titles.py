@@ -237,7 +237,7 @@ async def test_a_session_is_asked_about_once_and_stored(store: Store) -> None:
         action_items=("Move the north bed.",),
         created_at=at(60),
     )
-    assert await store.insights(["s", "other"]) == [made]
+    assert await store.get(Insight, ["s", "other"]) == [made]
     [request] = llm.requests
     rules, data = asked(request).split("\n=====\n")
     for limit in ("at most 120 characters", "0 to 8 things", "At most 200 characters each"):
@@ -292,7 +292,7 @@ async def test_an_answer_is_believed_little(store: Store) -> None:
     assert len(made.main_topic) == TOPIC_CHARS
     assert len(made.key_findings) == MAX_LINES
     assert "\x1b" not in "".join(made.key_findings)
-    [stored] = await store.insights(["s"])
+    [stored] = await store.get(Insight, ["s"])
     assert "aaaa" not in stored.action_items[0]
     assert "main_topic is empty" in asked(llm.requests[2])
 
@@ -301,7 +301,7 @@ async def test_nothing_is_stored_where_nothing_came(store: Store) -> None:
     await store.apply([created("s"), *whole_turn("s")])
     summarizer, _ = a_summarizer(*[Says("no JSON")] * 3)
     assert await into(store, summarizer) is None
-    assert await store.insights(["s"]) == []
+    assert await store.get(Insight, ["s"]) == []
     assert summarizer.problem == "it holds no JSON object"
 
 

@@ -33,7 +33,7 @@ from ragmem.memory.summaries.attempts import TRIES
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
-from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary
+from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary, Turn
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
@@ -200,7 +200,7 @@ async def test_one_text_that_can_not_be_embedded(store: Store) -> None:
     await store.apply(whole_turn(session_id, "", "poison", "x", started_at=at(99)))
     assert not await a_worker(store, embedder=Poisoned("poison"), summarizes=False).drain()
     (item,) = await store.pending("vectors", limit=9)
-    (turn,) = await store.turns_by_id([item.record_id])
+    (turn,) = await store.get(Turn, [item.record_id])
     assert turn.user_message == "poison"
     assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
     assert (await left(store))["vectors"] == 0

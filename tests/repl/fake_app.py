@@ -39,6 +39,8 @@ from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
 from ragmem.tools.jobs import Jobs
+from ragmem.tools.sandbox import Mechanism, Sandbox
+from ragmem.tools.skills import Shelf
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
@@ -335,6 +337,7 @@ class FakeApp:
         self._no_model = no_model
         self.cwd = Path.cwd()
         self.config = Config()
+        self.sandbox = Sandbox(self.config.sandbox, mechanism=Mechanism("", why="a fake"))
         self.embedder = None
         self.jobs = Jobs(log_file.parent)
         known = (
@@ -353,6 +356,7 @@ class FakeApp:
                 past_turn(2, f"and then?{EVIL}", f"It{EVIL} fell."),
             ]
         self._notices = ["Project instructions: AGENTS.md"]
+        self.servers = None
 
     async def sessions_here(self, limit: int) -> list[Session]:
         return self.memory.all[:limit]
@@ -381,6 +385,12 @@ class FakeApp:
 
     async def doubts_model(self, name: str) -> str:
         return ""
+
+    async def shelf(self, session: Session) -> Shelf:
+        return Shelf((), self.cwd, Path("/dev/null"))
+
+    async def others_of_the_remote(self) -> None:
+        """Return none: nothing is asked."""
 
     async def kept_apart(self) -> str:
         return ""

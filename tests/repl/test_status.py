@@ -212,8 +212,7 @@ def test_what_was_allowed_always_is_told_of_below(tmp_path: Path) -> None:
 
 async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
     from ragmem.llm.base import ModelInfo, Request
-    from ragmem.llm.http_client import Endpoint
-    from ragmem.llm.openai_client import OpenAIClient
+    from ragmem.llm.http_client import Endpoint, OpenAIClient
     from ragmem.messages import user
 
     limited = Answer(mode="429", retry_after="0.2")

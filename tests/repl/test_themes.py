@@ -10,7 +10,7 @@ from prompt_toolkit.key_binding import KeyPress
 from rich.color import Color
 from rich.text import Text
 
-from ragmem.cli.colors import Paint
+from ragmem.cli.output import Paint
 from ragmem.repl.output import answer, paint
 from ragmem.repl.typed import KeyParser
 from ragmem.themes import ASKS_BACKGROUND, Colors, depth, is_light_background

@@ -79,7 +79,7 @@ async def code_seen(store: Store, *turn_ids: str) -> dict[str, object]:
     return {
         "files": [await store.code_files(each) for each in projects],
         "scopes": found,
-        "references": await store.references_of(turn_ids),
+        "references": await store.get(PutReferences, turn_ids),
         "count": (await store.info()).counts["scopes"],
     }
 

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
-from ragmem.store.sqlite import checks
+from ragmem.store.sqlite import repair
 from tests.store.code_samples import put, refers
 from tests.store.samples import known
 from tests.store.test_contract_recall import EAST, MARK, embedded
@@ -71,9 +71,9 @@ DAMAGE = [
     ("a scope is defined by a file that is known", "UPDATE code_scopes SET path = 'x.py'"),
     ("a scope is defined or referred to", "DELETE FROM code_references"),
     ("a scope is defined or referred to", "UPDATE code_scopes SET defined = 0"),
-    (checks.WORDS, "UPDATE turns SET user_message = 'eno' WHERE turn_id = 'r1'"),
-    (checks.WORDS, "UPDATE summaries SET text = 'other'"),
-    (checks.WORDS, "UPDATE tool_calls SET arguments = '{}'"),
+    (repair.WORDS, "UPDATE turns SET user_message = 'eno' WHERE turn_id = 'r1'"),
+    (repair.WORDS, "UPDATE summaries SET text = 'other'"),
+    (repair.WORDS, "UPDATE tool_calls SET arguments = '{}'"),
 ]
 
 
@@ -127,5 +127,5 @@ async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
 
 def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found."""
-    promises = {what for what, _ in checks.PROMISES}
-    assert {what for what, _ in DAMAGE} == promises | {checks.WORDS}
+    promises = {what for what, _ in repair.PROMISES}
+    assert {what for what, _ in DAMAGE} == promises | {repair.WORDS}

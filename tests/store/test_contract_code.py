@@ -220,7 +220,7 @@ async def test_a_scope_goes_with_its_file(store: Store) -> None:
     # And it is defined again.
     await store.apply([put("b.py", "three"), put("c.py", a_scope("one", line=5))])
     assert await scopes_there(store) == {"one": "c.py", "two": "(a.py)", "three": "b.py"}
-    assert await store.references_of(["t1", "t2"]) == [
+    assert await store.get(PutReferences, ["t1", "t2"]) == [
         refers("t1", one="read"), refers("t2", three="edited", two="found"),
     ]  # fmt: skip
     assert await is_whole(store)
@@ -256,7 +256,7 @@ async def test_a_moved_scope_is_one(
     await store.apply([drop("old.py")])
     assert await scopes_there(store) == {"moved": "new.py", "other": "new.py"}
     expected = [refers("t", moved="edited")] if known else []
-    assert await store.references_of(["t"]) == expected
+    assert await store.get(PutReferences, ["t"]) == expected
 
 
 async def test_a_scope_moves_to_another_folder(store: Store) -> None:
@@ -299,14 +299,14 @@ async def test_references_are_replaced(store: Store) -> None:
     await store.apply([*conversation("t1", "t2"), put("a.py", "one", "two", "three")])
     first = refers("t1", two="edited", three="edited", one="named")
     await store.apply([first, refers("t2", one="found")])
-    assert await store.references_of(["t2", "t1", "no"]) == [
+    assert await store.get(PutReferences, ["t2", "t1", "no"]) == [
         refers("t2", one="found"), refers("t1", three="edited", two="edited", one="named"),
     ]  # fmt: skip
     for _ in range(2):
         await store.apply([refers("t1", three="read")])
-        assert await store.references_of(["t1"]) == [refers("t1", three="read")]
+        assert await store.get(PutReferences, ["t1"]) == [refers("t1", three="read")]
     await store.apply([refers("t1")])
-    assert await store.references_of(["t1", "t2"]) == [refers("t2", one="found")]
+    assert await store.get(PutReferences, ["t1", "t2"]) == [refers("t2", one="found")]
     assert await is_whole(store)
 
 
@@ -318,7 +318,7 @@ async def test_the_strongest_reference_counts(store: Store, order: tuple[str, ..
         hows = order[:count]
         references = tuple(CodeReference(scope_id="one", how=how) for how in hows)  # type: ignore[arg-type]
         await store.apply([PutReferences(turn_id="t", references=references)])
-        [found] = await store.references_of(["t"])
+        [found] = await store.get(PutReferences, ["t"])
         assert [each.how for each in found.references] == [min(hows, key=REFERENCE_HOWS.index)]  # type: ignore[arg-type]
 
 
@@ -326,7 +326,7 @@ async def test_what_is_not_there_is_left_out(store: Store) -> None:
     """No error, nor a half scope or turn."""
     await store.apply([*conversation("t"), put("a.py", "one")])
     await store.apply([refers("t", one="read", gone="edited"), refers("no-turn", one="edited")])
-    assert await store.references_of(["t", "no-turn"]) == [refers("t", one="read")]
+    assert await store.get(PutReferences, ["t", "no-turn"]) == [refers("t", one="read")]
     turns = await store.code_turns(TurnsQuery(scope_ids=("one", "gone", "none")))
     assert [turn.turn_id for turn in turns] == ["t"]
     assert await scopes_there(store) == {"one": "a.py"}
@@ -350,7 +350,7 @@ async def test_a_lost_scope_that_is_referred_to_again_stays(store: Store) -> Non
     """While it is replaced a reference is never the last."""
     await store.apply([*conversation("t"), put("a.py", "one"), refers("t", one="read")])
     await store.apply([drop("a.py"), refers("t", one="edited")])
-    assert await store.references_of(["t"]) == [refers("t", one="edited")]
+    assert await store.get(PutReferences, ["t"]) == [refers("t", one="edited")]
     assert await scopes_there(store) == {"one": "(a.py)"}
 
 
@@ -660,7 +660,8 @@ async def test_what_a_deleted_session_had_to_do_with(store: Store) -> None:
     went = await inner.delete_session("s")
     assert went["turns"] == 2
     assert await scopes_there(store) == {"two": "(a.py)", "three": "a.py", "four": "b.py"}
-    assert await store.references_of(["t1", "t2", "r1"]) == [refers("r1", four="read", two="named")]
+    left = await store.get(PutReferences, ["t1", "t2", "r1"])
+    assert left == [refers("r1", four="read", two="named")]
     assert await waiting(store, "references") == []
     assert await is_whole(store)
     await inner.delete_session("r")
@@ -677,7 +678,7 @@ async def test_a_fork_keeps_what_it_has_to_do_with(store: Store) -> None:
     await store.apply([refers("t1", one="read"), refers("f2", two="read"), drop("a.py")])
     await (await archive(store)).delete_session("f")
     assert await scopes_there(store) == {"one": "(a.py)"}
-    assert await store.references_of(["t1", "f2"]) == [refers("t1", one="read")]
+    assert await store.get(PutReferences, ["t1", "f2"]) == [refers("t1", one="read")]
     assert await is_whole(store)
 
 
@@ -717,7 +718,7 @@ async def test_each_write_twice_is_once(store: Store) -> None:
         await store.apply([write, write])
         assert await code_seen(store, *TURNS) == once, write
     assert await scopes_there(store) == {"one": "a.py", "three": "(b.py)", "five": "d.py"}
-    assert await store.references_of(TURNS) == [
+    assert await store.get(PutReferences, TURNS) == [
         refers("t1", three="edited"), refers("t2", five="named"), refers("t3", three="read"),
     ]  # fmt: skip
     assert await is_whole(store)
@@ -767,7 +768,7 @@ async def test_many_at_once(open_store: OpenStore) -> None:
     path = there.pop("ball")
     assert there == {f"own{number}": f"{number}.py" for number in range(8)}
     assert path in there.values()
-    found = await stores[1].references_of([f"t{number}" for number in range(8)])
+    found = await stores[1].get(PutReferences, [f"t{number}" for number in range(8)])
     assert found == [
         refers(f"t{number}", **{f"own{number}": "edited"}, ball="read") for number in range(8)
     ]

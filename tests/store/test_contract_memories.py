@@ -38,6 +38,7 @@ from ragmem.records import (
     PutProfile,
     PutSession,
     PutTurn,
+    PutVectors,
     RegisterProject,
     UpdateSession,
     Write,
@@ -78,7 +79,7 @@ async def ids(store: Store, query: MemoryQuery = CURRENT) -> list[str]:
 
 
 async def one(store: Store, memory_id: str) -> MemoryRecord:
-    [memory] = await store.memories_by_id([memory_id])
+    [memory] = await store.get(MemoryRecord, [memory_id])
     return memory
 
 
@@ -125,7 +126,7 @@ async def test_a_memory_is_told_as_it_was_given(store: Store, memory: MemoryReco
     """Every field, evidence in its order."""
     await conversation(store)
     await store.apply([PutMemory(memory=memory)])
-    assert await store.memories_by_id([memory.memory_id]) == [memory]
+    assert await store.get(MemoryRecord, [memory.memory_id]) == [memory]
     assert await store.memories(CURRENT) == [memory]
     assert await store.find_memories(memory.memory_id) == [memory]
 
@@ -178,7 +179,7 @@ async def test_any_text_at_all(store: Store) -> None:
         replace(evidence, session_id="s", quote=clean, tool_name=clean, path=clean),
     )
     assert (await store.profile()).values == {clean: kept}
-    [insight] = await store.insights(["s"])
+    [insight] = await store.get(Insight, ["s"])
     assert (insight.main_topic, insight.key_findings) == (clean, (kept,))
     assert insight.action_items == (clean,)
     assert await ids(store, replace(CURRENT, subjects=(short,))) == ["m"]
@@ -221,7 +222,7 @@ async def test_an_update_supersedes(store: Store) -> None:
     await chain(store)
     assert await ids(store) == ["3-pau", "other"]
     assert await ids(store, ALL) == ["3-pau", "2-toulouse", "other", "1-ordizan"]
-    old, newer, newest = await store.memories_by_id(["1-ordizan", "2-toulouse", "3-pau"])
+    old, newer, newest = await store.get(MemoryRecord, ["1-ordizan", "2-toulouse", "3-pau"])
     assert (old.superseded_by, old.valid_until) == ("2-toulouse", at(2))
     assert (newer.superseded_by, newer.valid_until) == ("3-pau", at(3))
     assert (newest.superseded_by, newest.valid_until) == (None, None)
@@ -233,7 +234,7 @@ async def test_an_update_supersedes(store: Store) -> None:
 async def test_the_chain_of_a_memory(store: Store) -> None:
     """What it took the place of, and what that did; newest first."""
     await chain(store)
-    older = await store.memories_by_id(["2-toulouse", "1-ordizan"])
+    older = await store.get(MemoryRecord, ["2-toulouse", "1-ordizan"])
     assert await store.superseded_by("3-pau") == older
     assert await store.superseded_by("2-toulouse") == older[1:]
     assert await store.superseded_by("1-ordizan") == []
@@ -314,7 +315,7 @@ async def test_circles_from_elsewhere_end(store: Store) -> None:
         ]
     )
     assert [m.memory_id for m in await store.superseded_by("a")] == ["b"]
-    assert sorted(await (await archive(store)).memory_ids()) == ["a", "b"]
+    assert sorted(await (await archive(store)).ids(MemoryRecord)) == ["a", "b"]
     assert await store.forget_memories(["a"]) == 2
 
 
@@ -433,15 +434,15 @@ async def test_many_are_kept(store: Store) -> None:
     order = [(memory.created_at, memory.memory_id) for memory in found]
     assert order == sorted(order, reverse=True)
     everything = [f"m{n:04}" for n in range(count)]
-    assert [m.memory_id for m in await store.memories_by_id(everything)] == everything
+    assert [m.memory_id for m in await store.get(MemoryRecord, everything)] == everything
 
 
 async def test_by_id(store: Store) -> None:
     """Superseded ones too; those that exist, in this order."""
     await chain(store)
-    found = await store.memories_by_id(["other", "no-such", "1-ordizan"])
+    found = await store.get(MemoryRecord, ["other", "no-such", "1-ordizan"])
     assert [memory.memory_id for memory in found] == ["other", "1-ordizan"]
-    assert await store.memories_by_id([]) == []
+    assert await store.get(MemoryRecord, []) == []
 
 
 async def test_by_the_tail_of_an_id(store: Store) -> None:
@@ -507,7 +508,7 @@ async def test_vectors_of_memories(store: Store) -> None:
     assert await store.small_vectors(["a"], MEMORY_LEVEL, "model-b") == {}
     assert await store.small_vectors([], MEMORY_LEVEL, "model-a") == {}
     assert await due(store) == set()
-    assert await (await archive(store)).vectors_of(["b", "no", "a"]) == [
+    assert await (await archive(store)).get(PutVectors, ["b", "no", "a"]) == [
         vector("b", NORTH), vector("a", UP, text_hash="two"),
     ]  # fmt: skip
 
@@ -519,7 +520,7 @@ async def test_a_memory_without_a_text_has_no_vector(store: Store) -> None:
     await store.apply([vector("a")])
     assert await due(store) == set()
     assert await store.small_vectors(["a"], MEMORY_LEVEL, "model-a") == {}
-    assert await (await archive(store)).vectors_of(["a"]) == [vector("a")]
+    assert await (await archive(store)).get(PutVectors, ["a"]) == [vector("a")]
 
 
 async def test_a_changed_memory_loses_its_vector(store: Store) -> None:
@@ -580,7 +581,7 @@ async def test_vectors_of_sessions(store: Store) -> None:
         await store.apply([write])
         held = await store.small_vectors(["r", "s"], SESSION_LEVEL, "model-a")
         assert held == {"s": EAST}, write
-    assert await (await archive(store)).vectors_of(["s"]) == [
+    assert await (await archive(store)).get(PutVectors, ["s"]) == [
         vector("s", EAST, level=SESSION_LEVEL, text_hash="x")
     ]
     await store.apply([UpdateSession(session_id="s", summary="Hostas.", at=at(4))])
@@ -641,7 +642,7 @@ async def test_another_embedder_drops_small_vectors_too(store: Store) -> None:
     for embedder in ("model-a", "model-b"):
         assert await store.small_vectors(names, MEMORY_LEVEL, embedder) == {}
         assert await store.small_vectors(["s"], SESSION_LEVEL, embedder) == {}
-    assert await (await archive(store)).vectors_of([*names, "s"]) == []
+    assert await (await archive(store)).get(PutVectors, [*names, "s"]) == []
 
 
 # --- the profile and insights -----------------------------------------------------------
@@ -702,11 +703,11 @@ async def test_insights(store: Store) -> None:
     await store.apply([insight("s", "before"), insight("r", key_findings=(), action_items=())])
     for _ in range(2):
         await store.apply([insight("s", created_at=at(6))])
-        assert await store.insights(["k", "s", "no-such", "r"]) == [
+        assert await store.get(Insight, ["k", "s", "no-such", "r"]) == [
             insight("s", created_at=at(6)).insight,
             insight("r", key_findings=(), action_items=()).insight,
         ]
-    assert await store.insights([]) == []
+    assert await store.get(Insight, []) == []
     with pytest.raises(SessionNotFound, match="no-such"):
         await store.apply([insight("no-such")])
 
@@ -728,7 +729,7 @@ async def test_forgotten_memories_are_gone(store: Store) -> None:
     assert await store.forget_memories(["3-pau", "w", "w"]) == 4
     assert await ids(store, ALL) == ["other"]
     gone = ["w", "3-pau", "2-toulouse", "1-ordizan"]
-    assert await store.memories_by_id(gone) == []
+    assert await store.get(MemoryRecord, gone) == []
     assert await store.small_vectors([*gone, "other"], MEMORY_LEVEL, "model-a") == {"other": EAST}
     assert await store.find_memories("pau") == []
     assert await ids(store, replace(ALL, subjects=("ana",))) == []
@@ -799,12 +800,12 @@ async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> 
     await store.forget_attempts("r", "thread:r")
     assert await store.attempts() == [tried[2]]
     assert set(await ids(store, ALL)) == {"both", "partly", "note"}
-    left, partly_left, _ = await store.memories_by_id(["both", "partly", "note"])
+    left, partly_left, _ = await store.get(MemoryRecord, ["both", "partly", "note"])
     assert left == replace(both.memory, evidence=(said("r", "r1"),))
     assert partly_left == replace(partly.memory, evidence=(said("", "", "a note"),))
     assert await store.small_vectors(["only", "both"], -1, "model-a") == {"both": EAST}
     assert await store.small_vectors(["s"], SESSION_LEVEL, "model-a") == {}
-    assert await store.insights(["s", "r"]) == [insight("r").insight]
+    assert await store.get(Insight, ["s", "r"]) == [insight("r").insight]
     assert ("s", "s", -2) not in await due(store)
     assert await inner.check() == []
     assert (await inner.delete_session("k"))["memories"] == 0
@@ -921,6 +922,6 @@ async def test_everything_by_id(store: Store) -> None:
     """Each stands after what it took the place of."""
     await store.apply([remembered("m5"), remembered("m1", created_at=at(9), supersedes=("m5",))])
     await store.apply([remembered("m9", created_at=at(0)), remembered("m4", supersedes=("m1",))])
-    found = await (await archive(store)).memory_ids()
+    found = await (await archive(store)).ids(MemoryRecord)
     assert sorted(found) == ["m1", "m4", "m5", "m9"]
     assert found.index("m5") < found.index("m1") < found.index("m4")

@@ -24,6 +24,7 @@ from ragmem.records import (
     RegisterProject,
     Scope,
     SearchQuery,
+    Summary,
     Turn,
     UpdateSession,
     WeightedTerm,
@@ -626,12 +627,12 @@ async def test_turns_and_summaries_by_id(store: Store) -> None:
     await store.apply([begun("s", "t"), called("s", "t", 1), called("s", "t", 0, "a.txt")])
     await store.apply([finished("s", "t")])
     await store.apply([summed("s", "shade", "soil", summary_id="sum")])
-    turns = await store.turns_by_id(["t", "none", "shade"])
+    turns = await store.get(Turn, ["t", "none", "shade"])
     assert [turn.turn_id for turn in turns] == ["t", "shade"]
     assert turns == [(await store.turns("s"))[3], (await store.turns("s"))[0]]
     assert [call.order for call in turns[0].tool_calls] == [0, 1]
-    assert await store.turns_by_id([]) == []
-    assert await store.summaries_by_id(["none", "sum"]) == await store.summaries("s")
+    assert await store.get(Turn, []) == []
+    assert await store.get(Summary, ["none", "sum"]) == await store.summaries("s")
 
 
 # --- what is to be done -----------------------------------------------------------

@@ -22,6 +22,8 @@ from ragmem.records import (
     PutMemory,
     PutOwner,
     PutProfile,
+    PutReferences,
+    PutVectors,
     RegisterProject,
     ScopeQuery,
     TurnsQuery,
@@ -62,7 +64,7 @@ def quietly(phase: str, count: int) -> None:
 
 
 async def one(store: Store, memory_id: str) -> MemoryRecord:
-    [memory] = await store.memories_by_id([memory_id])
+    [memory] = await store.get(MemoryRecord, [memory_id])
     return memory
 
 
@@ -295,7 +297,7 @@ async def test_a_target_with_another_embedder_keeps_it(source: Archive, target: 
     assert compared.equal
     assert compared.source["vectors"].count == 0
     assert await target.embedder() == other
-    assert await target.vectors_of([*TURNS, *SMALL]) == []
+    assert await target.get(PutVectors, [*TURNS, *SMALL]) == []
     assert "r1" in await waiting(target, "vectors")
 
 
@@ -366,7 +368,7 @@ async def test_a_document_has_nothing_that_is_derived(source: Archive) -> None:
     assert b"scope" not in encoded(document)
     session = await import_document(source, document, as_new=True)
     turns = [turn.turn_id for turn in await source.turns(session.session_id)]
-    assert await source.references_of(turns) == []
+    assert await source.get(PutReferences, turns) == []
     due = [each for each in await waiting(source, "references") if each in turns]
     assert due == turns[2::-1]
 
@@ -376,9 +378,9 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
     await conversation(source)
     document = await document_of(source, "s")
     await import_document(target, decoded(encoded(document)), as_new=False)
-    assert await target.insights(["s"]) == await source.insights(["s"])
+    assert await target.get(Insight, ["s"]) == await source.get(Insight, ["s"])
     copy = await import_document(target, document, as_new=True)
-    [found] = await target.insights([copy.session_id])
+    [found] = await target.get(Insight, [copy.session_id])
     assert found == replace(document.insights[0], session_id=copy.session_id)
     stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
     with pytest.raises(UsageError, match="an insight is of another session"):
@@ -397,7 +399,7 @@ async def test_documents_of_other_versions(source: Archive, target: Archive) -> 
     plain["moons"] = [{"full": True}]
     plain["session"]["colour"] = "green"
     await import_document(target, decoded(msgspec.json.encode(plain)), as_new=False)
-    assert await target.insights(["s"]) == []
+    assert await target.get(Insight, ["s"]) == []
     assert await target.memories(ALL) == []
     assert len(await target.turns("s")) == 2
 
@@ -588,12 +590,12 @@ async def test_what_is_learned_waits_and_arrives(home: Home) -> None:
     new = await one(store, "new")
     assert (new.content, new.evidence[0].quote, new.superseded_by) == ("half �", "�", "newest")
     assert (await store.profile()).values == {"name": "Ana"}
-    assert [insight.main_topic for insight in await store.insights(["s"])] == ["T"]
+    assert [insight.main_topic for insight in await store.get(Insight, ["s"])] == ["T"]
     assert await waiting(store, "memories") == ["t3"]
     assert await scopes_there(store) == {"one": "(b.py)", "three": "(b.py)", "four": "a.py"}
     (lost,) = await store.find_scopes(ScopeQuery(name="HALF �"))
     assert lost.scope.name == "half �"
-    assert await store.references_of(["t1", "t3"]) == [
+    assert await store.get(PutReferences, ["t1", "t3"]) == [
         refers("t1", one="edited", three="read"), refers("t3", four="named"),
     ]  # fmt: skip
     assert await waiting(store, "references") == ["t2"]

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,14 +23,13 @@ from ragmem.records import (
     TurnsQuery,
     Write,
 )
-from ragmem.store import neo4j
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row, named_statements
-from ragmem.store.neo4j.repair import Repair
+from ragmem.store.neo4j.gateway import Row
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.damage import CUTS, first_of_each, mended, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
 
 GARDEN = "project-garden"
@@ -100,7 +98,7 @@ async def told(graph: Neo4jStore) -> dict[str, object]:
     return {
         "files": [await graph.code_files(each) for each in projects],
         "scopes": await graph.find_scopes(ScopeQuery(limit=999)),
-        "references": await graph.references_of(["t1", "t2"]),
+        "references": await graph.get(PutReferences, ["t1", "t2"]),
         "due": await graph.pending("references", limit=99),
         "counts": (await graph.info()).counts,
     }
@@ -264,7 +262,7 @@ async def test_turns_of_an_older_schema_are_due(
 # --- lost answers, and others at the same time --------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
+@pytest.mark.parametrize("cut", mostly(["after_commit"], CUTS))
 async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
     """Written again, it is as if it had been written once."""
     plain = await open_empty_neo4j_store(neo4j_server)
@@ -316,7 +314,7 @@ async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Conne
     )
     assert await graph.check() == []
     # A scope that went while nothing held it can't have been referred to.
-    for reference in await graph.references_of([f"t{n}" for n in range(0, 8, 2)]):
+    for reference in await graph.get(PutReferences, [f"t{n}" for n in range(0, 8, 2)]):
         ids = {each.scope_id for each in reference.references}
         held = {each.scope.scope_id for each in await graph.find_scopes(ScopeQuery(limit=999))}
         assert ids <= held
@@ -341,7 +339,7 @@ async def test_a_conversation_goes_on_while_files_come_in(
         assert not linking.done()
         await files.commit()
         await linking
-    assert [each.turn_id for each in await graph.references_of(["t2"])] == ["t2"]
+    assert [each.turn_id for each in await graph.get(PutReferences, ["t2"])] == ["t2"]
     await other.aclose()
 
 
@@ -398,30 +396,18 @@ DERIVED = [
 ]
 
 
-async def mended(server: Connection) -> list[str]:
-    """What was done; nothing is left, and nothing is done the second time."""
-    repair = await Repair.open(server, timeout_s=60)
-    try:
-        done = await repair.mend(at(99))
-        assert await repair.findings() == []
-        assert await repair.mend(at(99)) == []
-        return [each.what for each in done]
-    finally:
-        await repair.aclose()
-
-
-@pytest.mark.parametrize(("what", "statement"), [*DAMAGE, *DERIVED])
+@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
     """No reference is lost, and all that is there can be read afterwards."""
     await graph.apply(known())
-    before = await graph.references_of(["t1"])
+    before = await graph.get(PutReferences, ["t1"])
     assert await graph.check() == []
     await ask(neo4j_server, statement)
     assert what in [finding.what for finding in await graph.check()]
     assert await mended(neo4j_server)
-    [after] = await graph.references_of(["t1"])
+    [after] = await graph.get(PutReferences, ["t1"])
     assert len(after.references) == 2
     if ".how" not in statement and "REMOVE s.scopeId" not in statement:
         assert [after] == before
@@ -470,7 +456,7 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     """
     await graph.apply(known())
     before = await graph.code_files(GARDEN)
-    references = await graph.references_of(["t1"])
+    references = await graph.get(PutReferences, ["t1"])
     for constraint, statement, _ in TWICE:
         await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
         await ask(neo4j_server, statement)
@@ -478,19 +464,13 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     assert "no id is there twice" in [finding.what for finding in await graph.check()]
     assert {change for _, _, change in TWICE} <= set(await mended(neo4j_server))
     assert await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes") == [nodes]
-    assert await graph.references_of(["t1"]) == references
+    assert await graph.get(PutReferences, ["t1"]) == references
     files = await graph.code_files(GARDEN)
     assert [(file.path, file.hash, file.imports) for file in files] == [
         (file.path, file.hash, file.imports) for file in before
     ]
     held = {each.scope_id for file in files for each in file.scopes}
     assert {"water", "Bed", "main"} <= held
-
-
-def test_every_check_has_its_damage() -> None:
-    """No kind of damage is only believed to be found."""
-    checks = {name.replace("_", " ") for name in named_statements("code_checks.cypher")}
-    assert {what for what, _ in DAMAGE} == checks
 
 
 # --- plans and size -----------------------------------------------------------------------
@@ -573,9 +553,3 @@ async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> No
     paths = tuple(file.path for file in files)
     await graph.apply([DropCodeFiles(project_id=GARDEN, paths=paths)])
     assert (await graph.info()).counts["scopes"] == 0
-
-
-def test_every_statement_is_used() -> None:
-    """No dead Cypher."""
-    code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
-    assert {name for name in STATEMENTS if f'"{name}"' not in code} == set()

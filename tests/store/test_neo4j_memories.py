@@ -14,6 +14,7 @@ from ragmem.records import (
     Insight,
     MarkExtracted,
     MemoryQuery,
+    MemoryRecord,
     Project,
     PutInsight,
     PutProfile,
@@ -23,11 +24,11 @@ from ragmem.records import (
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row, named_statements
+from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.memories import STATEMENTS
-from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.damage import CUTS, first_of_each, mended, mostly
 from tests.store.samples import START, at, called, created, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
@@ -253,7 +254,7 @@ async def test_what_an_older_schema_has_waiting(
 # --- lost answers, and others at the same time --------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
+@pytest.mark.parametrize("cut", mostly(["after_commit"], CUTS))
 async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
     """Written again, it is as if it had been written once."""
     plain = await open_empty_neo4j_store(neo4j_server)
@@ -291,7 +292,7 @@ async def test_memories_while_their_sessions_go(
             f"m{number}", evidence=(said(name, f"t{number}"), said("elsewhere", "", "too"))
         )
         await asyncio.gather(other.apply([put]), graph.delete_session(name))
-        [held] = await graph.memories_by_id([f"m{number}"])
+        [held] = await graph.get(MemoryRecord, [f"m{number}"])
         assert held.evidence in (put.memory.evidence, put.memory.evidence[1:])
     assert await graph.check() == []
     await other.aclose()
@@ -425,19 +426,7 @@ async def damaged(graph: Neo4jStore, server: Connection, statement: str) -> None
     await ask(server, statement)
 
 
-async def mended(server: Connection) -> list[str]:
-    """What was done; nothing is left, and nothing is done the second time."""
-    repair = await Repair.open(server, timeout_s=60)
-    try:
-        done = await repair.mend(at(99))
-        assert await repair.findings() == []
-        assert await repair.mend(at(99)) == []
-        return [each.what for each in done]
-    finally:
-        await repair.aclose()
-
-
-@pytest.mark.parametrize(("what", "statement"), [*DAMAGE, *DERIVED])
+@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
@@ -496,7 +485,7 @@ async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) 
     assert after == before
     assert "Hostas need shade." in [memory.content for memory in await graph.memories(EVERYTHING)]
     assert (await graph.profile()).values == {"name": "Ana"}
-    assert len(await graph.insights(["s"])) == 1
+    assert len(await graph.get(Insight, ["s"])) == 1
 
 
 async def test_what_cannot_be_read_is_set_aside(
@@ -537,12 +526,6 @@ async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) 
     assert await graph.memories(MemoryQuery(everywhere=True)) == []
 
 
-def test_every_check_has_its_damage() -> None:
-    """No kind of damage is only believed to be found."""
-    checks = {name.replace("_", " ") for name in named_statements("memory_checks.cypher")}
-    assert {what for what, _ in DAMAGE} == checks
-
-
 # --- plans ------------------------------------------------------------------------------
 
 
@@ -580,14 +563,3 @@ async def test_what_is_asked_often_goes_by_an_index(
         waiting += step.get("children", [])
     assert any("Index" in step for step in steps)
     assert not {"AllNodesScan", "NodeByLabelScan"} & set(steps), steps
-
-
-def test_every_statement_is_used() -> None:
-    """No dead Cypher."""
-    from pathlib import Path
-
-    from ragmem.store import neo4j
-
-    code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
-    quoted = {name for name in STATEMENTS if f'"{name}"' in code}
-    assert STATEMENTS.keys() - quoted == {"small_vectors_of_memories", "small_vectors_of_sessions"}

@@ -9,11 +9,14 @@ import pytest
 from ragmem.errors import StoreRefused
 from ragmem.records import ALL_TURNS, Finding, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j.gateway import Row, named_statements
-from ragmem.store.neo4j.repair import Repair
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.repair import PROMISES, Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.store.damage import first_of_each
 from tests.store.samples import at
 from tests.store.seen import seen
+from tests.store.test_neo4j_code import DAMAGE as DAMAGE_OF_CODE
+from tests.store.test_neo4j_memories import DAMAGE as DAMAGE_OF_MEMORIES
 from tests.store.test_transfer import garden
 
 DROPPED = ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid", "project_id", "file_path")
@@ -131,11 +134,11 @@ EXACT = [
 ]
 
 
-_TAKES_LONG = pytest.param(*EXACT[-2], marks=pytest.mark.campaign)
-"""The server makes all its plans anew, twice; `test_what_is_there_twice…` sees to the same."""
+# To make constraints anew costs the server all of its plans; `test_what_is_there_twice…` does.
+_BY_CONSTRAINTS = [pytest.param(*each, marks=pytest.mark.campaign) for each in EXACT[-2:]]
 
 
-@pytest.mark.parametrize(("what", "statements"), [*EXACT[:-2], _TAKES_LONG, EXACT[-1]])
+@pytest.mark.parametrize(("what", "statements"), [*first_of_each(EXACT[:-2]), *_BY_CONSTRAINTS])
 async def test_what_can_be_derived_is_as_it_was(
     server: Connection, what: str, statements: list[str]
 ) -> None:
@@ -442,5 +445,5 @@ def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found and mended."""
     tested = {what for what, _ in EXACT} | {str(param.values[0]) for param in SALVAGED}
     tested.add("a summary says what it digests")
-    known = {name.replace("_", " ") for name in named_statements("checks.cypher")}
-    assert tested == known | {"constraints and indexes are there"}
+    tested |= {what for what, _ in [*DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
+    assert tested == set(PROMISES) | {"constraints and indexes are there"}

@@ -12,9 +12,10 @@ from neo4j import AsyncGraphDatabase
 from ragmem.records import EmbedderMark, Interval, PutTurn, Scope, SearchQuery, Turn, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
-from ragmem.store.neo4j.repair import CHECKS, WORDS, Repair
+from ragmem.store.neo4j.repair import CHECKS, WORDS
 from ragmem.store.neo4j.search import Commonness, sample
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.store.damage import first_of_each, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
@@ -67,7 +68,7 @@ async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Conne
     assert row["embedding"] == pytest.approx([0.7071, 0.7071, 0, 0], abs=0.001)
     assert row["hash"] == "h1"
     [turn] = await graph.turns("s")
-    assert turn == (await graph.turns_by_id(["t"]))[0]
+    assert turn == (await graph.get(Turn, ["t"]))[0]
     await graph.use_embedder(EmbedderMark("model-b", 2))
     [row] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN t.embedding AS e")
     assert row["e"] is None
@@ -333,7 +334,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("what", "statement"), DAMAGE)
+@pytest.mark.parametrize(("what", "statement"), first_of_each(DAMAGE))
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
@@ -345,11 +346,7 @@ async def test_damage_is_found_and_mended(
     assert await graph.check() == []
     await ask(neo4j_server, statement)
     assert what in [finding.what for finding in await graph.check()]
-    repair = await Repair.open(neo4j_server, timeout_s=60)
-    done = await repair.mend(at(99))
-    assert await repair.findings() == []
-    await repair.aclose()
-    assert any(change.what.endswith(what) for change in done)
+    assert any(change.endswith(what) for change in await mended(neo4j_server))
     assert await by_words(graph, "heliotrope") == {"t"}
     assert {"t", "sum"} >= await by_words(graph, "ferns") >= {"sum"}
     assert await graph.check() == []

@@ -8,7 +8,15 @@ import pytest
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from ragmem.errors import StoreRefused
-from ragmem.records import ALL_TURNS, Interval, MemoryQuery, SearchQuery, SessionQuery, WeightedTerm
+from ragmem.records import (
+    ALL_TURNS,
+    Insight,
+    Interval,
+    MemoryQuery,
+    SearchQuery,
+    SessionQuery,
+    WeightedTerm,
+)
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.transfer import stream_of
@@ -57,7 +65,7 @@ async def read_all(store: Neo4jStore) -> None:
     terms = tuple(map(WeightedTerm, ("plants", "shade", "one", "three")))
     await store.search(SearchQuery(terms=terms))
     await store.search(SearchQuery(intervals=(Interval(start_at=at(0), end_at=at(99)),)))
-    await store.insights(["root"])
+    await store.get(Insight, ["root"])
     with suppress(StoreRefused):  # Of a list that is a number Cypher counts nothing.
         await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
 

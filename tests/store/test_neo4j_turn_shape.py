@@ -1,6 +1,6 @@
 """A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
-from ragmem.records import RecordToolCall, SessionQuery
+from ragmem.records import RecordToolCall, SessionQuery, Turn
 from ragmem.store.neo4j import Connection
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, called, created, finished
@@ -53,7 +53,7 @@ async def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(
         )
         [call] = next(iter(await store.turns("s"))).tool_calls
         found = await store.find_tool_call("s", call.tool_call_id)
-        [known], [listed] = await store.turns_by_id(["t"]), await store.sessions(SessionQuery())
+        [known], [listed] = await store.get(Turn, ["t"]), await store.sessions(SessionQuery())
         assert found
         assert listed.last_message
         for turn in (next(iter(await store.turns("s"))), known):

@@ -9,6 +9,7 @@ from ragmem.config import Paths
 from ragmem.errors import StoreRefused
 from ragmem.records import (
     MemoryQuery,
+    MemoryRecord,
     Owner,
     Project,
     PutOwner,
@@ -21,7 +22,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.open import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
+from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
@@ -110,17 +111,18 @@ async def test_what_is_about_another_person_is_not_to_be_had_by_its_id(open_as: 
             remembered("shared", "The beds face south.", project_id="project-garden"),
         ]
     )
-    assert [each.memory_id for each in await bob.memories_by_id(["his", "old"])] == ["his", "old"]
-    assert [each.memory_id for each in await ana.memories_by_id(["his", "shared"])] == ["shared"]
+    seen = await bob.get(MemoryRecord, ["his", "old"])
+    assert [each.memory_id for each in seen] == ["his", "old"]
+    assert [each.memory_id for each in await ana.get(MemoryRecord, ["his", "shared"])] == ["shared"]
     assert [each.memory_id for each in await bob.superseded_by("his")] == ["old"]
     assert await ana.superseded_by("his") == []
     with pytest.raises(StoreRefused, match="another person's"):
         await ana.apply([remembered("his", "Bob is a thief.", project_id=None)])
     await ana.apply([remembered("hers", supersedes=("his", "shared"), project_id=None)])
     assert await ana.forget_memories(["his"]) == 0
-    [his] = await bob.memories_by_id(["his"])
+    [his] = await bob.get(MemoryRecord, ["his"])
     assert (his.content, his.superseded_by) == ("Bob is well.", None)
-    [shared] = await bob.memories_by_id(["shared"])
+    [shared] = await bob.get(MemoryRecord, ["shared"])
     assert shared.superseded_by == "hers"
     assert await bob.superseded_by("hers") == [shared]
     waiting = {each.record_id for each in await ana.pending("vectors", limit=99)}
@@ -166,7 +168,7 @@ async def test_a_move_carries_everybodys(open_as: OpenAs, tmp_path: Path) -> Non
         await target.apply(batch)
     assert await target.profiles() == await ana.profiles()
     assert [each.owner for each in await target.profiles()] == ["ana-id", "bob-id"]
-    assert {each.owner for each in await target.memories_by_id(["his"])} == {"bob-id"}
+    assert {each.owner for each in await target.get(MemoryRecord, ["his"])} == {"bob-id"}
     assert {each.owner for each in await target.sessions(SessionQuery())} == {"ana-id"}
     await target.aclose()
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ragmem.ids import new_id
+from ragmem.pages import anonymous, html, markdown
 from ragmem.records import Session, ToolCall, Turn
-from ragmem.store.transfer.pages import html, markdown
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 KEY = "ghp_" + "a1B2" * 9
@@ -191,3 +191,20 @@ def test_a_command_that_failed_or_never_ended_does_not_look_like_a_success(
     ran = msgspec.structs.replace(ran, result=stored)
     page = html(session("Beds"), [turn("Do it", "", ran)])
     assert f">{mark}</span> <strong>run_command" in page
+
+
+def test_without_names_neither_page_tells_whose_it_is() -> None:
+    talk = "Ana Beck: /home/ana/Beckhaus/plan.md by ana@beck.example, not Banana, on beckhaus"
+    listed = call(
+        "run_command", {"command": "ls /home/ana/Beckhaus /Users/otto/x"}, talk, error=talk
+    )
+    own = msgspec.structs.replace(
+        session("Beckhaus for Ana"), cwd="/home/ana/Beckhaus/src", project_path="/home/ana/Beckhaus"
+    )
+    told, turns = anonymous(own, [turn(talk, talk, listed)], ["Ana Beck", "Ana", "Beck"])
+    for page in (html(told, turns), markdown(told, turns)):
+        for name in ("Ana ", "ana/", "otto", "beckhaus", "@beck", own.session_id):
+            assert name.casefold() not in page.casefold().replace("banana", "")
+        assert "/project/plan.md by someone@example.org, not Banana" in page
+        assert "/project/src" in page
+        assert "ls /project /Users/someone/x" in page

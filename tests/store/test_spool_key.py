@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ragmem.config import Config, find_paths
+from ragmem.config.address import configured, named
 from ragmem.config.settings import StoreConfig
 from ragmem.errors import StoreUnavailable
-from ragmem.interface.address import configured, named
 from ragmem.records import SessionQuery
 from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore

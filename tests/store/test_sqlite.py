@@ -16,7 +16,7 @@ from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.failpoints import arm
 from ragmem.locks import OwnerLocks, lock
 from ragmem.records import SessionQuery, Write
-from ragmem.store.sqlite import SQLiteStore, files, schema
+from ragmem.store.sqlite import SQLiteStore, schema
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import (
     at,
@@ -476,7 +476,7 @@ def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> Non
     """A new file gets its schema between two looks, and is nobody else's."""
     database, locks = tmp_path / "memory.db", tmp_path / "locks"
     access = Access(OwnerLocks(locks))
-    files.prepare(database, locks)
+    schema.prepare(database, locks)
 
     def make() -> None:
         schema.open_for_writing(database, access, locks_dir=locks, timeout_s=60).close()

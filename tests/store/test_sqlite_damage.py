@@ -285,7 +285,7 @@ import asyncio, ctypes, struct, sys
 from pathlib import Path
 from ragmem.errors import RagmemError, StoreRefused
 from ragmem.records import UpdateSession, utc_now
-from ragmem.store.base import SessionQuery
+from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 libc = ctypes.CDLL(None, use_errno=True)
 header = struct.pack("Ii", 0x20080522, 0)

@@ -12,7 +12,7 @@ import pytest
 from ragmem.errors import StoreError
 from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.sqlite.files import NETWORK_NOTICE
+from ragmem.store.sqlite.schema import NETWORK_NOTICE
 from tests.store.samples import begun, called, created, finished, whole_turn
 
 

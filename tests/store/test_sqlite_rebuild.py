@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import DropCodeFiles, SessionQuery, Write, utc_now
-from ragmem.store.sqlite import SQLiteStore, backups
-from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
+from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
+from ragmem.store.sqlite import SQLiteStore, repair
+from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
 from tests.store.samples import (
     at,
@@ -94,7 +94,7 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
     turns = [f"turn-{n:04}" for n in range(TURNS)]
     assert await code_seen(store, *turns) == await code_seen(original, *turns)
     assert len((await scopes_there(store)).keys()) == 290
-    assert len(await store.references_of(turns)) == TURNS
+    assert len(await store.get(PutReferences, turns)) == TURNS
     await store.aclose()
     await original.aclose()
 
@@ -122,8 +122,8 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
 async def test_what_is_lost_comes_from_a_backup(tmp_path: Path) -> None:
     """What was said since it was made is taken from what can be read, the rest from it."""
     database = await filled(tmp_path / "home")
-    assert backups.keep(database, tmp_path / "home/locks", utc_now())
-    [backup] = backups.newest_first(database)
+    assert repair.keep(database, tmp_path / "home/locks", utc_now())
+    [backup] = repair.newest_first(database)
     store = await sqlite(tmp_path / "home")
     await store.apply(whole_turn("root", "late", "Said after the backup."))
     await store.aclose()
@@ -143,8 +143,8 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path) -> None:
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path) -> None:
     """It is left as it is; a backup alone takes its place."""
     database = await filled(tmp_path / "home")
-    assert backups.keep(database, tmp_path / "home/locks", utc_now())
-    [backup] = backups.newest_first(database)
+    assert repair.keep(database, tmp_path / "home/locks", utc_now())
+    [backup] = repair.newest_first(database)
     content = bytearray(database.read_bytes())
     content[:PAGE] = bytes(PAGE)
     database.write_bytes(content)
@@ -166,9 +166,9 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path) -> Non
     days = [now + timedelta(days=each, minutes=each) for each in range(6)]
 
     def keep(at: datetime) -> bool:
-        made = backups.keep(database, tmp_path / "home/locks", at)
+        made = repair.keep(database, tmp_path / "home/locks", at)
         if made:
-            os.utime(backups.newest_first(database)[0], (at.timestamp(), at.timestamp()))
+            os.utime(repair.newest_first(database)[0], (at.timestamp(), at.timestamp()))
         return made
 
     assert keep(days[0])
@@ -177,27 +177,27 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path) -> Non
     for day in days[1:]:
         os.utime(database, (day.timestamp(), day.timestamp()))
         assert keep(day)
-    there = backups.newest_first(database)
+    there = repair.newest_first(database)
     assert len(there) == 3
     assert {stat.S_IMODE(each.stat().st_mode) for each in there} == {0o600}
     assert not list(there[0].parent.glob(".*"))
     store = await sqlite(tmp_path / "home")
     await store.delete_session("deep")
-    assert backups.newest_first(database) == []
+    assert repair.newest_first(database) == []
     await store.aclose()
 
 
 async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path) -> None:
     database = await filled(tmp_path / "home")
-    assert backups.keep(database, tmp_path / "home/locks", utc_now())
-    before = backups.newest_first(database)
+    assert repair.keep(database, tmp_path / "home/locks", utc_now())
+    before = repair.newest_first(database)
     content = bytearray(database.read_bytes())
     at = roots_end(database) * PAGE
     content[at : at + 40 * PAGE] = random.Random(1).randbytes(40 * PAGE)
     database.write_bytes(content)
     with pytest.raises(apsw.Error):
-        backups.keep(database, tmp_path / "home/locks", utc_now() + timedelta(days=2))
-    assert backups.newest_first(database) == before
+        repair.keep(database, tmp_path / "home/locks", utc_now() + timedelta(days=2))
+    assert repair.newest_first(database) == before
 
 
 async def test_cut_in_the_middle(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ragmem import terms
 from ragmem.locks import OwnerLocks
-from ragmem.records import EVERYTHING, Scope, SearchQuery
+from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
@@ -274,11 +274,11 @@ async def test_vectors_are_saved_from_a_damaged_database(tmp_path: Path) -> None
     await store.apply(garden())
     await store.use_embedder(MARK)
     await store.apply([embedded("r1", EAST, NORTH), embedded("s1", NORTH, level=1)])
-    before = await store.vectors_of(["r1", "s1"])
+    before = await store.get(PutVectors, ["r1", "s1"])
     await store.aclose()
     saved, lost = await rebuilt(tmp_path / "old" / "memory.db", tmp_path / "new")
     assert await saved.embedder() == MARK
-    assert await saved.vectors_of(["r1", "s1"]) == before
+    assert await saved.get(PutVectors, ["r1", "s1"]) == before
     assert await saved.check() == []
     assert lost == 0
     await saved.aclose()
@@ -341,7 +341,7 @@ async def test_the_same_vectors_again_change_nothing(tmp_path: Path) -> None:
     await store.apply(garden())
     await store.use_embedder(MARK)
     await store.apply([embedded("r1", EAST, NORTH)])
-    [moved] = await store.vectors_of(["none", "r1", "r2"])
+    [moved] = await store.get(PutVectors, ["none", "r1", "r2"])
     assert (moved.record_id, moved.level, moved.embedder) == ("r1", 0, MARK.model_id)
     assert [struct.unpack("<4f", each) for each in moved.vectors] == [
         pytest.approx((1, 0, 0, 0)), pytest.approx((0, 1, 0, 0)),
@@ -362,7 +362,7 @@ async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
     for wrong in ((EAST, EAST[:8]), (b"123",), (EAST + EAST,)):
         await store.apply([embedded("t", *wrong)])
         assert await waiting(store, "vectors") == ["t"]
-        assert await store.vectors_of(["t"]) == []
+        assert await store.get(PutVectors, ["t"]) == []
     assert await store.search(SearchQuery(vector=EAST[:8], embedder=MARK.model_id)) == []
     await store.aclose()
 

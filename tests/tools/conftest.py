@@ -14,6 +14,7 @@ from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.patterns import Rules
+from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -34,6 +35,7 @@ class Desk:
         extra: tuple[Path, ...] = (),
         home: Path | None = None,
         timeout_s: float = 120,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.cwd = root / "w"
         self.cwd.mkdir(exist_ok=True)
@@ -50,7 +52,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             rules=Rules(rules, deny, flags=allow),
-            commands=Commands(timeout_s),
+            commands=Commands(timeout_s, sandbox=sandbox),
             jobs=jobs,
         )
 

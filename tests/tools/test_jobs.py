@@ -12,6 +12,7 @@ import pytest
 
 from ragmem.tools import subprocess_guard
 from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
+from ragmem.tools.workspace import Workspace
 
 
 def lives(pid: int) -> bool:
@@ -58,8 +59,10 @@ async def test_what_fails_at_once_is_told_with_the_beginning(make_desk, jobs: Jo
 async def test_the_end_of_one_is_told_but_not_when_it_was_asked_for(tmp_path: Path) -> None:
     ended: list[Job] = []
     jobs = Jobs(tmp_path / "outputs", ended.append)
-    first = await jobs.start(f"until test -e {tmp_path}/go; do sleep 0.05; done", tmp_path)
-    second = await jobs.start("sleep 60", tmp_path)
+    first = await jobs.start(
+        f"until test -e {tmp_path}/go; do sleep 0.05; done", Workspace(tmp_path)
+    )
+    second = await jobs.start("sleep 60", Workspace(tmp_path))
     (tmp_path / "go").touch()
     await jobs.stop(second)
     first.thread.join(20)
@@ -68,7 +71,9 @@ async def test_the_end_of_one_is_told_but_not_when_it_was_asked_for(tmp_path: Pa
 
 
 async def test_of_much_output_the_end_is_kept(jobs: Jobs, tmp_path: Path) -> None:
-    job = await jobs.start("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", tmp_path)
+    job = await jobs.start(
+        "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", Workspace(tmp_path)
+    )
     job.thread.join(30)
     news = job.news()
     assert len(news) < 25_000
@@ -99,9 +104,10 @@ _HOLDER = """
 import asyncio, sys
 from pathlib import Path
 from ragmem.tools.jobs import Jobs
+from ragmem.tools.workspace import Workspace
 async def main():
     here = Path(sys.argv[1])
-    await Jobs(here).start("echo $$ > pid; sleep 300 & wait", here)
+    await Jobs(here).start("echo $$ > pid; sleep 300 & wait", Workspace(here))
     await asyncio.sleep(300)
 asyncio.run(main())
 """

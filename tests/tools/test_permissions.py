@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.tools.base import CurrentMode, Decision, deny_all
+from ragmem.tools.base import CurrentMode, Decision, ToolFailure, deny_all
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -235,3 +235,22 @@ async def test_rules_do_not_lift_plan_mode(make_desk):
     desk = make_desk(mode="plan", rules=("run_command", "create_file"))
     await desk.fails("run_command", command="true")
     await desk.fails("create_file", path="a", content="x")
+
+
+async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_path: Path) -> None:
+    asked = []
+
+    async def approve(proposal):
+        asked.append(proposal)
+        return Decision(True, remember=len(asked) == 2)
+
+    mode = CurrentMode()
+    permissions = Permissions(Workspace(tmp_path), mode=mode, approver=approve)
+    for number in range(4):
+        await permissions.call("good__echo", f'{{"n": {number}}}')
+    assert [each.body for each in asked] == ['{"n": 0}', '{"n": 1}']
+    await permissions.call("good__other", "{}")
+    assert len(asked) == 3
+    mode.value = "plan"
+    with pytest.raises(ToolFailure, match="plan mode"):
+        await permissions.call("good__echo", "{}")

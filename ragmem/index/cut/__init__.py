@@ -3,8 +3,7 @@
 from ragmem.index.cut.code import code_pieces
 from ragmem.index.cut.languages import GRAMMARS, is_generated, language_of
 from ragmem.index.cut.parser import LARGEST, imports_of, parse
-from ragmem.index.cut.source import SourceText, scopes_of
-from ragmem.index.cut.texts import HEADED, section_pieces, text_pieces
+from ragmem.index.cut.source import HEADED, SourceText, scopes_of, section_pieces, text_pieces
 from ragmem.index.values import Cut
 
 __all__ = ["cut", "language_of"]

@@ -129,7 +129,9 @@ class ContextBuilder:
         )
         place, prompt = request.place, request.prompt
         instructions = self._instructions_part(place)
-        rules_parts = [p for p in (self._system_part(place), instructions, pinned) if p.text]
+        skills = Part(name="Skills", text=place.skills if self._native else "")
+        told = (self._system_part(place), skills, instructions, pinned)
+        rules_parts = [part for part in told if part.text]
         taken = window.char_count + sum(len(part.text) for part in rules_parts if part.budget)
         block_parts = self._fitting_parts(request, material, pinned, room=self.max_chars - taken)
         block = self._block([part.text.strip("\n") for part in block_parts], request)

@@ -6,7 +6,7 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -277,15 +277,13 @@ class Collector:
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """With what has changed since it was said: decisions, and files that were quoted."""
-        replaced = None
+        replaced: dict[str, str] | None = None
         if self._facts is not None:
             replaced = await self._tried(self._facts.replaced({hit.session_id for hit in hits}))
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
-            msgspec.structs.replace(
-                hit, since=(replaced or {}).get(hit.record_id, ""), outdated=files
-            )
+            msgspec.structs.replace(hit, since=_since(hit, replaced or {}), outdated=files)
             for hit, files in zip(hits, outdated, strict=True)
         ]
 
@@ -419,8 +417,22 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     )
 
 
+def _since(hit: Hit, replaced: Mapping[str, str]) -> str:
+    """What took the place of something that the turn says, or one of those that it digests."""
+    told = (hit.record_id, *(hit.summary.covers if hit.summary else ()))
+    return next((replaced[name] for name in told if name in replaced), "")
+
+
 def _outdated(hit: Hit, tops: Iterable[Path]) -> dict[str, str]:
-    """Files of a turn that have changed since a tool showed them, by its calls."""
+    """Files that have changed since a turn's tools showed or wrote them, by its calls; of a
+    summary those that it names, since it was made."""
+    if hit.summary:
+        made_at = hit.summary.created_at
+        return {
+            path: path
+            for path in hit.summary.files_mentioned
+            if any(written_since(top / path, made_at) for top in tops)
+        }
     found = {}
     for call in hit.turn.tool_calls if hit.turn else ():
         for access in extract_accessed_files(call):

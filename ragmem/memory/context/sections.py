@@ -493,6 +493,9 @@ def _entry(
     source = source_line(hit, session_id=session_id, now=now)
     if hit.since:
         source += f"\nReplaced since by: {one_line(hit.since, _SINCE_CHARS)}"
+    if hit.outdated:
+        files = ", ".join(dict.fromkeys(hit.outdated.values()))
+        source += f"\nChanged since: {one_line(files, _SINCE_CHARS)}"
     if hit.summary:
         summary = hit.summary
         lines = [

@@ -249,6 +249,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the model has tools to search the memory and to add to it."""
     code_tool: bool = False
     """Whether the model has brain_search."""
+    skills: str = ""
+    """What the model is told of skills that it can read."""
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class FactCache:
             return
         with suppress(StoreUnavailable):
             # As the store holds them.
-            found = await store.memories_by_id(list(ids))
+            found = await store.get(MemoryRecord, list(ids))
             if await store.memories_revision() != before + 1:
                 return
             for project_id, held in standing.items():

@@ -256,7 +256,7 @@ class Extractor:
         for the next. Keys of those that are done. StoreError.
         """
         async with leased(store, [i.key for i in items], owner_id, seconds=_LEASE_S) as mine:
-            for turn in await store.turns_by_id([i.record_id for i in items if i.key in mine]):
+            for turn in await store.get(Turn, [i.record_id for i in items if i.key in mine]):
                 await self.learn(store, turn)
             return mine
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.config import FactsConfig
-from ragmem.embedder.base import Embedder, Thresholds
-from ragmem.embedder.numbers import cosines
+from ragmem.embedder.base import Embedder, Thresholds, cosines
 from ragmem.errors import (
     AmbiguousMemory,
     MemoryNotFound,
@@ -207,7 +206,7 @@ class Facts:
 
         store = await self._open_store()
         async with self._lock.alone(store):
-            found = await store.memories_by_id([new.memory_id, old.memory_id])
+            found = await store.get(MemoryRecord, [new.memory_id, old.memory_id])
             now = self._clock()
             if len(found) < 2 or not all(memory.is_current(now) for memory in found):
                 return False
@@ -303,7 +302,8 @@ class Facts:
         for session_id in session_ids:
             query = MemoryQuery(everywhere=True, session_id=session_id, with_superseded=True)
             for old in await store.memories(query):
-                if new := await self._successor(store, old):
+                # A command that failed again says nothing of what was said beside it.
+                if old.kind != "failure" and (new := await self._successor(store, old)):
                     found |= {each.turn_id: new.content for each in old.evidence}
         return found
 
@@ -313,7 +313,7 @@ class Facts:
         seen, new = {memory.memory_id}, None
         while memory.superseded_by and memory.superseded_by not in seen:
             seen.add(memory.superseded_by)
-            [*found] = await store.memories_by_id([memory.superseded_by])
+            [*found] = await store.get(MemoryRecord, [memory.superseded_by])
             if not found:
                 break
             memory = new = found[0]
@@ -402,7 +402,7 @@ class Facts:
         store = await self._open_store()
         async with self._lock.alone(store):
             # As it is by now: what others changed since stays.
-            for current in await store.memories_by_id([memory.memory_id]):
+            for current in await store.get(MemoryRecord, [memory.memory_id]):
                 edited = changed(
                     current,
                     content=content,

@@ -66,7 +66,7 @@ def succeeded(turn: Turn) -> frozenset[str]:
     """How memories of failures begin that no longer hold: it worked in this turn, at the end."""
     last = {subject_of(call): call for call in turn.tool_calls if call.result}
     return frozenset(
-        beginning(subject) for subject, call in last.items() if subject and not _failed(call)
+        beginning(subject) for subject, call in last.items() if subject and not has_failed(call)
     )
 
 
@@ -121,12 +121,13 @@ def beginning(subject: str) -> str:
     return f"`{subject}` failed"
 
 
-def _failed(call: ToolCall) -> bool:
+def has_failed(call: ToolCall) -> bool:
+    """Whether a person would say so: a command that ends with 1 has run, and failed."""
     return not call.success or (_exit_code(call) or 0) != 0
 
 
 def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str]) -> Draft | None:
-    if not call.result or not _failed(call) or _was_not_tried(call):
+    if not call.result or not has_failed(call) or _was_not_tried(call):
         return None
     reason = _reason(call)
     return Draft(

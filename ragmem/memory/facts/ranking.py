@@ -5,11 +5,11 @@ BM25 with them as the collection, their meaning as the cosine, and who or what t
 Who has two names is found by both: the aliases are read from the memories themselves.
 """
 
-import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ragmem.memory.date_words import ANYTHING
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
+from ragmem.scores import WORDS_AS_COSINE, rarity
 from ragmem.terms import QueryTerm, query_terms, terms
 
 _K1, _B = 1.2, 0.75
@@ -25,10 +26,6 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
-_NAMING = frozenset(["name", "identifier", "number"])
-"""Kinds of words that are no accident."""
-_BY_WORDS = 0.5
-"""Of the floor: what shares another word must be so near."""
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
 _LONGEST_NAME = 4
@@ -68,7 +65,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Only memories with one of these, whatever else they say."""
     limit: int = 5
     floor: float | None = None
-    """A cosine that is not above it says nothing; None: each counts."""
+    """What is not nearer says nothing, its share of the question's words counted as nearness too;
+    None: each counts."""
     floored: bool = True
     """Only what the question names, or is near; False: the best there are."""
 
@@ -180,16 +178,17 @@ def search(
     about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
         alive &= about
-    words, named_by, telling = _by_words(book, asked.text, others)
+    words = _by_words(book, asked.text, others)
     near = {i for i, s in similarities.items() if asked.floor is None or s > asked.floor}
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing.
     for i in alive & (about | words.keys() | near):
-        score, why, enough = _scored(
-            book.entries[i], asked, words.get(i, 0.0), similarities.get(i), names
+        shared = words.get(i, _NO_WORDS)
+        score, why, is_subject = _scored(
+            book.entries[i], asked, shared.score, similarities.get(i), names
         )
-        by_word = i in named_by or (i in telling and _is_not_far(similarities.get(i), asked))
-        if asked.subjects or (score > 0 and (enough or by_word or not asked.floored)):
+        enough = is_subject or _bears(similarities.get(i), shared, asked)
+        if asked.subjects or (score > 0 and (enough or not asked.floored)):
             scored[i] = (score, why)
     _widen(book, asked, alive, scored)
     if is_generic(asked.text):
@@ -216,7 +215,7 @@ def _scored(
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
 ) -> tuple[float, str, bool]:
-    """What it is worth, why, and whether its meaning or subject says so, not its words alone."""
+    """What it is worth, why, and whether the question names what it is about."""
     named, others = names
     score, reasons = _WORDS * words, ["its words"] if words else []
     near = similarity is not None and (asked.floor is None or similarity > asked.floor)
@@ -228,7 +227,7 @@ def _scored(
     if subject or alias:
         score += _SUBJECT if subject else _ALIAS
         reasons.append("its subject" if subject else "another name of its subject")
-    return score * _TRUST[entry.memory.trust], ", ".join(reasons), near or subject or alias
+    return score * _TRUST[entry.memory.trust], ", ".join(reasons), subject or alias
 
 
 def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
@@ -247,40 +246,55 @@ def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(named), frozenset(others - named)
 
 
-def _is_not_far(similarity: float | None, asked: Asked) -> bool:
-    """Whether what shares a word may be meant: what is far from the question has it by chance."""
-    return similarity is None or asked.floor is None or similarity > _BY_WORDS * asked.floor
+class _Shared(NamedTuple):
+    """What a memory has of a question's words."""
+
+    score: float
+    """Its BM25, as a share of what the best possible memory would have."""
+    share: float
+    """Of what the words tell, 0 to 1."""
+    tells: bool
+    """Whether one of them is rare enough to bring it up by itself."""
 
 
-def _by_words(
-    book: Book, text: str, others: Collection[str]
-) -> tuple[dict[int, float], frozenset[int], frozenset[int]]:
-    """BM25 as a share of what the best possible memory would have, by place; which of them hold
-    a name, an identifier or a number of the text; and which any word that tells something."""
+_NO_WORDS = _Shared(0.0, 0.0, tells=False)
+
+
+def _bears(similarity: float | None, shared: _Shared, asked: Asked) -> bool:
+    """Whether it is near enough, its words counted; by those alone where it has no vector."""
+    if similarity is None or asked.floor is None:
+        return shared.tells or similarity is not None
+    return similarity + WORDS_AS_COSINE * shared.share > asked.floor
+
+
+def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, _Shared]:
+    """What each memory that has any shares with the text, by place."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
     wanted += [
         QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
     ]
     count = len(book.entries)
-    scores: dict[int, float] = {}
+    scores: dict[int, float] = defaultdict(float)
+    shares: dict[int, float] = defaultdict(float)
     telling: set[int] = set()
-    named: set[int] = set()
-    best = 0.0
+    total = 0.0
     for term in wanted:
         places = book.postings.get(term.term, ())
-        idf = math.log(1 + (count - len(places) + 0.5) / (len(places) + 0.5))
-        best += term.weight * idf * (_K1 + 1)
+        tells = term.weight * rarity(len(places), count)
+        total += tells
         if len(places) <= max(_COMMON, count // 5):
             telling.update(places)
-            if term.kind in _NAMING:
-                named.update(places)
         for i in places:
             entry = book.entries[i]
             often = entry.counts[term.term]
             norm = _K1 * (1 - _B + _B * entry.length / book.mean_length)
-            scores[i] = scores.get(i, 0.0) + term.weight * idf * often * (_K1 + 1) / (often + norm)
-    share = {i: min(1.0, score / best) for i, score in scores.items()} if best else {}
-    return share, frozenset(named), frozenset(telling)
+            scores[i] += tells * often * (_K1 + 1) / (often + norm)
+            shares[i] += tells
+    best = total * (_K1 + 1)
+    return {
+        i: _Shared(min(1.0, score / best), shares[i] / total, i in telling)
+        for i, score in scores.items()
+    }
 
 
 def _widen(

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from ragmem.embedder.base import Thresholds
-from ragmem.embedder.numbers import cosines
+from ragmem.embedder.base import Thresholds, cosines
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.values import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits

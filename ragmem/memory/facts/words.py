@@ -36,7 +36,11 @@ _GREETING = re.compile(
     r"genial|tres bien|c'est bon|vas-y|hallo|guten (?:morgen|tag|abend)|danke(?: schon)?|tschuss|"
     r"bitte|ja|nein|hola|gracias|muchas gracias|adios|buenos dias|si|vale|ciao|grazie|obrigado|"
     r"ola|everyone|team|everybody|tout le monde|you too|no problem|for your help|for the help|"
-    r"pour ton aide|pour votre aide|how are you(?: today)?|ca va|comment vas-tu|wie geht'?s)\b"
+    r"pour ton aide|pour votre aide|how are you(?: today)?|ca va|comment vas-tu|wie geht'?s|moin|"
+    r"servus|gute nacht|bis (?:morgen|bald|dann|spater)|schonen (?:abend|tag)|"
+    r"see you(?: tomorrow| soon| later)?|"
+    r"that'?s (?:it|all)|(?:for|fur) (?:today|now|heute)|das (?:war'?s|ist alles)|"
+    r"c'est tout(?: pour aujourd'hui)?|bon week-end|schones wochenende)\b"
     r"[\s,.!?…:;()'-]*)+"
 )
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from ragmem.records import Pending, Session, Summary
+from ragmem.records import Pending, Session, Summary, Turn
 from ragmem.store.base import Store
 
 _REST = timedelta(minutes=10)
@@ -71,7 +71,7 @@ def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
 async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary]:
     """By turn: the summaries that there are already of turns that have work pending."""
     ids = [summary_id(item.session_id, 1, (item.record_id,)) for item in items]
-    return {s.covers[0]: s for s in await store.summaries_by_id(ids) if s.covers}
+    return {s.covers[0]: s for s in await store.get(Summary, ids) if s.covers}
 
 
 async def calls_behind(store: Store, session: Session, *, every: int) -> int:
@@ -105,10 +105,10 @@ async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summar
     while above:
         last |= {name: s.covers[-1] for name, s in above.items() if s.level <= 1}
         higher = {name: s.covers[-1] for name, s in above.items() if s.level > 1}
-        below = {s.summary_id: s for s in await store.summaries_by_id(list(higher.values()))}
+        below = {s.summary_id: s for s in await store.get(Summary, list(higher.values()))}
         above = {n: below[i] for n, i in higher.items() if i in below and below[i].covers}
     ids = {*last.values(), *(turn_id for s in found if s.level == 1 for turn_id in s.covers)}
-    turns = {turn.turn_id: turn for turn in await store.turns_by_id(sorted(ids))}
+    turns = {turn.turn_id: turn for turn in await store.get(Turn, sorted(ids))}
     places = {n: turns[turn_id].turn_index for n, turn_id in last.items() if turn_id in turns}
     ordered = sorted(found, key=lambda s: (places.get(s.summary_id, 0), s.created_at))
     return ordered, {turn_id: turn.char_count for turn_id, turn in turns.items()}

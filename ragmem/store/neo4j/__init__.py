@@ -2,18 +2,16 @@
 
 gateway.py     where a server is, the driver, bounded transactions, its errors in plain words
 schema.py      constraints and indexes, made once and mended when missing
-shapes.py      records to properties and back
+shapes.py      how each kind of record stands in the graph: properties, and what is wrong of them
 store.py       the Store itself: its methods run the functions below in transactions
 writes.py      each Write as Cypher, from one table of kinds
-read.py        sessions, turns and summaries
+read.py        sessions, turns and summaries, and everything, to be moved
 search.py      the search, over entries.py (what is found by words) and vectors.py
-pending.py     what is still to be done, leases, and vectors as they are stored
-memories.py    memories, profiles, owners and insights, read and written
+vectors.py     vectors as they are stored and looked through, what is still to be done, leases
+memories.py    memories, profiles and owners, read and written
 code.py        files, scopes and references, read and written
 belonging.py   Projects and Owners, and what hangs on them
-archive.py     everything, to be moved and looked through
-properties.py  what each property holds, and what stands there otherwise
-repair.py      a graph that breaks its promises, made whole again (mending.py: what is searched)
+repair.py      whether a graph keeps its promises, and one that does not made whole
 *.cypher       the statements
 """
 

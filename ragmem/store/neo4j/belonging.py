@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ragmem.records import (
     CreateSession,
+    FileAccess,
     Finding,
     PutCodeFile,
     PutMemory,
@@ -145,27 +146,29 @@ async def _link(tx: Transaction, each: Belonging, which: str, ids: Sequence[Valu
 
 def _written(write: Write) -> Mapping[str, Sequence[Any]]:
     """Ids of what a write has put into the graph, by label; `touched`: session and path."""
-    match write:
-        case CreateSession() | PutSession():
-            return {"ConversationSession": [clean(write.session.session_id)]}
-        case RecordToolCall():
-            session_id = clean(write.session_id)
-            return {"touched": [(session_id, path_key(each.path)) for each in write.accesses]}
-        case PutTurn():
-            session_id = clean(write.turn.session_id)
-            accesses = [each for found in write.accesses.values() for each in found]
-            return {"touched": [(session_id, path_key(each.path)) for each in accesses]}
-        case PutMemory():
-            return {"Memory": [clean(write.memory.memory_id)]}
-        case PutProfile():
-            return {"UserProfile": [clean(write.owner)] if write.owner else []}
-        case PutCodeFile(file=file):
-            project_id = clean(file.project_id)
-            return {
-                "File": [(project_id, path_key(path)) for path in (file.path, *file.imports)],
-                "Scope": [clean(scope.scope_id) for scope in file.scopes],
-            }
+    if isinstance(write, CreateSession | PutSession):
+        return {"ConversationSession": [clean(write.session.session_id)]}
+    if isinstance(write, RecordToolCall):
+        return {"touched": _touched(write.session_id, write.accesses)}
+    if isinstance(write, PutTurn):
+        accesses = [each for found in write.accesses.values() for each in found]
+        return {"touched": _touched(write.turn.session_id, accesses)}
+    if isinstance(write, PutMemory):
+        return {"Memory": [clean(write.memory.memory_id)]}
+    if isinstance(write, PutProfile):
+        return {"UserProfile": [clean(write.owner)] if write.owner else []}
+    if isinstance(write, PutCodeFile):
+        project_id = clean(write.file.project_id)
+        paths = (write.file.path, *write.file.imports)
+        return {
+            "File": [(project_id, path_key(path)) for path in paths],
+            "Scope": [clean(scope.scope_id) for scope in write.file.scopes],
+        }
     return {}
+
+
+def _touched(session_id: str, accesses: Sequence[FileAccess]) -> list[tuple[str, str]]:
+    return [(clean(session_id), path_key(each.path)) for each in accesses]
 
 
 async def check(gateway: Gateway, *, shown: int) -> list[Finding]:

@@ -1,4 +1,5 @@
-// Each statement returns the ids of what breaks a promise; its name says the promise.
+// Each statement returns the ids of what breaks a promise; its name says the promise. What is said
+// of every kind of node alike is in repair.py.
 
 // :turns_are_counted_from_1_without_gaps
 MATCH (s:ConversationSession)
@@ -36,12 +37,6 @@ MATCH (:ConversationSession)-[h:HAS_TURN]->(t:ConversationTurn)
 WHERE h.index <> t.turnIndex OR h.index IS NULL
 RETURN collect(t.uuid) AS found;
 
-// :a_turn_belongs_to_its_session
-MATCH (t:ConversationTurn)
-WHERE COUNT { (t)<-[:HAS_TURN]-() } <> 1
-   OR NOT EXISTS { (t)<-[:HAS_TURN]-(:ConversationSession {sessionId: t.sessionId}) }
-RETURN collect(t.uuid) AS found;
-
 // :a_tool_call_belongs_to_a_turn
 MATCH (c:ToolCall)
 WHERE COUNT { (c)<-[:HAS_TOOL_CALL]-(:ConversationTurn) } <> 1
@@ -51,12 +46,6 @@ RETURN collect(c.uuid) AS found;
 MATCH (t:ConversationTurn)-[a:ACCESSED]->(f:File)
 WHERE NOT EXISTS { (t)-[:HAS_TOOL_CALL]->(:ToolCall {uuid: a.toolCallId}) }
 RETURN collect(DISTINCT t.uuid) AS found;
-
-// :a_summary_belongs_to_its_session
-MATCH (m:ConversationSummary)
-WHERE COUNT { (m)<-[:HAS_SUMMARY]-() } <> 1
-   OR NOT EXISTS { (m)<-[:HAS_SUMMARY]-(:ConversationSession {sessionId: m.sessionId}) }
-RETURN collect(m.uuid) AS found;
 
 // :a_summary_says_what_it_digests
 MATCH (m:ConversationSummary)
@@ -86,75 +75,59 @@ MATCH (t:ConversationTurn)
 WHERE t.charCount <> size(t.userMessage) + size(t.assistantMessage)
 RETURN collect(t.uuid) AS found;
 
-// The Community edition can't ask for properties to be there.
-// :a_session_has_all_of_its_fields
-MATCH (s:ConversationSession)
-WHERE s.cwd IS NULL OR s.projectId IS NULL OR s.title IS NULL OR s.titleFolded IS NULL
-   OR s.tags IS NULL OR s.status IS NULL OR s.startTime IS NULL OR s.updatedAt IS NULL
-   OR s.lastActivity IS NULL OR s.turnCount IS NULL OR s.messageCount IS NULL
-RETURN collect(coalesce(s.sessionId, '?')) AS found;
-
-// :a_turn_has_all_of_its_fields
-MATCH (t:ConversationTurn)
-WHERE t.sessionId IS NULL OR t.turnIndex IS NULL OR t.userMessage IS NULL
-   OR t.assistantMessage IS NULL OR t.status IS NULL OR t.timestamp IS NULL
-   OR t.charCount IS NULL OR t.userCharCount IS NULL OR t.modelCalls IS NULL OR t.apiMs IS NULL
-RETURN collect(coalesce(t.uuid, '?')) AS found;
-
-// :a_tool_call_has_all_of_its_fields
-MATCH (c:ToolCall)
-WHERE c.toolName IS NULL OR c.toolArgs IS NULL OR c.toolResult IS NULL OR c.success IS NULL
-   OR c.durationMs IS NULL OR c.timestamp IS NULL OR c.iteration IS NULL OR c.origin IS NULL
-   OR c.preamble IS NULL
-   OR EXISTS { (c)<-[h:HAS_TOOL_CALL]-() WHERE h.order IS NULL }
-RETURN collect(coalesce(c.uuid, '?')) AS found;
-
-// :a_summary_has_all_of_its_fields
-MATCH (m:ConversationSummary)
-WHERE m.sessionId IS NULL OR m.summary IS NULL OR m.level IS NULL OR m.turnCount IS NULL
-   OR m.filesMentioned IS NULL OR m.keyFindings IS NULL OR m.toolsUsed IS NULL
-   OR m.topics IS NULL OR m.timestamp IS NULL OR m.extractive IS NULL
+// :a_memory_says_what_took_its_place
+// What took it may be elsewhere: a chain can be moved in parts.
+CALL () {
+  MATCH (by:Memory)-[:SUPERSEDES]->(m:Memory)
+  WHERE m.supersededBy IS NULL OR m.supersededBy <> by.uuid
+  RETURN m
+  UNION
+  MATCH (m:Memory)
+  WHERE m.supersededBy IS NOT NULL
+  MATCH (by:Memory {uuid: m.supersededBy})
+  WHERE NOT EXISTS { (by)-[:SUPERSEDES]->(m) }
+  RETURN m
+}
 RETURN collect(coalesce(m.uuid, '?')) AS found;
 
-// :no_id_is_there_twice
-CALL () {
-  MATCH (n:ConversationSession) WITH n.sessionId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:ConversationTurn) WITH n.uuid AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:ToolCall) WITH n.uuid AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:ConversationSummary) WITH n.uuid AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Project) WITH n.projectId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Owner) WITH n.ownerId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Memory) WITH n.uuid AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Insight) WITH n.sessionId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:UserProfile) WITH n.userId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Scope) WITH n.scopeId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:CodeProject) WITH n.projectId AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:Attempt) WITH n.item AS id, count(*) AS nodes
-  WHERE nodes > 1 OR id IS NULL RETURN id
-  UNION ALL
-  MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes
-  WHERE nodes > 1 RETURN id
-}
-RETURN collect(coalesce(id, '?')) AS found;
+// :a_memory_knows_where_it_comes_from
+MATCH (:ConversationTurn)-[r:REMEMBERS]->(m:Memory)
+WHERE r.position IS NULL OR r.sessionId IS NULL OR r.turnIndex IS NULL OR r.toolCallId IS NULL
+   OR r.toolName IS NULL OR r.path IS NULL OR r.quote IS NULL OR r.at IS NULL
+   OR (r.sessionId <> '' AND NOT r.sessionId IN m.sessionIds)
+RETURN collect(DISTINCT coalesce(m.uuid, '?')) AS found;
+
+// :a_scope_is_of_the_file_that_defines_it
+MATCH (s:Scope)
+WHERE COUNT { (s)<-[:DEFINES]-() } > 1
+   OR EXISTS { MATCH (f)-[:DEFINES]->(s) WHERE f.projectId <> s.projectId OR f.path <> s.path }
+RETURN collect(coalesce(s.scopeId, '?')) AS found;
+
+// :a_scope_is_defined_or_referred_to
+MATCH (s:Scope)
+WHERE NOT EXISTS { (s)<-[:DEFINES]-() } AND NOT EXISTS { (s)<-[:REFERENCES_CODE]-() }
+RETURN collect(coalesce(s.scopeId, '?')) AS found;
+
+// :a_file_with_scopes_says_of_what_they_were_read
+MATCH (f:File)
+WHERE (f.hash IS NULL OR f.language IS NULL)
+  AND (EXISTS { (f)-[:DEFINES]->() } OR EXISTS { (f)-[:IMPORTS]->() } OR f.hash IS NOT NULL)
+RETURN collect(coalesce(f.path, '?')) AS found;
+
+// :a_project_with_code_is_known
+MATCH (f:File)
+WHERE f.projectId IS NOT NULL AND f.hash IS NOT NULL
+WITH DISTINCT f.projectId AS id
+WHERE NOT EXISTS { (:CodeProject {projectId: id}) }
+RETURN collect(id) AS found;
+
+// :a_turn_refers_to_a_scope_once_and_says_how
+MATCH (t:ConversationTurn)-[r:REFERENCES_CODE]->(s:Scope)
+WITH t, s, collect(r.how) AS hows, count(r) AS times
+WHERE times > 1 OR size(hows) = 0 OR NOT hows[0] IN ['edited', 'read', 'found', 'named']
+RETURN collect(DISTINCT coalesce(t.uuid, '?')) AS found;
+
+// :a_turn_that_refers_to_code_was_looked_at
+MATCH (t:ConversationTurn)
+WHERE t.referencesKnown IS NULL AND EXISTS { (t)-[:REFERENCES_CODE]->() }
+RETURN collect(coalesce(t.uuid, '?')) AS found;

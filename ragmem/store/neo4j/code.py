@@ -303,15 +303,15 @@ async def changed_with(
     ]
 
 
-async def references_of(tx: Transaction, turn_ids: Sequence[str]) -> list[PutReferences]:
+async def references_of(tx: Transaction, ids: Sequence[str]) -> list[PutReferences]:
     """Of those of them that have some, in this order; the strongest references first."""
-    [[found]] = await tx.values(STATEMENTS["references_of"], ids=sorted(set(turn_ids)))
+    [[found]] = await tx.values(STATEMENTS["references_of"], ids=sorted(set(ids)))
     held: dict[str, list[CodeReference]] = {}
     for turn_id, scope_id, how in found:
         held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
     return [
         PutReferences(turn_id=turn_id, references=tuple(sorted(held[turn_id], key=_strength)))
-        for turn_id in map(clean, turn_ids)
+        for turn_id in map(clean, ids)
         if turn_id in held
     ]
 

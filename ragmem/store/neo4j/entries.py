@@ -138,12 +138,7 @@ class Drafts:
 
 def _ended(write: Write) -> str:
     """Id of the turn that the write ends, if it is one that may."""
-    match write:
-        case FinishTurn():
-            return write.turn_id
-        case PutTurn(turn=turn):
-            return turn.turn_id
-    return ""
+    return write.record.turn_id if isinstance(write, FinishTurn | PutTurn) else ""
 
 
 def _follow(drafts: dict[str, _Draft], write: Write) -> None:

@@ -1,4 +1,4 @@
-// Memories, the profile and insights: see `ragmem.store.base`.
+// Memories and the profile: see `ragmem.store.base`.
 //
 // A memory hangs on the turns that it comes from (REMEMBERS, with the words and their place) and
 // on what it took the place of (SUPERSEDES: as `supersededBy` says, from the other end). Evidence
@@ -11,7 +11,7 @@
 // :memories
 /* which */
 // Each memory as one text, its fields parted by NUL, which no text holds: the driver takes 2 us for
-// each value, and a memory has thirty. See memory_shapes.py.
+// each value, and a memory has thirty. See memories.py.
 CALL (m) {
   MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m)
   WITH [
@@ -116,7 +116,7 @@ SET o.name = $name, o.updatedAt = at;
 // :owners
 MATCH (o:Owner)
 WITH o ORDER BY o.ownerId
-RETURN collect([o.ownerId, coalesce(o.name, ''), toString(o.updatedAt)]) AS found;
+RETURN collect(o{.*}) AS found;
 
 // :take_sessions
 // What was kept before there were owners is whose home opens it first.
@@ -132,13 +132,6 @@ SET m.owner = $owner;
 // :take_profile
 MATCH (u:UserProfile {userId: 'local'})
 SET u.userId = $owner;
-
-// :insights
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (n:Insight {sessionId: $ids[i]})
-WITH i, n
-ORDER BY i
-RETURN collect([n.sessionId, n.mainTopic, n.keyFindings, n.actionItems, toString(n.createdAt)]) AS found;
 
 // :sessions_of_turns
 UNWIND $ids AS id
@@ -335,13 +328,6 @@ MATCH (u:UserProfile)
 WHERE u.profileJson IN $profiles
 SET u.salvagedJson = u.profileJson, u.profileJson = '{}';
 
-// :put_insights
-UNWIND $insights AS given
-MATCH (s:ConversationSession {sessionId: given.sessionId})
-MERGE (n:Insight {sessionId: given.sessionId})
-SET n += given.properties, n.createdAt = datetime(given.at)
-MERGE (s)-[:HAS_INSIGHT]->(n);
-
 // :chains
 UNWIND $ids AS id
 MATCH (first:Memory {uuid: id})-[:SUPERSEDES*0..]->(m:Memory)
@@ -395,10 +381,6 @@ UNWIND $rows AS given
 MATCH (old:Memory {uuid: given.id})
 SET old.supersededBy = given.by,
     old.validUntil = CASE WHEN given.by IS NULL THEN null ELSE old.validUntil END;
-
-// :forget_insight
-MATCH (n:Insight {sessionId: $sessionId})
-DETACH DELETE n;
 
 // :sessions_to_embed
 MATCH (s:ConversationSession)

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -10,7 +11,6 @@ from ragmem.errors import StoreRefused
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
-    Insight,
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
@@ -23,6 +23,7 @@ from ragmem.records import (
     Trust,
 )
 from ragmem.store.base import anothers
+from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text
 from ragmem.store.neo4j.shapes import Properties
@@ -52,46 +53,24 @@ def to_time(text: str | None) -> datetime | None:
 
 def memory_row(memory: MemoryRecord) -> Properties:
     """A memory without its evidence, among many."""
+    found = shapes.properties(memory) | {"scope": memory.scope}
+    times = ("createdAt", "updatedAt", "at", "expiresAt", "validUntil")
     return {
-        "memoryId": memory.memory_id,
-        "projectId": memory.project_id,
-        "supersededBy": memory.superseded_by,
-        "owner": memory.owner or None,
-        "properties": {
-            "kind": memory.kind,
-            "content": memory.content,
-            "subjects": memory.subjects,
-            "trust": memory.trust,
-            "source": memory.source,
-            "scope": memory.scope,
-            "pinned": memory.pinned,
-        },
-        "times": {
-            "createdAt": time_text(memory.created_at),
-            "updatedAt": time_text(memory.updated_at),
-            "at": time_text(memory.at),
-            "expiresAt": time_text(memory.expires_at),
-            "validUntil": time_text(memory.valid_until),
-        },
+        "memoryId": found.pop("uuid"),
+        "projectId": found.pop("projectId"),
+        "supersededBy": found.pop("supersededBy"),
+        "owner": found.pop("owner") or None,
+        "times": {name: time_text(found.pop(name)) for name in times},  # type: ignore[arg-type]
+        "properties": found,
     }
 
 
 def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Properties:
     """What stands on the relationship from the turn to the memory."""
-    return {
-        "memoryId": memory_id,
-        "turnId": evidence.turn_id,
-        "at": time_text(evidence.at),
-        "properties": {
-            "position": position,
-            "sessionId": evidence.session_id,
-            "turnIndex": evidence.turn_index,
-            "toolCallId": evidence.tool_call_id,
-            "toolName": evidence.tool_name,
-            "path": evidence.path,
-            "quote": evidence.quote,
-        },
-    }
+    found = shapes.properties(evidence) | {"position": position}
+    del found["at"]
+    at = time_text(evidence.at)
+    return {"memoryId": memory_id, "turnId": evidence.turn_id, "at": at, "properties": found}
 
 
 def loose_text(position: int, evidence: Evidence) -> str:
@@ -163,37 +142,6 @@ def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
         at=from_text(at),
     )
     return int(position), found
-
-
-def insight_row(insight: Insight) -> Properties:
-    """What was found in a session, among many."""
-    return {
-        "sessionId": insight.session_id,
-        "at": time_text(insight.created_at),
-        "properties": {
-            "mainTopic": insight.main_topic,
-            "keyFindings": insight.key_findings,
-            "actionItems": insight.action_items,
-        },
-    }
-
-
-def to_owner(columns: Sequence[Any]) -> Owner:
-    """From a node's columns."""
-    owner_id, name, named_at = columns
-    return Owner(owner_id=owner_id, name=name, named_at=to_time(named_at))
-
-
-def to_insight(columns: Sequence[Any]) -> Insight:
-    """From a node's columns."""
-    session_id, main_topic, key_findings, action_items, created_at = columns
-    return Insight(
-        session_id=session_id,
-        main_topic=main_topic,
-        key_findings=tuple(key_findings),
-        action_items=tuple(action_items),
-        created_at=from_text(created_at),
-    )
 
 
 STATEMENTS = named_statements("memories.cypher")
@@ -305,7 +253,6 @@ async def forget_session(tx: Transaction, session_id: str) -> int:
     successor, or is current again.
     """
     await tx.run(RECALL["lock_vectors"])
-    await tx.run(STATEMENTS["forget_insight"], sessionId=session_id)
     gone = []
     kept: list[Properties] = []
     for memory_id, elsewhere, texts in await tx.found(
@@ -437,13 +384,6 @@ async def set_unreadable_aside(tx: Transaction) -> list[str]:
     return found
 
 
-async def put_insights(tx: Transaction, insights: Sequence[Insight]) -> None:
-    """What was found in sessions, which are locked; the last of each counts."""
-    last = {clean(each.session_id): each for each in insights}
-    rows = [insight_row(each) for each in last.values()]
-    await tx.run(STATEMENTS["put_insights"], insights=rows)
-
-
 async def summaries_before(tx: Transaction, session_ids: Sequence[str]) -> dict[str, str]:
     """Of sessions that are about to change, and are locked where they exist."""
     return dict(await tx.found(STATEMENTS["summaries_of_sessions"], ids=session_ids))
@@ -502,11 +442,11 @@ async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
     return _newest_first(await _read(tx, which, given))
 
 
-async def memories_by_id(tx: Transaction, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+async def memories_by_id(tx: Transaction, ids: Sequence[str]) -> list[MemoryRecord]:
     """Those of them that exist, superseded ones too, in this order."""
-    given: Properties = {"ids": sorted(set(memory_ids)), "owner": tx.sees}
+    given: Properties = {"ids": sorted(set(ids)), "owner": tx.sees}
     held = {each.memory_id: each for each in await _read(tx, STATEMENTS["by_id"], given)}
-    return [held[each] for each in memory_ids if each in held]
+    return [held[each] for each in ids if each in held]
 
 
 async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
@@ -549,8 +489,8 @@ async def profiles(tx: Transaction) -> list[Profile]:
 
 async def owners(tx: Transaction) -> list[Owner]:
     """Everybody who has something here, or a name, by id."""
-    [[found]] = await tx.values(STATEMENTS["owners"])
-    return tx.read.records(to_owner, found)
+    found = await tx.found(STATEMENTS["owners"])
+    return tx.read.records(partial(shapes.to_record, Owner), found)
 
 
 async def others(tx: Transaction) -> list[Owner]:
@@ -558,12 +498,6 @@ async def others(tx: Transaction) -> list[Owner]:
     if not tx.sees:
         return []
     return [each for each in await owners(tx) if each.owner_id != tx.sees]
-
-
-async def insights(tx: Transaction, session_ids: Sequence[str]) -> list[Insight]:
-    """What was found in those of them that were looked at, in this order."""
-    [[found]] = await tx.values(STATEMENTS["insights"], ids=session_ids)
-    return tx.read.records(to_insight, found)
 
 
 async def memory_ids(tx: Transaction) -> list[str]:

@@ -1,22 +1,37 @@
 """Sessions, turns, summaries and projects, read: see `ragmem.store.base` for the promises."""
 
 from collections.abc import Sequence
+from functools import partial
+
+import msgspec
 
 from ragmem.records import (
     ALL_TURNS,
+    AnyRecord,
     FileAccess,
     Project,
+    PutTurn,
     Session,
     SessionQuery,
+    Span,
     Summary,
     ToolCall,
     Turn,
     TurnQuery,
 )
-from ragmem.store.base import AHEAD
-from ragmem.store.neo4j import shapes
-from ragmem.store.neo4j.gateway import STATEMENTS, Transaction, Value
-from ragmem.store.neo4j.writes import lineage, not_found
+from ragmem.store.base import AHEAD, forked, in_use
+from ragmem.store.neo4j import code, memories, shapes
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.entries import index_turns
+from ragmem.store.neo4j.gateway import (
+    STATEMENTS,
+    Row,
+    Transaction,
+    Value,
+    from_text,
+    named_statements,
+)
+from ragmem.store.neo4j.writes import Batch, lineage, not_found
 
 _ALL = 2**31 - 1
 
@@ -188,3 +203,131 @@ def _fitting(sizes: Sequence[int], budget: int) -> int:
         if total > budget and count:
             return count
     return len(sizes)
+
+
+async def by_id(tx: Transaction, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+    """Those records that exist of a kind that is a node by itself, in this order."""
+    shape = shapes.shape_of(kind)
+    statement = f"""
+        UNWIND range(0, size($ids) - 1) AS i
+        MATCH (n:{shape.label} {{{shape.key}: $ids[i]}})
+        WITH i, n
+        ORDER BY i
+        RETURN collect(n{{.*}}) AS found
+        """
+    return tx.read.records(partial(shapes.to_record, kind), await tx.found(statement, ids=ids))
+
+
+# --- everything, by span and by id ------------------------------------------------------
+
+
+ARCHIVE = named_statements("archive.cypher")
+
+
+async def spans(tx: Transaction) -> list[Span]:
+    """Every session with all of its own turns."""
+    return tx.read.records(_span, await tx.found(ARCHIVE["spans"]))
+
+
+def _span(row: Row) -> Span:
+    span = {
+        "session_id": row["sessionId"],
+        "first": (row.get("forkedAtIndex") or 0) + 1,
+        "last": row["turnCount"],
+        "parent_id": row.get("parentSessionId"),
+    }
+    return msgspec.convert(span, Span)
+
+
+async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
+    """Those of them that exist, in this order."""
+    found = await tx.found(ARCHIVE["sessions_by_id"], ids=ids)
+    return tx.read.records(shapes.to_session, found)
+
+
+async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
+    """The turns in these spans, each with its tool calls and their accesses."""
+    given: list[shapes.Properties] = [
+        {"sessionId": each.session_id, "first": each.first, "last": each.last} for each in wanted
+    ]
+    return tx.read.records(_whole, await tx.found(ARCHIVE["own_turns"], spans=given))
+
+
+def _whole(row: Row) -> PutTurn:
+    for held in (row, *row["calls"], *row["accesses"]):
+        for name in ("timestamp", "finishedAt", "at"):
+            if text := held.get(name):
+                held[name] = from_text(text)
+    turn = shapes.to_turn(row)
+    orders = {call.tool_call_id: call.order for call in turn.tool_calls}
+    accesses: dict[str, list[FileAccess]] = {}
+    for access in row["accesses"]:
+        call_id = access["toolCallId"]
+        if call_id in orders:
+            place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
+            accesses.setdefault(call_id, []).append(shapes.to_access(access | place))
+    return PutTurn(
+        turn=turn,
+        accesses={
+            call.tool_call_id: tuple(accesses[call.tool_call_id])
+            for call in turn.tool_calls
+            if call.tool_call_id in accesses
+        },
+    )
+
+
+async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
+    """Those of them that exist, with their tool calls, in this order."""
+    return tx.read.records(shapes.to_turn, await tx.found(RECALL["turns_by_id"], ids=ids))
+
+
+async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
+    """Those of them that exist, in this order."""
+    found = await tx.found(ARCHIVE["summaries_by_id"], ids=ids)
+    return tx.read.records(shapes.to_summary, found)
+
+
+async def summary_ids(tx: Transaction) -> list[str]:
+    """Every summary; one stands after those that it covers."""
+    return await tx.found(ARCHIVE["summary_ids"])
+
+
+async def branches(tx: Transaction, session_id: str) -> list[Session]:
+    """The sessions that were forked from this one, oldest first."""
+    found = await tx.found(ARCHIVE["branches"], sessionId=session_id)
+    return await sessions_by_id(tx, found)
+
+
+async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
+    """Remove a session and all that belongs to it alone; counts of what went, by kind."""
+    scopes = await code.hold_scopes_of(tx, session_id)
+    await Batch(tx).lock(session_id)
+    if forks := await branches(tx, session_id):
+        raise forked(session_id, forks[0].session_id)
+    if await tx.found(ARCHIVE["live_owners"], sessionId=session_id):
+        raise in_use(session_id)
+    await tx.run(ARCHIVE["delete_files_of"], sessionId=session_id)
+    ids = await tx.found(ARCHIVE["records_of"], sessionId=session_id)
+    await tx.run(ARCHIVE["delete_leases_of"], ids=ids)
+    await tx.run(RECALL["forget_attempts"], sessionId=session_id, item="")
+    # Whoever holds its vectors in memory reads anew.
+    await tx.run(RECALL["count_epoch"])
+    await tx.run(ARCHIVE["delete_entries_of"], sessionId=session_id)
+    covered = await tx.found(ARCHIVE["covered_elsewhere"], sessionId=session_id)
+    gone = {"memories": await memories.forget_session(tx, session_id)}
+    for shape in shapes.OF_A_SESSION:
+        found = f"MATCH (n:{shape.label} {{sessionId: $sessionId}}) DETACH DELETE n"
+        await tx.run(found, sessionId=session_id)
+    for kind, statement in (
+        ("tool_calls", "delete_tool_calls_of"),
+        ("turns", "delete_turns_of"),
+        ("summaries", "delete_summaries_of"),
+        ("sessions", "delete_session"),
+    ):
+        [row] = await tx.run(ARCHIVE[statement], sessionId=session_id)
+        gone[kind] = int(row["gone"])
+    await code.forget_scopes(tx, scopes)
+    # Turns that a fork shared and summed up are to be summed up again.
+    await index_turns(tx, covered, keep_vectors=True)
+    kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
+    return {kind: gone[kind] for kind in kinds}

@@ -611,14 +611,13 @@ DELETE l;
 // :attempts
 MATCH (a:Attempt)
 WHERE a.count >= $least AND a.notBefore IS NOT NULL AND ($item = '' OR a.item = $item)
-RETURN a.item AS item, a.sessionId AS sessionId, a.model AS model, a.count AS count,
-       toString(a.notBefore) AS notBefore, a.problem AS problem
-ORDER BY a.notBefore, item;
+WITH a
+ORDER BY a.notBefore, a.item
+RETURN collect(a{.*}) AS found;
 
 // :keep_attempts
 MERGE (a:Attempt {item: $item})
-SET a.sessionId = $sessionId, a.model = $model, a.count = $count,
-    a.notBefore = datetime($notBefore), a.problem = $problem;
+SET a += $properties;
 
 // :forget_attempts
 MATCH (a:Attempt {sessionId: $sessionId})

@@ -1,7 +1,8 @@
 // Each statement mends one kind of damage and returns what it changed; its name says what was done.
 // Nothing is deleted: what belongs to nothing is put into a session made for it, what is there
 // twice gets an id of its own. Each finds nothing to do the second time. They run in this order,
-// again and again until none of them changes anything.
+// again and again until none of them changes anything, with those of repair.py that do the same to
+// every kind of node.
 
 // :gave_a_session_an_id_of_its_own
 MATCH (n:ConversationSession)
@@ -28,24 +29,6 @@ CALL (id, n) {
 }
 RETURN collect(coalesce(id, '?') + ' is ' + n.sessionId + ' now') AS found;
 
-// :gave_a_turn_an_id_of_its_own
-MATCH (n:ConversationTurn)
-WITH n.uuid AS id, n
-ORDER BY COUNT { (n)<-[:HAS_TURN]-() } DESC, elementId(n)
-WITH id, collect(n) AS nodes
-UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS n
-SET n.uuid = randomUUID()
-RETURN collect(coalesce(id, '?') + ' is ' + n.uuid + ' now') AS found;
-
-// :gave_a_tool_call_an_id_of_its_own
-MATCH (n:ToolCall)
-WITH n.uuid AS id, n
-ORDER BY COUNT { (n)<-[:HAS_TOOL_CALL]-() } DESC, elementId(n)
-WITH id, collect(n) AS nodes
-UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS n
-SET n.uuid = randomUUID()
-RETURN collect(coalesce(id, '?') + ' is ' + n.uuid + ' now') AS found;
-
 // :gave_a_summary_an_id_of_its_own
 MATCH (n:ConversationSummary)
 WITH n.uuid AS id, n
@@ -62,15 +45,6 @@ CALL (id, nodes, n) {
   SET same = properties(r)
 }
 RETURN collect(coalesce(id, '?') + ' is ' + n.uuid + ' now') AS found;
-
-// :gave_a_project_an_id_of_its_own
-MATCH (n:Project)
-WITH n.projectId AS id, n
-ORDER BY n.createdAt, elementId(n)
-WITH id, collect(n) AS nodes
-UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS n
-SET n.projectId = randomUUID()
-RETURN collect(coalesce(id, '?') + ' is ' + n.projectId + ' now') AS found;
 
 // :brought_together_a_file_that_was_there_twice
 MATCH (f:File)
@@ -114,103 +88,6 @@ CALL (nodes, double) {
 REMOVE double:File
 SET double:SalvagedFile
 RETURN collect(coalesce(path, '?')) AS found;
-
-// :filled_in_the_fields_of_a_session
-MATCH (s:ConversationSession)
-WHERE s.cwd IS NULL OR s.projectId IS NULL OR s.title IS NULL OR s.titleFolded IS NULL
-   OR s.tags IS NULL OR s.status IS NULL OR s.startTime IS NULL OR s.updatedAt IS NULL
-   OR s.lastActivity IS NULL OR s.turnCount IS NULL OR s.messageCount IS NULL
-WITH s, coalesce(s.startTime, s.updatedAt, s.lastActivity, $at) AS at
-SET s.cwd = coalesce(s.cwd, '/'),
-    s.projectId = coalesce(s.projectId, 'salvaged'),
-    s.title = coalesce(s.title, $title),
-    s.titleFolded = coalesce(s.titleFolded, toLower(s.title)),
-    s.tags = coalesce(s.tags, []),
-    s.status = coalesce(s.status, 'active'),
-    s.startTime = at,
-    s.updatedAt = coalesce(s.updatedAt, at),
-    s.lastActivity = coalesce(s.lastActivity, at),
-    s.turnCount = coalesce(s.turnCount, 0),
-    s.messageCount = coalesce(s.messageCount, 0)
-RETURN collect(s.sessionId) AS found;
-
-// :filled_in_the_fields_of_a_turn
-MATCH (t:ConversationTurn)
-WHERE t.sessionId IS NULL OR t.turnIndex IS NULL OR t.userMessage IS NULL
-   OR t.assistantMessage IS NULL OR t.status IS NULL OR t.timestamp IS NULL
-   OR t.charCount IS NULL OR t.userCharCount IS NULL OR t.modelCalls IS NULL OR t.apiMs IS NULL
-OPTIONAL MATCH (s:ConversationSession)-[h:HAS_TURN]->(t)
-WITH t, head(collect(s)) AS s, head(collect(h.index)) AS place
-SET t.sessionId = coalesce(t.sessionId, s.sessionId, $salvagedId),
-    t.turnIndex = coalesce(t.turnIndex, place, 0),
-    t.userMessage = coalesce(t.userMessage, ''),
-    t.assistantMessage = coalesce(t.assistantMessage, ''),
-    t.status = coalesce(t.status, CASE WHEN t.finishedAt IS NULL THEN 'interrupted' ELSE 'completed' END),
-    t.timestamp = coalesce(t.timestamp, t.finishedAt, s.startTime, $at),
-    t.level = coalesce(t.level, 0),
-    t.userCharCount = size(t.userMessage),
-    t.charCount = size(t.userMessage) + size(t.assistantMessage),
-    t.modelCalls = coalesce(t.modelCalls, 0),
-    t.apiMs = coalesce(t.apiMs, 0)
-RETURN collect(t.uuid) AS found;
-
-// :filled_in_the_fields_of_a_tool_call
-MATCH (c:ToolCall)
-WHERE c.toolName IS NULL OR c.toolArgs IS NULL OR c.toolResult IS NULL OR c.success IS NULL
-   OR c.durationMs IS NULL OR c.timestamp IS NULL OR c.iteration IS NULL OR c.origin IS NULL
-   OR c.preamble IS NULL
-   OR EXISTS { (c)<-[h:HAS_TOOL_CALL]-() WHERE h.order IS NULL }
-SET c.toolName = coalesce(c.toolName, 'unknown'),
-    c.toolArgs = coalesce(c.toolArgs, '{}'),
-    c.toolResult = coalesce(c.toolResult, '{}'),
-    c.success = coalesce(c.success, false),
-    c.durationMs = coalesce(c.durationMs, 0),
-    c.timestamp = coalesce(c.timestamp, $at),
-    c.iteration = coalesce(c.iteration, 0),
-    c.origin = coalesce(c.origin, 'model'),
-    c.preamble = coalesce(c.preamble, '')
-WITH c
-CALL (c) {
-  MATCH (c)<-[h:HAS_TOOL_CALL]-(t)
-  WHERE h.order IS NULL
-  SET h.order = COUNT { (t)-[:HAS_TOOL_CALL]->() } - 1
-}
-RETURN collect(c.uuid) AS found;
-
-// :filled_in_the_fields_of_a_summary
-MATCH (m:ConversationSummary)
-WHERE m.sessionId IS NULL OR m.summary IS NULL OR m.level IS NULL OR m.turnCount IS NULL
-   OR m.filesMentioned IS NULL OR m.keyFindings IS NULL OR m.toolsUsed IS NULL
-   OR m.topics IS NULL OR m.timestamp IS NULL OR m.extractive IS NULL
-OPTIONAL MATCH (s:ConversationSession)-[:HAS_SUMMARY]->(m)
-WITH m, head(collect(s.sessionId)) AS sessionId
-SET m.sessionId = coalesce(m.sessionId, sessionId, $salvagedId),
-    m.summary = coalesce(m.summary, ''),
-    m.level = coalesce(m.level, 1),
-    m.turnCount = coalesce(m.turnCount, COUNT { (m)-[:SUMMARIZES]->() }),
-    m.filesMentioned = coalesce(m.filesMentioned, []),
-    m.keyFindings = coalesce(m.keyFindings, []),
-    m.toolsUsed = coalesce(m.toolsUsed, []),
-    m.topics = coalesce(m.topics, []),
-    m.timestamp = coalesce(m.timestamp, $at),
-    m.extractive = coalesce(m.extractive, true)
-RETURN collect(m.uuid) AS found;
-
-// :made_a_session_for_turns_whose_own_is_lost
-MATCH (t:ConversationTurn)
-WHERE NOT EXISTS { (:ConversationSession {sessionId: t.sessionId}) }
-WITH t.sessionId AS sessionId, min(t.timestamp) AS at
-CREATE (s:ConversationSession {sessionId: sessionId})
-SET s += $made, s.startTime = at, s.updatedAt = at, s.lastActivity = at
-RETURN collect(sessionId) AS found;
-
-// :made_a_session_for_summaries_whose_own_is_lost
-MATCH (m:ConversationSummary)
-WHERE NOT EXISTS { (:ConversationSession {sessionId: m.sessionId}) }
-WITH m.sessionId AS sessionId, min(m.timestamp) AS at
-CREATE (s:ConversationSession {sessionId: sessionId})
-SET s += $made, s.startTime = at, s.updatedAt = at, s.lastActivity = at
-RETURN collect(sessionId) AS found;
 
 // :made_a_turn_for_tool_calls_whose_own_is_lost
 MATCH (c:ToolCall)
@@ -269,38 +146,6 @@ FOREACH (a IN accesses |
       a.order = coalesce(a.order, 0)
 )
 RETURN collect(t.uuid) AS found;
-
-// :put_a_turn_into_its_session
-MATCH (t:ConversationTurn)
-MATCH (s:ConversationSession {sessionId: t.sessionId})
-WHERE NOT EXISTS { (s)-[:HAS_TURN]->(t) }
-CREATE (s)-[:HAS_TURN {index: t.turnIndex}]->(t)
-RETURN collect(t.uuid) AS found;
-
-// :took_a_turn_out_of_sessions_that_are_not_its_own
-MATCH (t:ConversationTurn)<-[h:HAS_TURN]-(s)
-WHERE EXISTS { (:ConversationSession {sessionId: t.sessionId})-[:HAS_TURN]->(t) }
-WITH t, h ORDER BY s:ConversationSession AND s.sessionId = t.sessionId DESC
-WITH t, collect(h) AS held
-WHERE size(held) > 1
-FOREACH (h IN held[1..] | DELETE h)
-RETURN collect(t.uuid) AS found;
-
-// :put_a_summary_into_its_session
-MATCH (m:ConversationSummary)
-MATCH (s:ConversationSession {sessionId: m.sessionId})
-WHERE NOT EXISTS { (s)-[:HAS_SUMMARY]->(m) }
-CREATE (s)-[:HAS_SUMMARY {level: m.level}]->(m)
-RETURN collect(m.uuid) AS found;
-
-// :took_a_summary_out_of_sessions_that_are_not_its_own
-MATCH (m:ConversationSummary)<-[h:HAS_SUMMARY]-(s)
-WHERE EXISTS { (:ConversationSession {sessionId: m.sessionId})-[:HAS_SUMMARY]->(m) }
-WITH m, h ORDER BY s:ConversationSession AND s.sessionId = m.sessionId DESC
-WITH m, collect(h) AS held
-WHERE size(held) > 1
-FOREACH (h IN held[1..] | DELETE h)
-RETURN collect(m.uuid) AS found;
 
 // :let_a_fork_stand_by_itself_whose_parent_is_lost
 MATCH (s:ConversationSession)
@@ -419,37 +264,116 @@ REMOVE o:Process
 SET o:SalvagedProcess
 RETURN collect(id) AS found;
 
-// :set_a_double_owner_aside
-MATCH (o:Owner)
-WITH o.ownerId AS id, o
-ORDER BY o.updatedAt IS NULL, o.updatedAt DESC, elementId(o)
-WITH id, collect(o) AS nodes
-UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS o
-REMOVE o:Owner
-SET o:SalvagedOwner
-RETURN collect(coalesce(id, '?')) AS found;
+// :filled_in_where_a_memory_comes_from
+MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m:Memory)
+WHERE r.position IS NULL OR r.sessionId IS NULL OR r.turnIndex IS NULL OR r.toolCallId IS NULL
+   OR r.toolName IS NULL OR r.path IS NULL OR r.quote IS NULL OR r.at IS NULL
+SET r.position = coalesce(r.position, COUNT { (m)<-[:REMEMBERS]-() } + size(m.evidence)),
+    r.sessionId = coalesce(r.sessionId, t.sessionId),
+    r.turnIndex = coalesce(r.turnIndex, t.turnIndex),
+    r.toolCallId = coalesce(r.toolCallId, ''),
+    r.toolName = coalesce(r.toolName, ''),
+    r.path = coalesce(r.path, ''),
+    r.quote = coalesce(r.quote, ''),
+    r.at = coalesce(r.at, t.timestamp)
+RETURN collect(DISTINCT m.uuid) AS found;
 
-// :forgot_a_double_count_of_attempts
-MATCH (a:Attempt)
-WITH a.item AS id, a
-ORDER BY a.count DESC, elementId(a)
-WITH id, collect(a) AS nodes
-UNWIND nodes[1..] AS a
-DELETE a
+// :noted_the_sessions_of_a_memory
+MATCH (:ConversationTurn)-[r:REMEMBERS]->(m:Memory)
+WHERE r.sessionId <> '' AND NOT r.sessionId IN m.sessionIds
+WITH m, collect(DISTINCT r.sessionId) AS others
+SET m.sessionIds = m.sessionIds + others
+RETURN collect(m.uuid) AS found;
+
+// :wrote_on_a_memory_what_took_its_place
+MATCH (by:Memory)-[:SUPERSEDES]->(m:Memory)
+WHERE by <> m
+  AND (m.supersededBy IS NULL OR NOT EXISTS { (:Memory {uuid: m.supersededBy})-[:SUPERSEDES]->(m) })
+WITH m, by
+ORDER BY by.createdAt, by.uuid
+WITH m, head(collect(by)) AS by
+WHERE m.supersededBy IS NULL OR NOT EXISTS { (:Memory {uuid: m.supersededBy}) }
+SET m.supersededBy = by.uuid, m.validUntil = coalesce(m.validUntil, by.createdAt)
+RETURN collect(m.uuid) AS found;
+
+// :linked_a_memory_to_what_took_its_place
+MATCH (m:Memory)
+WHERE m.supersededBy IS NOT NULL
+MATCH (by:Memory {uuid: m.supersededBy})
+WHERE NOT EXISTS { (by)-[:SUPERSEDES]->(m) }
+CREATE (by)-[:SUPERSEDES]->(m)
+RETURN collect(m.uuid) AS found;
+
+// :parted_a_memory_from_what_did_not_take_its_place
+MATCH (by:Memory)-[r:SUPERSEDES]->(m:Memory)
+WHERE by = m AND m.supersededBy IS NULL
+   OR by.uuid <> m.supersededBy AND EXISTS { (:Memory {uuid: m.supersededBy})-[:SUPERSEDES]->(m) }
+DELETE r
+RETURN collect(m.uuid) AS found;
+
+// :took_a_scope_out_of_files_that_are_not_its_own
+MATCH (f)-[d:DEFINES]->(s:Scope)
+WITH s, d, f
+ORDER BY coalesce(f:File AND f.projectId = s.projectId AND f.path = s.path, false) DESC, elementId(d)
+WITH s, collect(d) AS held
+WHERE size(held) > 1
+FOREACH (d IN held[1..] | DELETE d)
+RETURN collect(s.scopeId) AS found;
+
+// :wrote_on_a_scope_which_file_it_is_of
+MATCH (f:File)-[:DEFINES]->(s:Scope)
+WHERE s.projectId IS NULL OR s.path IS NULL OR f.projectId <> s.projectId OR f.path <> s.path
+SET s.projectId = f.projectId, s.path = f.path
+RETURN collect(s.scopeId) AS found;
+
+// :wrote_on_a_file_that_its_scopes_are_to_be_read_again
+MATCH (f:File)
+WHERE (f.hash IS NULL OR f.language IS NULL)
+  AND (EXISTS { (f)-[:DEFINES]->() } OR EXISTS { (f)-[:IMPORTS]->() } OR f.hash IS NOT NULL)
+SET f.hash = coalesce(f.hash, ''), f.language = coalesce(f.language, 'text')
+RETURN collect(coalesce(f.path, '?')) AS found;
+
+// :kept_the_strongest_of_what_a_turn_has_to_do_with_a_scope
+MATCH (t:ConversationTurn)-[r:REFERENCES_CODE]->(s:Scope)
+WITH t, s, r, ['edited', 'read', 'found', 'named'] AS known
+// Whatever stands there: as little as can be.
+WITH t, s, r, CASE WHEN r.how IN known THEN r.how ELSE 'named' END AS how, known
+ORDER BY CASE how WHEN known[0] THEN 0 WHEN known[1] THEN 1 WHEN known[2] THEN 2 ELSE 3 END
+WITH t, s, collect(r) AS held, collect(how) AS hows
+WHERE size(held) > 1 OR held[0].how IS NULL OR held[0].how <> hows[0]
+FOREACH (r IN held[1..] | DELETE r)
+FOREACH (r IN held[..1] | SET r.how = hows[0])
+RETURN collect(t.uuid) AS found;
+
+// :noted_that_a_turn_was_looked_at_for_code
+MATCH (t:ConversationTurn)
+WHERE t.referencesKnown IS NULL AND EXISTS { (t)-[:REFERENCES_CODE]->() }
+SET t.referencesKnown = true
+RETURN collect(t.uuid) AS found;
+
+// :set_a_scope_aside_that_nothing_has_to_do_with
+MATCH (s:Scope)
+WHERE NOT EXISTS { (s)<-[:DEFINES]-() } AND NOT EXISTS { (s)<-[:REFERENCES_CODE]-() }
+REMOVE s:Scope
+SET s:SalvagedScope
+RETURN collect(s.scopeId) AS found;
+
+// :wrote_down_a_project_with_code
+MATCH (f:File)
+WHERE f.projectId IS NOT NULL AND f.hash IS NOT NULL
+WITH DISTINCT f.projectId AS id
+WHERE NOT EXISTS { (:CodeProject {projectId: id}) }
+CREATE (c:CodeProject {projectId: id})
 RETURN collect(id) AS found;
 
-// :forgot_attempts_at_nothing
-MATCH (a:Attempt)
-WHERE a.item IS NULL
-DELETE a
-RETURN collect('?') AS found;
+// :gave_a_tool_call_its_place
+MATCH (c:ToolCall)<-[h:HAS_TOOL_CALL]-(t)
+WHERE h.order IS NULL
+SET h.order = COUNT { (t)-[:HAS_TOOL_CALL]->() } - 1
+RETURN collect(c.uuid) AS found;
 
-// :set_a_double_mark_of_the_schema_aside
-MATCH (v:RagmemSchema)
-WITH v
-ORDER BY v.version DESC, elementId(v)
-WITH collect(v) AS nodes
-UNWIND nodes[1..] AS v
-REMOVE v:RagmemSchema
-SET v:SalvagedSchema
-RETURN collect(toString(v.version)) AS found;
+// :said_where_a_memory_is_known
+MATCH (n:Memory)
+WHERE (n.scope = 'user') = (n.projectId IS NOT NULL)
+SET n.scope = CASE WHEN n.projectId IS NULL THEN 'user' ELSE 'project' END
+RETURN collect(n.uuid) AS found;

@@ -1,13 +1,13 @@
-"""A graph that breaks its promises, made whole again without losing anything of it."""
+"""Whether a graph keeps its promises, and one that does not made whole without losing any of it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.records import Finding
-from ragmem.store.neo4j import archive, belonging, memories, properties, schema
+from ragmem.store.neo4j import belonging, memories, schema, shapes
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
     index_summaries,
@@ -116,30 +116,144 @@ async def _make_again(gateway: Gateway, found: Mapping[str, Sequence[str]]) -> N
         await gateway.write(again)
 
 
-LABELS = (
-    "ConversationSession",
-    "ConversationTurn",
-    "ToolCall",
-    "ConversationSummary",
-    "Project",
-    "File",
-    "Owner",
-    "Process",
-    "SearchEntry",
-    "Lease",
-    "Attempt",
-    "Memory",
-    "UserProfile",
-    "Insight",
-    "Scope",
-    "CodeProject",
-    "RagmemSchema",
-)
-_STEPS = {
-    name: statement
-    for file in ("repair.cypher", "memory_repair.cypher", "code_repair.cypher")
-    for name, statement in named_statements(file).items()
-}
+LABELS = (*(each.label for each in shapes.SHAPES if each.is_node), "Process", "Lease")
+"""Of all nodes that are ragmem's."""
+_SHOWN = 3
+
+
+def _promises() -> dict[str, str]:
+    """The statements that list what breaks a promise, by the promise in words."""
+    found = {
+        name.replace("_", " "): statement
+        for name, statement in named_statements("checks.cypher").items()
+    }
+    for each in shapes.NODES:
+        told = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
+        if each.held_by:
+            home = f"(:ConversationSession {{sessionId: n.sessionId}})-[:{each.held_by}]->(n)"
+            found[f"{each.called} belongs to its session"] = f"""
+                MATCH (n:{each.label})
+                WHERE COUNT {{ (n)<-[:{each.held_by}]-() }} <> 1 OR NOT EXISTS {{ {home} }}
+                {told}
+                """
+        # The Community edition can't ask for properties to be there.
+        if each.fill:
+            missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {told}"
+            found[f"{each.called} has all of its fields"] = missing
+    files = "MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes"
+    twice = [
+        f"MATCH (n:{each.label}) WITH n.{each.key} AS id, count(*) AS nodes"
+        " WHERE nodes > 1 OR id IS NULL RETURN id"
+        for each in shapes.NODES
+    ]
+    every = " UNION ALL ".join([*twice, f"{files} WHERE nodes > 1 RETURN id"])
+    found["no id is there twice"] = (
+        f"CALL () {{ {every} }} RETURN collect(coalesce(id, '?')) AS found"
+    )
+    return found
+
+
+PROMISES = _promises()
+
+
+async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
+    """What is broken: links, indexes of turns, counters, and what is searched."""
+    found = await shapes.check(gateway, shown=_SHOWN)
+    if any(each.what == shapes.TYPES for each in found):
+        # What compares or counts such values tells nothing before they are mended.
+        return found
+    for promise, statement in PROMISES.items():
+        # Each by itself: the deadline is for one, and one transaction would be no snapshot either.
+        if broken := await gateway.read(partial(Transaction.found, statement=statement)):
+            found.append(Finding(promise, ", ".join(sorted(broken)[:_SHOWN]), len(broken)))
+    if unreadable := await gateway.read(memories.unreadable):
+        what = "what stands on a memory can be read"
+        found.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
+    if recall:
+        found += await belonging.check(gateway, shown=_SHOWN)
+        found += findings(await wrong(gateway), shown=_SHOWN)
+    return found
+
+
+def _filled(shape: shapes.Shape) -> str:
+    """The fields that are missing get what they are when nothing is known."""
+    filled = ", ".join(
+        f"n.{name} = coalesce(n.{name}, {what})" for name, what in shape.fill.items()
+    )
+    missing = " OR ".join(f"n.{name} IS NULL" for name in shape.fill)
+    home = f"OPTIONAL MATCH (home:ConversationSession)-[place:{shape.held_by}]->(n)"
+    return f"""
+        MATCH (n:{shape.label})
+        WHERE {missing}
+        {home if shape.held_by else ""}
+        WITH n{", head(collect(home)) AS s, head(collect(place)) AS h" if shape.held_by else ""}
+        SET {filled}
+        RETURN collect(n.{shape.key}) AS found
+        """
+
+
+def _of_a_session(shape: shapes.Shape) -> Iterator[tuple[str, str]]:
+    """A session is made for what has lost its own; and each is in the one that it says, alone."""
+    yield (
+        f"made a session for {shape.called} whose own is lost",
+        f"""
+        MATCH (n:{shape.label})
+        WHERE NOT EXISTS {{ (:ConversationSession {{sessionId: n.sessionId}}) }}
+        WITH n.sessionId AS sessionId, min(n.{shape.time}) AS at
+        CREATE (s:ConversationSession {{sessionId: sessionId}})
+        SET s += $made, s.startTime = at, s.updatedAt = at, s.lastActivity = at
+        RETURN collect(sessionId) AS found
+        """,
+    )
+    name, _, said = shape.place.partition(": ")
+    place = f" {{{name}: n.{said}}}" if said else ""
+    yield (
+        f"put {shape.called} into its session",
+        f"""
+        MATCH (n:{shape.label})
+        MATCH (s:ConversationSession {{sessionId: n.sessionId}})
+        WHERE NOT EXISTS {{ (s)-[:{shape.held_by}]->(n) }}
+        CREATE (s)-[:{shape.held_by}{place}]->(n)
+        RETURN collect(n.{shape.key}) AS found
+        """,
+    )
+    home = f"(:ConversationSession {{sessionId: n.sessionId}})-[:{shape.held_by}]->(n)"
+    yield (
+        f"took {shape.called} out of sessions that are not its own",
+        f"""
+        MATCH (n:{shape.label})<-[h:{shape.held_by}]-(s)
+        WHERE EXISTS {{ {home} }}
+        WITH n, h ORDER BY s:ConversationSession AND s.sessionId = n.sessionId DESC
+        WITH n, collect(h) AS held
+        WHERE size(held) > 1
+        FOREACH (h IN held[1..] | DELETE h)
+        RETURN collect(n.{shape.key}) AS found
+        """,
+    )
+
+
+def _steps() -> dict[str, str]:
+    """The statements that each mend one kind of damage, in order, by what they have done."""
+    own = {
+        name.replace("_", " "): statement
+        for name, statement in named_statements("repair.cypher").items()
+    }
+    ids = {name: statement for name, statement in own.items() if name.endswith("id of its own")}
+    for each in shapes.NODES:
+        name = f"gave {each.called} an id of its own"
+        if not each.is_told:
+            name = f"set a double {each.called.partition(' ')[2]} aside"
+        ids.setdefault(name, each.own_id)
+    held = [each for each in shapes.NODES if each.held_by]
+    filled = {
+        f"filled in the fields of {each.called}": _filled(each)
+        for each in shapes.NODES
+        if each.fill
+    }
+    return ids | filled | dict(step for each in held for step in _of_a_session(each)) | own
+
+
+_STEPS = _steps()
 _GRAPH = named_statements("graph.cypher")
 _PAGE = 500
 _ROUNDS = 50
@@ -172,7 +286,7 @@ class Repair:
         """What is broken, constraints and indexes that are missing among it."""
         # Before the schema that has it there is nothing to be searched.
         recall = self._server.schema_version == schema.VERSION
-        found = await archive.check(self._gateway, recall=recall)
+        found = await check(self._gateway, recall=recall)
         if self._server.schema_version == schema.VERSION and (
             missing := schema.missing(self._server)
         ):
@@ -207,7 +321,7 @@ class Repair:
             "made": made,
         }
         # First: the other steps compare and sort.
-        changes = await properties.mend(self._gateway)
+        changes = await shapes.mend(self._gateway)
         for _ in range(_ROUNDS):
             changed = False
             for name, statement in _STEPS.items():
@@ -217,8 +331,7 @@ class Repair:
             if not changed:
                 break
         changes += [
-            Finding(name.replace("_", " "), ", ".join(dict.fromkeys(ids)), len(ids))
-            for name, ids in done.items()
+            Finding(name, ", ".join(dict.fromkeys(ids)), len(ids)) for name, ids in done.items()
         ]
         if ids := await self._gateway.write(memories.set_unreadable_aside):
             what = "set aside what could not be read on a memory"

@@ -21,12 +21,10 @@ from ragmem.store.neo4j.gateway import (
     Gateway,
     Transaction,
     listed_statements,
-    named_statements,
 )
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.memories import take
-from ragmem.store.neo4j.pending import finish_dropping
-from ragmem.store.neo4j.properties import bring_into_utc
+from ragmem.store.neo4j.shapes import SHAPES, bring_into_utc
 
 VERSION = 8
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
@@ -81,7 +79,7 @@ async def prepare(
         gateway = gateway.patient(MAKING_S)
     if "attempt_item" in statements:
         # Two processes may have begun to count one item's before there was the constraint.
-        double = named_statements("repair.cypher")["forgot_a_double_count_of_attempts"]
+        double = next(each.own_id for each in SHAPES if each.label == "Attempt")
         await gateway.write(partial(Transaction.run, statement=double))
     for name, statement in statements.items():
         await _make(gateway, name, statement)
@@ -149,7 +147,7 @@ async def fill(gateway: Gateway) -> bool:
     state = await gateway.read(lambda tx: tx.first_row(RECALL["terms_version"]))
     if state is not None and state["version"] >= TERMS_VERSION:
         if state["dropping"]:
-            await finish_dropping(gateway)
+            await vectors.finish_dropping(gateway)
         return False
     for name, index in (
         ("turns_to_index", partial(index_turns, keep_vectors=True)),

@@ -1,38 +1,48 @@
-"""Records as properties and back: camelCase in the graph, snake_case here."""
+"""How each kind of record stands in the graph: its label, its properties, what each of them holds.
+
+A property bears its field's name in camelCase, where `_NAMES` has no other. From this one
+description follow the properties of a record and the record of a node, what is checked, and what
+is put right: community servers can't be told types, and whoever writes into the graph by hand may
+give any, or leave any out.
+"""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache, partial
+from types import MappingProxyType, NoneType
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
 from ragmem.records import (
+    Attempts,
     BeginTurn,
+    Evidence,
     FileAccess,
+    Finding,
     FinishTurn,
+    Insight,
+    MemoryRecord,
+    Owner,
     Project,
     Session,
+    SessionStatus,
     Summary,
     ToolCall,
     Turn,
+    TurnStatus,
     Usage,
 )
-from ragmem.store.neo4j.gateway import Row, Value
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value, from_text
 from ragmem.text import clean, clip_middle
 
 Properties = dict[str, Value]
+R = TypeVar("R", bound=msgspec.Struct)
 
 # Neo4j refuses to index more than about 8,100 bytes, and with that the whole transaction.
 _INDEXED_CHARS = 1700
 _INDEXED_BYTES = 4 * _INDEXED_CHARS
-
-
-R = TypeVar("R", bound=msgspec.Struct)
-
-
-def checked(kind: type[R], **fields: Any) -> R:
-    """The record; a ValidationError where a field holds something else than it says."""
-    return msgspec.convert(fields, kind)
 
 
 def title_key(title: str) -> str:
@@ -49,66 +59,129 @@ def path_key(path: str) -> str:
     return path if len(path.encode()) <= _INDEXED_BYTES else clip_middle(path, _INDEXED_CHARS)
 
 
+# --- records and properties -------------------------------------------------------------
+
+_NAMES: dict[type, dict[str, str]] = {
+    Session: {"started_at": "startTime", "last_activity_at": "lastActivity"},
+    Turn: {"turn_id": "uuid", "started_at": "timestamp"},
+    Usage: {"cost_usd": "cost"},
+    ToolCall: {
+        "tool_call_id": "uuid",
+        "arguments": "toolArgs",
+        "result": "toolResult",
+        "started_at": "timestamp",
+    },
+    FileAccess: {"access_type": "type", "accessed_at": "at"},
+    Summary: {"summary_id": "uuid", "text": "summary", "created_at": "timestamp"},
+    MemoryRecord: {"memory_id": "uuid"},
+    Owner: {"named_at": "updatedAt"},
+}
+"""Properties by field, where they are called otherwise."""
+_ELSEWHERE: dict[type, frozenset[str]] = {
+    Session: frozenset(("turn_count", "message_count", "last_message")),
+    ToolCall: frozenset(("turn_id", "order")),
+    FileAccess: frozenset(("turn_index", "order")),
+    Summary: frozenset(("covers",)),
+    Evidence: frozenset(("turn_id",)),
+}
+"""Fields that are read with a node, but counted, or told by its relationships."""
+
+
+class _Field(NamedTuple):
+    name: str
+    prop: str
+    kind: "Kind | None"
+    """What it holds; None for what is a record of its own."""
+    part: type[msgspec.Struct] | None = None
+    """The record whose fields stand among this one's."""
+    is_elsewhere: bool = False
+
+
+@cache
+def _fields(record: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    names = _NAMES.get(record, {})
+    elsewhere = _ELSEWHERE.get(record, frozenset())
+    found = []
+    for field in msgspec.structs.fields(record):
+        first, *rest = field.name.split("_")
+        prop = names.get(field.name, first + "".join(map(str.title, rest)))
+        is_struct = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        part = field.type if is_struct else None
+        found.append(_Field(field.name, prop, _kind(field.type), part, field.name in elsewhere))
+    return tuple(found)
+
+
+def _kind(held: Any) -> "Kind | None":
+    if NoneType in get_args(held):
+        [held] = set(get_args(held)) - {NoneType}
+    if get_origin(held) is Literal and held not in _KINDS:
+        return "text"
+    return _KINDS.get(held)
+
+
+def properties(record: msgspec.Struct, kind: type[msgspec.Struct] | None = None) -> Properties:
+    """What of a record stands on its node; of a write of some of its fields: as in its `kind`."""
+    found: Properties = {}
+    for field in _fields(kind or type(record)):
+        value = getattr(record, field.name, msgspec.UNSET)
+        if value is msgspec.UNSET or field.is_elsewhere:
+            continue
+        if field.part is not None:
+            found |= properties(value)
+        elif field.kind is not None:
+            found[field.prop] = value
+    return found
+
+
+def to_record(kind: type[R], node: Mapping[str, Any], **given: Any) -> R:
+    """The record of a node's properties, with fields that are `given`.
+
+    A ValidationError where a property holds something else than it says, or is missing.
+    """
+    for prop in _needed(kind):
+        if node.get(prop) is None:
+            raise msgspec.ValidationError(f"There is no {prop}.")
+    return msgspec.convert(_values(kind, node) | given, kind)
+
+
+@cache
+def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Properties without which a node is no such record, whatever its fields are by default."""
+    fill = next((each.fill for each in SHAPES if each.record is kind), {})
+    return tuple(field.prop for field in _fields(kind) if field.prop in fill)
+
+
+def _values(kind: type[msgspec.Struct], node: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in _fields(kind):
+        if field.part is not None:
+            found[field.name] = _values(field.part, node)
+        elif (value := node.get(field.prop)) is not None:
+            found[field.name] = value
+    return found
+
+
 def session_properties(session: Session) -> Properties:
     """Of a new session; what is derived starts empty."""
-    return {
-        "cwd": session.cwd,
-        "projectId": session.project_id,
-        "projectPath": session.project_path,
-        "title": session.title,
+    return properties(session) | {
         "titleFolded": title_key(session.title),
-        "summary": session.summary,
-        "summarizedCount": session.summarized_count,
-        "tags": session.tags,
-        "status": session.status,
         "owner": session.owner or None,
-        "startTime": session.started_at,
-        "updatedAt": session.updated_at,
         "lastActivity": session.started_at,
-        "parentSessionId": session.parent_session_id,
-        "forkedAtIndex": session.forked_at_index,
         "turnCount": 0,
         "messageCount": 0,
     }
 
 
-def to_session(node: Row) -> Session:
-    """From a node's properties with its `lastMessage`."""
-    return checked(
-        Session,
-        session_id=node["sessionId"],
-        cwd=node["cwd"],
-        project_id=node["projectId"],
-        project_path=node.get("projectPath"),
-        title=node["title"],
-        summary=node.get("summary"),
-        summarized_count=node.get("summarizedCount") or 0,
-        tags=node["tags"],
-        status=node["status"],
-        started_at=node["startTime"],
-        updated_at=node["updatedAt"],
-        last_activity_at=node["lastActivity"],
-        turn_count=node["turnCount"],
-        message_count=node["messageCount"],
-        last_message=node.get("lastMessage"),
-        parent_session_id=node.get("parentSessionId"),
-        forked_at_index=node.get("forkedAtIndex"),
-        owner=node.get("owner") or "",
-    )
+to_session = partial(to_record, Session)
 
 
 def begun_turn_properties(write: BeginTurn) -> Properties:
     """Of a turn that starts."""
     length = len(clean(write.user_message))
-    return {
-        "sessionId": write.session_id,
-        "userMessage": write.user_message,
+    return properties(write, Turn) | {
         "assistantMessage": "",
-        "timestamp": write.started_at,
         "level": 0,
         "status": "running",
-        "model": write.model,
-        "ownerId": write.owner_id,
         "userCharCount": length,
         "charCount": length,
         "modelCalls": 0,
@@ -117,23 +190,15 @@ def begun_turn_properties(write: BeginTurn) -> Properties:
 
 
 def finished_turn_properties(write: FinishTurn) -> Properties:
-    """What the end of a turn adds."""
+    """What the end of a turn adds; the model that it says is the writer's matter."""
     usage = write.usage
     counted = [n for n in (usage.input_tokens, usage.output_tokens) if n is not None]
-    return {
-        "assistantMessage": write.assistant_message,
-        "reasoning": write.reasoning,
-        "status": write.status,
-        "finishedAt": write.finished_at,
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "cachedTokens": usage.cached_tokens,
+    found = properties(write, Turn) | {
         "tokenCount": sum(counted) if counted else None,
-        "cost": usage.cost_usd,
-        "modelCalls": usage.model_calls,
-        "apiMs": usage.api_ms,
         "ownerId": None,
     }
+    del found["model"]
+    return found
 
 
 def turn_properties(turn: Turn) -> Properties:
@@ -146,9 +211,9 @@ def turn_properties(turn: Turn) -> Properties:
         model=turn.model,
         owner_id=turn.owner_id,
     )
-    properties = begun_turn_properties(begun) | {"turnIndex": turn.turn_index}
+    found = begun_turn_properties(begun) | {"turnIndex": turn.turn_index}
     if turn.status == "running":
-        return properties
+        return found
     ended = FinishTurn(
         turn_id=turn.turn_id,
         session_id=turn.session_id,
@@ -159,121 +224,38 @@ def turn_properties(turn: Turn) -> Properties:
         finished_at=turn.finished_at or turn.started_at,
     )
     length = len(clean(turn.user_message)) + len(clean(turn.assistant_message))
-    return properties | finished_turn_properties(ended) | {"charCount": length}
+    return found | finished_turn_properties(ended) | {"charCount": length}
 
 
 def to_turn(node: Row) -> Turn:
     """From a node's properties with its `calls` in order."""
-    return checked(
-        Turn,
-        turn_id=node["uuid"],
-        session_id=node["sessionId"],
-        turn_index=node["turnIndex"],
-        user_message=node["userMessage"],
-        assistant_message=node["assistantMessage"],
-        reasoning=node.get("reasoning"),
-        status=node["status"],
-        started_at=node["timestamp"],
-        finished_at=node.get("finishedAt"),
-        model=node.get("model"),
-        usage=Usage(
-            input_tokens=node.get("inputTokens"),
-            output_tokens=node.get("outputTokens"),
-            cached_tokens=node.get("cachedTokens"),
-            cost_usd=node.get("cost"),
-            model_calls=node["modelCalls"],
-            api_ms=node["apiMs"],
-        ),
-        owner_id=node.get("ownerId"),
-        tool_calls=tuple(to_tool_call(call | {"turnId": node["uuid"]}) for call in node["calls"]),
-    )
+    calls = tuple(to_tool_call(call | {"turnId": node["uuid"]}) for call in node["calls"])
+    return to_record(Turn, node, tool_calls=calls)
 
 
 def tool_call_properties(call: ToolCall) -> Properties:
     """Of a tool call with its result; its order stands on the relationship."""
-    return {
-        "toolName": call.tool_name,
-        "toolArgs": call.arguments,
-        "toolResult": call.result,
-        "success": call.success,
-        "error": call.error,
-        "durationMs": call.duration_ms,
-        "timestamp": call.started_at,
-        "iteration": call.iteration,
-        "resultSizeBytes": len(clean(call.result).encode()),
-        "origin": call.origin,
-        "preamble": call.preamble,
-    }
+    return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
 
 
-def to_tool_call(node: Mapping[str, Any]) -> ToolCall:
-    """From a node's properties with its `order` and the `turnId`."""
-    return checked(
-        ToolCall,
-        tool_call_id=node["uuid"],
-        turn_id=node["turnId"],
-        order=node["order"],
-        iteration=node["iteration"],
-        tool_name=node["toolName"],
-        arguments=node["toolArgs"],
-        result=node["toolResult"],
-        success=node["success"],
-        error=node.get("error"),
-        started_at=node["timestamp"],
-        duration_ms=node["durationMs"],
-        origin=node["origin"],
-        preamble=node["preamble"],
-    )
+to_tool_call = partial(to_record, ToolCall)
 
 
 def access_properties(access: FileAccess) -> Properties:
     """Of one access; the turn and the order come from its tool call."""
-    return {
-        "path": path_key(access.path),
-        "toolName": access.tool_name,
-        "type": access.access_type,
-        "at": access.accessed_at,
-    }
+    return properties(access) | {"path": path_key(access.path)}
 
 
-def to_access(node: Row) -> FileAccess:
-    """From a relationship's properties with the `path` and the `turnIndex` at its ends."""
-    return checked(
-        FileAccess,
-        path=node["path"],
-        tool_name=node["toolName"],
-        access_type=node["type"],
-        accessed_at=node["at"],
-        turn_index=node["turnIndex"],
-        order=node["order"],
-    )
-
-
-def summary_properties(summary: Summary) -> Properties:
-    """Of a summary; what it covers are its relationships."""
-    text = clean(summary.text)
-    return {
-        "sessionId": summary.session_id,
-        "summary": text,
-        "level": summary.level,
-        "charCount": len(text),
-        "turnCount": summary.turn_count,
-        "filesMentioned": summary.files_mentioned,
-        "keyFindings": summary.key_findings,
-        "toolsUsed": summary.tools_used,
-        "topics": summary.topics,
-        "timestamp": summary.created_at,
-        "extractive": summary.extractive,
-    }
+to_access = partial(to_record, FileAccess)
 
 
 def summary_row(summary: Summary) -> Properties:
-    """A summary among many."""
+    """A summary among many; what it covers are its relationships."""
     return {
         "summaryId": summary.summary_id,
         "sessionId": summary.session_id,
         "level": summary.level,
-        "properties": summary_properties(summary),
+        "properties": properties(summary) | {"charCount": len(clean(summary.text))},
     }
 
 
@@ -290,32 +272,418 @@ def cover_rows(summary: Summary) -> list[Properties]:
     ]
 
 
-def to_summary(node: Row) -> Summary:
-    """From a node's properties with the ids that it `covers`."""
-    return checked(
-        Summary,
-        summary_id=node["uuid"],
-        session_id=node["sessionId"],
-        text=node["summary"],
-        level=node["level"],
-        turn_count=node["turnCount"],
-        files_mentioned=node["filesMentioned"],
-        key_findings=node["keyFindings"],
-        tools_used=node["toolsUsed"],
-        topics=node["topics"],
-        created_at=node["timestamp"],
-        covers=node["covers"],
-        extractive=node["extractive"],
-    )
+to_summary = partial(to_record, Summary)
+to_project = partial(to_record, Project)
 
 
-def to_project(node: Row) -> Project:
-    """From a node's properties."""
-    return checked(
-        Project,
-        project_id=node["projectId"],
-        path=node["path"],
-        remote=node.get("remote"),
-        joined_into=node.get("joinedInto"),
-        created_at=node["createdAt"],
-    )
+# --- what stands on nodes and relationships ---------------------------------------------
+
+Kind = Literal["text", "texts", "whole", "number", "flag", "time", "turn_status", "session_status"]
+_TYPES: Mapping[Kind, str] = MappingProxyType(
+    {
+        "text": "STRING",
+        "texts": "LIST<STRING NOT NULL>",
+        "whole": "INTEGER",
+        "number": "INTEGER | FLOAT",
+        "flag": "BOOLEAN",
+        "time": "ZONED DATETIME",
+        "turn_status": "STRING",
+        "session_status": "STRING",
+    }
+)
+_WORDS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {"turn_status": get_args(TurnStatus), "session_status": get_args(SessionStatus)}
+)
+"""What a text may be, where it is one of a few."""
+_KINDS: dict[Any, Kind] = {
+    TurnStatus: "turn_status",
+    SessionStatus: "session_status",
+    str: "text",
+    tuple[str, ...]: "texts",
+    int: "whole",
+    float: "number",
+    bool: "flag",
+    datetime: "time",
+}
+"""By the type of a field."""
+_UNKNOWN: Mapping[Kind, str] = MappingProxyType(
+    {"turn_status": "interrupted", "session_status": "active"}
+)
+"""What stands for a word that is none of them: a turn keeps what it has, and a session is found."""
+
+
+class Shape(NamedTuple):
+    """Nodes of a label, or relationships of a type, and what is known of them."""
+
+    label: str
+    key: str
+    """What it is told by; of a node also what nothing else may have."""
+    kinds: Mapping[str, Kind]
+    """What each property holds."""
+    record: type[msgspec.Struct] | None = None
+    called: str = ""
+    """What one is called, with its article."""
+    fill: Mapping[str, str] = MappingProxyType({})
+    """What has to be there; and what, in Cypher, stands for it on `n` where it is not."""
+    held_by: str = ""
+    """The relationship from the session that it says."""
+    place: str = ""
+    """Of that relationship the property which `n` says too, and where."""
+    time: str = ""
+    """The property that says when it was: of two under one id the later one stays."""
+    also_wrong: str = ""
+    """What else, in Cypher on `n`, counts as a field that is missing."""
+    is_told: bool = True
+    """Whether one that is there twice gets an id of its own; else it is set aside."""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is the name of a label."""
+        return not self.label.isupper()
+
+    @property
+    def lacking(self) -> str:
+        """The condition, in Cypher on `n`, that something of it is not there."""
+        found = [f"n.{name} IS NULL" for name in (self.key, *self.fill)]
+        return " OR ".join([*found, self.also_wrong] if self.also_wrong else found)
+
+    @property
+    def own_id(self) -> str:
+        """What is there twice keeps it once; the other gets an id of its own, or is set aside."""
+        later = f"n.{self.time} IS NULL, n.{self.time} DESC, " if self.time else ""
+        order = "COUNT { (n)--() } DESC, " if self.is_told else later
+        change = f"REMOVE n:{self.label} SET n:Salvaged{self.label}"
+        told = "coalesce(id, '?')"
+        if self.is_told:
+            change = f"SET n.{self.key} = randomUUID()"
+            told += f" + ' is ' + n.{self.key} + ' now'"
+        return f"""
+            MATCH (n:{self.label})
+            WITH n.{self.key} AS id, n
+            ORDER BY {order}elementId(n)
+            WITH id, collect(n) AS nodes
+            UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS n
+            {change}
+            RETURN collect({told}) AS found
+            """
+
+    @property
+    def wrong(self) -> str:
+        """The statement that lists those with anything but what belongs there."""
+        rights = [f"n.{name} IS :: {_TYPES[kind]}" for name, kind in self.kinds.items()]
+        # Of one that is not there this is null, which no condition holds for.
+        rights += [
+            f"toStringOrNull(n.{name}) ENDS WITH 'Z'"
+            for name, kind in self.kinds.items()
+            if kind == "time"
+        ]
+        rights += [
+            f"n.{name} IN {list(_WORDS[kind])}"
+            for name, kind in self.kinds.items()
+            if kind in _WORDS
+        ]
+        held = ", ".join(f".{name}" for name in self.kinds)
+        return f"""
+            MATCH {f"(n:{self.label})" if self.is_node else f"()-[n:{self.label}]->()"}
+            WHERE NOT ({" AND ".join(rights)})
+            RETURN collect([elementId(n), n{{{held}}}]) AS found
+            """
+
+
+def _shape(
+    label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
+) -> Shape:
+    """`more`: properties that are in no field, after the name of what they hold and a colon."""
+    without = told.pop("without", "").split()
+    kinds: dict[str, Kind] = {}
+    for field in _fields(record) if record else ():
+        for each in _fields(field.part) if field.part else (field,):
+            if each.kind and each.prop not in without:
+                kinds[each.prop] = each.kind
+    for part in more.split(";") if more else ():
+        kind, _, names = part.partition(":")
+        kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
+    return Shape(label, key, kinds, record, **told)
+
+
+_AT = "coalesce(n.startTime, n.updatedAt, n.lastActivity, $at)"
+SHAPES = (
+    _shape(
+        "RagmemSchema", "name", more="text: name embedder; "
+        "whole: version termsVersion sequence epoch memoriesRevision dimension",
+        called="a mark of the schema", is_told=False, time="version",
+    ),
+    _shape(
+        "Owner", "ownerId", Owner, called="an owner", is_told=False, time="updatedAt",
+    ),
+    _shape("Project", "projectId", Project, called="a project"),
+    _shape(
+        "ConversationSession", "sessionId", Session,
+        "text: titleFolded lastTurnId summaryEmbedder; flag: rollUpDue; whole: summaryDimension; "
+        "time: summaryVectorsDue", without="lastMessage", called="a session",
+        fill={
+            "cwd": "'/'", "projectId": "'salvaged'", "title": "$title",
+            "titleFolded": "toLower(n.title)", "tags": "[]", "status": "'active'",
+            "startTime": _AT, "updatedAt": "n.startTime", "lastActivity": "n.startTime",
+            "turnCount": "0", "messageCount": "0",
+        },
+    ),
+    _shape(
+        "ConversationTurn", "uuid", Turn,
+        "whole: level tokenCount charCount userCharCount; flag: referencesKnown; "
+        "time: memoriesDue",
+        called="a turn", held_by="HAS_TURN", place="index: turnIndex", time="timestamp",
+        fill={
+            "sessionId": "coalesce(s.sessionId, $salvagedId)",
+            "turnIndex": "coalesce(h.index, 0)",
+            "userMessage": "''", "assistantMessage": "''",
+            "status": "CASE WHEN n.finishedAt IS NULL THEN 'interrupted' ELSE 'completed' END",
+            "timestamp": "coalesce(n.finishedAt, s.startTime, $at)", "level": "0",
+            "userCharCount": "size(n.userMessage)",
+            "charCount": "size(n.userMessage) + size(n.assistantMessage)",
+            "modelCalls": "0", "apiMs": "0",
+        },
+    ),
+    _shape(
+        "ToolCall", "uuid", ToolCall, "whole: resultSizeBytes", without="order turnId",
+        called="a tool call",
+        fill={
+            "toolName": "'unknown'", "toolArgs": "'{}'", "toolResult": "'{}'", "success": "false",
+            "durationMs": "0", "timestamp": "$at", "iteration": "0", "origin": "'model'",
+            "preamble": "''",
+        },
+        also_wrong="EXISTS { (n)<-[h:HAS_TOOL_CALL]-() WHERE h.order IS NULL }",
+    ),
+    _shape("File", "path", more="text: projectId path language hash"),
+    _shape(
+        "ConversationSummary", "uuid", Summary, "text: waitsIn; whole: charCount",
+        without="covers", called="a summary", held_by="HAS_SUMMARY", place="level: level",
+        time="timestamp",
+        fill={
+            "sessionId": "coalesce(s.sessionId, $salvagedId)", "summary": "''", "level": "1",
+            "turnCount": "COUNT { (n)-[:SUMMARIZES]->() }", "filesMentioned": "[]",
+            "keyFindings": "[]", "toolsUsed": "[]", "topics": "[]", "timestamp": "$at",
+            "extractive": "true",
+        },
+    ),
+    _shape(
+        "SearchEntry", "recordId",
+        more="text: recordId projectId sessionId terms termsHash textHash embedder; "
+        "whole: level turnIndex termsVersion number sequence dimension; "
+        "time: at vectorsDue summaryDue referencesDue",
+    ),
+    _shape(
+        "Memory", "uuid", MemoryRecord,
+        "text: scope embedder; texts: evidence sessionIds; whole: dimension; time: vectorsDue",
+        called="a memory",
+        # As little as can be: nobody knows any more who vouches for it.
+        fill={
+            "kind": "'fact'", "content": "''", "subjects": "[]", "trust": "'tool'",
+            "source": "'conversation'", "pinned": "false",
+            "createdAt": "coalesce(n.updatedAt, $at)", "updatedAt": "n.createdAt",
+            "evidence": "[]", "sessionIds": "[]",
+            "scope": "CASE WHEN n.projectId IS NULL THEN 'user' ELSE 'project' END",
+        },
+        also_wrong="(n.scope = 'user') = (n.projectId IS NOT NULL)",
+    ),
+    _shape(
+        "UserProfile", "userId", more="text: userId profileJson; time: updatedAt",
+        called="a profile", is_told=False, time="updatedAt",
+    ),
+    _shape(
+        "Insight", "sessionId", Insight, called="an insight", held_by="HAS_INSIGHT",
+        is_told=False, time="createdAt",
+        fill={"mainTopic": "''", "keyFindings": "[]", "actionItems": "[]", "createdAt": "$at"},
+    ),
+    _shape(
+        "Scope", "scopeId",
+        more="text: scopeId kind name qualifiedName nameKey qualifiedKey tailKey signature "
+        "docstring hash projectId path; whole: startLine endLine", called="a scope",
+        # No text has that hash: the next look at the file puts the right one.
+        fill={
+            "kind": "'text'", "name": "''", "qualifiedName": "n.name",
+            "nameKey": "toLower(n.name)", "qualifiedKey": "toLower(n.qualifiedName)",
+            "tailKey": "last(split(n.qualifiedKey, '.'))", "signature": "''", "docstring": "''",
+            "startLine": "coalesce(n.endLine, 1)", "endLine": "n.startLine", "hash": "''",
+            "projectId": "'salvaged'", "path": "''",
+        },
+    ),
+    _shape(
+        "Attempt", "item", Attempts,
+        called="a count of attempts", is_told=False, time="count",
+    ),
+    _shape(
+        "CodeProject", "projectId", more="text: projectId", called="a project with code",
+        is_told=False,
+    ),
+    _shape("HAS_TURN", "index", more="whole: index"),
+    _shape("HAS_TOOL_CALL", "order", more="whole: order"),
+    _shape(
+        "ACCESSED", "toolCallId", more="text: toolCallId toolName type; whole: order; time: at"
+    ),
+    _shape("REMEMBERS", "quote", Evidence, "whole: position", without="turnId"),
+)  # fmt: skip
+NODES = tuple(each for each in SHAPES if each.called)
+"""Those of which a second one under the same id breaks a promise."""
+
+
+OF_A_SESSION = tuple(each for each in NODES if each.held_by and each.key == "sessionId")
+"""Those of which a session has one."""
+
+
+def shape_of(record: type) -> Shape:
+    """What is known of the nodes of a kind of record."""
+    return next(each for each in SHAPES if each.record is record)
+
+
+# --- what stands there otherwise --------------------------------------------------------
+
+TIMES = "times are in UTC"
+TYPES = "properties are of their types"
+_AT_ONCE = 1_000
+
+
+class Wrong(NamedTuple):
+    """What stands otherwise on one node or relationship."""
+
+    shape: Shape
+    element_id: str
+    key: object
+    values: Mapping[str, Any]
+    """Those of a wrong type."""
+    times: Mapping[str, datetime]
+    """All that are there, if one is in another zone and none of its properties is mistyped."""
+
+    def __str__(self) -> str:
+        """As it is told."""
+        names = ", ".join(self.values or self.times)
+        return f"{self.shape.label} {self.key if isinstance(self.key, str) else '?'} ({names})"
+
+
+async def check(gateway: Gateway, *, shown: int) -> list[Finding]:
+    """What is of a wrong type, and which times are in another zone."""
+    findings = []
+    found = await _wrong(gateway)
+    for what, which in (
+        (TYPES, [each for each in found if each.values]),
+        (TIMES, [each for each in found if each.times]),
+    ):
+        if which:
+            where = ", ".join(sorted(map(str, which))[:shown])
+            findings.append(Finding(what, where, len(which)))
+    return findings
+
+
+async def bring_into_utc(gateway: Gateway) -> list[Wrong]:
+    """Write the times of other zones in UTC; where those stood."""
+    elsewhere = [each for each in await _wrong(gateway) if each.times]
+    await _write(gateway, [(each, each.times) for each in elsewhere])
+    return elsewhere
+
+
+async def mend(gateway: Gateway) -> list[Finding]:
+    """Write right what is of a wrong type, set aside what can't be; and times in UTC."""
+    done = []
+    if mistyped := [each for each in await _wrong(gateway) if each.values]:
+        await _write(gateway, [(each, _mended(each)) for each in mistyped])
+        what = "wrote right, or set aside, what was of a wrong type"
+        done.append(Finding(what, ", ".join(map(str, mistyped)), len(mistyped)))
+    if elsewhere := await bring_into_utc(gateway):
+        done.append(Finding("wrote times in UTC", ", ".join(map(str, elsewhere)), len(elsewhere)))
+    return done
+
+
+async def _wrong(gateway: Gateway) -> list[Wrong]:
+    found = []
+    for shape in SHAPES:
+        # Each by itself: the deadline is for one.
+        rows = await gateway.read(partial(Transaction.found, statement=shape.wrong))
+        found += [_told(shape, *row) for row in rows]
+    return found
+
+
+def _told(shape: Shape, element_id: str, held: Mapping[str, Any]) -> Wrong:
+    given = {name: value for name, value in held.items() if value is not None}
+    wrong = {
+        name: value for name, value in given.items() if not _is_right(shape.kinds[name], value)
+    }
+    times = {
+        name: value
+        for name, value in given.items()
+        if shape.kinds[name] == "time" and name not in wrong
+    }
+    return Wrong(shape, element_id, held.get(shape.key), wrong, {} if wrong else times)
+
+
+def _is_right(kind: Kind, value: object) -> bool:
+    match kind:
+        case "text":
+            return isinstance(value, str)
+        case "texts":
+            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        case "whole":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "flag":
+            return isinstance(value, bool)
+        case "time":
+            return isinstance(value, datetime)
+        case "turn_status" | "session_status":
+            return value in _WORDS[kind]
+
+
+async def _write(gateway: Gateway, changes: Sequence[tuple[Wrong, Mapping[str, Value]]]) -> None:
+    for is_node in (True, False):
+        rows: list[Properties] = [
+            {"id": wrong.element_id, "properties": properties}
+            for wrong, properties in changes
+            if wrong.shape.is_node == is_node
+        ]
+        statement = f"""
+            UNWIND $rows AS row
+            MATCH {"(n)" if is_node else "()-[n]->()"}
+            WHERE elementId(n) = row.id
+            SET n += row.properties
+            """
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            await gateway.write(partial(Transaction.run, statement=statement, rows=part))
+
+
+def _mended(wrong: Wrong) -> dict[str, Any]:
+    """Each as it should be; what can't be made so stands under another name."""
+    properties: dict[str, Any] = {}
+    for name, value in wrong.values.items():
+        kind = wrong.shape.kinds[name]
+        # One that became an id might be another's: the next steps give a new one.
+        right = None if name == wrong.shape.key else _right(kind, value)
+        properties[name] = right
+        if right is None:
+            properties[f"salvaged{name[0].upper()}{name[1:]}"] = str(value)
+    return properties
+
+
+def _right(kind: Kind, value: Any) -> Any:
+    """The same of the right type; None where that can't be told."""
+    if kind in _UNKNOWN:
+        return _UNKNOWN[kind]
+    try:
+        match kind, value:
+            case "time", str():
+                return from_text(value)
+            case "whole", str() | float() if float(value).is_integer():
+                return int(float(value))
+            case "number", str():
+                return float(value)
+            case "text", bool() | int() | float():
+                return str(value)
+            case "texts", str():
+                return [value]
+            case "texts", list() if all(isinstance(each, str | int | float) for each in value):
+                return [str(each) for each in value]
+            case "flag", "true" | "false":
+                return value == "true"
+    except (ValueError, OverflowError):
+        pass
+    return None

@@ -6,25 +6,32 @@ names run them in transactions of their own.
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ragmem.records import (
+    AnyRecord,
     Applied,
     Candidate,
     CodeFile,
     EmbedderMark,
     Finding,
     FoundScope,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
     ScopeQuery,
     SearchQuery,
+    Session,
     StoreInfo,
+    Summary,
+    Turn,
     Write,
     utc_now,
 )
 from ragmem.store.base import touches_memories
-from ragmem.store.neo4j import archive, code, read, schema
+from ragmem.store.neo4j import code, read, repair, schema, vectors
 from ragmem.store.neo4j import memories as of_memories
-from ragmem.store.neo4j import pending as waiting
 from ragmem.store.neo4j.entries import Drafts, index_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
 from ragmem.store.neo4j.search import Searcher
@@ -33,6 +40,14 @@ from ragmem.store.open import owned
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
+_BY_ID: dict[type, Callable[..., Awaitable[list[Any]]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
+    MemoryRecord: of_memories.memories_by_id,
+    PutReferences: code.references_of,
+    PutVectors: vectors.vectors_of,
+}
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Transaction, P], Awaitable[T]]
@@ -128,6 +143,14 @@ class Neo4jStore:
 
     # --- sessions and what was said -----------------------------------------------
 
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        by_id = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._gateway.read(lambda tx: by_id(tx, ids=ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        all_of = read.summary_ids if kind is Summary else of_memories.memory_ids
+        return await self._gateway.read(all_of)
+
     session = _reads(read.session)
     sessions = _reads(read.sessions)
     find_sessions = _reads(read.find_sessions)
@@ -144,25 +167,21 @@ class Neo4jStore:
         return await self._searcher.search(query)
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
-        await waiting.use_embedder(self._gateway, mark)
+        await vectors.use_embedder(self._gateway, mark)
 
-    turns_by_id = _reads(archive.turns_by_id)
-    summaries_by_id = _reads(archive.summaries_by_id)
-    vectors_of = _reads(waiting.vectors_of)
-    embedder = _reads(waiting.embedder)
-    pending = _reads(waiting.pending)
-    count_pending = _reads(waiting.count_pending)
-    claim = _writes(waiting.claim)
-    release = _writes(waiting.release)
-    attempts = _reads(waiting.attempts)
-    keep_attempts = _writes(waiting.keep_attempts)
-    forget_attempts = _writes(waiting.forget_attempts)
+    embedder = _reads(vectors.embedder)
+    pending = _reads(vectors.pending)
+    count_pending = _reads(vectors.count_pending)
+    claim = _writes(vectors.claim)
+    release = _writes(vectors.release)
+    attempts = _reads(vectors.attempts)
+    keep_attempts = _writes(vectors.keep_attempts)
+    forget_attempts = _writes(vectors.forget_attempts)
 
     # --- memories -----------------------------------------------------------------
 
     memories_revision = _reads(of_memories.memories_revision)
     memories = _reads(of_memories.memories)
-    memories_by_id = _reads(of_memories.memories_by_id)
     find_memories = _reads(of_memories.find_memories)
     superseded_by = _reads(of_memories.superseded_by)
     small_vectors = _reads(of_memories.small_vectors)
@@ -171,8 +190,6 @@ class Neo4jStore:
     profiles = _reads(of_memories.profiles)
     owners = _reads(of_memories.owners)
     others = _reads(of_memories.others)
-    insights = _reads(of_memories.insights)
-    memory_ids = _reads(of_memories.memory_ids)
 
     # --- code ---------------------------------------------------------------------
 
@@ -184,20 +201,17 @@ class Neo4jStore:
 
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
-    references_of = _reads(code.references_of)
     code_projects = _reads(code.code_projects)
 
     # --- archive ------------------------------------------------------------------
 
-    spans = _reads(archive.spans)
-    sessions_by_id = _reads(archive.sessions_by_id)
-    own_turns = _reads(archive.own_turns)
-    summary_ids = _reads(archive.summary_ids)
-    branches = _reads(archive.branches)
-    delete_session = _writes(archive.delete_session)
+    spans = _reads(read.spans)
+    own_turns = _reads(read.own_turns)
+    branches = _reads(read.branches)
+    delete_session = _writes(read.delete_session)
 
     async def check(self) -> list[Finding]:
-        return await archive.check(self._gateway)
+        return await repair.check(self._gateway)
 
     # --- processes ----------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from ragmem.store.neo4j.gateway import (
     Value,
     to_text,
 )
-from ragmem.store.neo4j.pending import put_vectors
+from ragmem.store.neo4j.vectors import put_vectors
 from ragmem.text import clean
 
 _CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
@@ -240,10 +240,19 @@ class Batch:
     async def _put_owners(self, writes: Sequence[PutOwner]) -> None:
         await memories.put_owners(self._tx, writes)
 
-    async def _put_insights(self, puts: Sequence[PutInsight]) -> None:
-        insights = [put.insight for put in puts]
-        await self._lock_all({insight.session_id for insight in insights})
-        await memories.put_insights(self._tx, insights)
+    async def _put_of_sessions(self, puts: Sequence[PutInsight]) -> None:
+        """Of each session the last record of a kind of which it has one."""
+        last = {clean(put.record.session_id): put.record for put in puts}
+        await self._lock_all(set(last))
+        shape = shapes.shape_of(type(puts[0].record))
+        statement = f"""
+            UNWIND $rows AS row
+            MATCH (s:ConversationSession {{sessionId: row.sessionId}})
+            MERGE (n:{shape.label} {{sessionId: row.sessionId}})
+            SET n += row
+            MERGE (s)-[:{shape.held_by}]->(n)
+            """
+        await self._tx.run(statement, rows=[shapes.properties(each) for each in last.values()])
 
     async def _mark_extracted(self, marks: Sequence[MarkExtracted]) -> None:
         ids = sorted({each for mark in marks for each in mark.turn_ids})
@@ -479,7 +488,7 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         PutMemory: Batch._put_memories,
         PutProfile: Batch._put_profile,
         PutOwner: Batch._put_owners,
-        PutInsight: Batch._put_insights,
+        PutInsight: Batch._put_of_sessions,
         MarkExtracted: Batch._mark_extracted,
         PutCodeFile: Batch._put_code_files,
         DropCodeFiles: Batch._drop_code_files,

@@ -1,4 +1,4 @@
-"""The spool's files: one for each process, locked while it lives.
+"""The spool's files, one for each process and locked while it lives, and their way back.
 
 Each is lines of JSON, private (0600), synced before it is spoken of. A torn last
 line was never acknowledged and costs only itself.
@@ -8,21 +8,28 @@ of the store that its lines are for (`…@ID.jsonl`), as soon as that is known. 
 store's alone, whatever its address; one without an id belongs to whichever store is found there.
 """
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.locks import take
 from ragmem.records import PutVectors, Write
+from ragmem.store.base import Store
 from ragmem.text import clean
 
+T = TypeVar("T")
 _INT64 = 2**63 - 1
 
 
@@ -375,3 +382,97 @@ def _write(handle: int, data: bytes, offset: int) -> None:
         written = os.pwrite(handle, view, offset)
         offset += written
         view = view[written:]
+
+
+# --- back into the store ----------------------------------------------------------------
+
+
+_MOST_AT_ONCE = 64
+_INDEXES_KEPT = 1000
+
+
+class Replay:
+    """What this process has brought back into the store."""
+
+    def __init__(self, spool: Spool, disk_thread: Executor) -> None:
+        self._spool = spool
+        self._disk_thread = disk_thread
+        self.batch = _MOST_AT_ONCE
+        """Lines in one transaction: halved when one took too long, doubled when it did not."""
+        self.known: set[str] = set()
+        """Files whose lines the store did not take: not tried again by this process."""
+        self.turn_indexes: dict[str, int] = {}
+        self._refused = ""
+        self.begin()
+
+    def begin(self) -> None:
+        """Count anew."""
+        self.started_at = time.monotonic()
+        self.count = 0
+        """Lines that the store took."""
+        if len(self.turn_indexes) > _INDEXES_KEPT:
+            self.turn_indexes = {}
+
+    def take_refusal(self) -> str:
+        """Why the store did not take a write, the last time; empty once that was told."""
+        why, self._refused = self._refused, ""
+        return why
+
+    async def left(self, store: Store) -> int:
+        """Write what dead processes have left; how many lines the store took."""
+        before = self.count
+        for path in await self.on_disk(self._spool.others):
+            if path.name not in self.known and (
+                file := await self.on_disk(partial(SpoolFile.adopt, path))
+            ):
+                # What one store has begun to take is no other's.
+                file.store_id = self._spool.store_id
+                try:
+                    async for _ in self.lines(store, file):
+                        pass
+                finally:
+                    # Also when cut short: what is in the store need not be written again.
+                    await self.on_disk(file.close)
+        return self.count - before
+
+    async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
+        """Write what waits there, in order; yields of how many lines each batch was."""
+        while lines := await self.on_disk(partial(source.read, self.batch)):
+            failpoint("spool.replay")
+            unknown = [line for line in lines if from_line(line) is None]
+            if unknown:
+                self._refused = max(map(damage, unknown)) or "it is of a newer version."
+            known = [line for line in lines if line not in unknown] if unknown else lines
+            leftover = unknown + await self._apply_known(store, known)
+            failpoint("spool.replayed")
+            if leftover:
+                keep = partial(keep_leftover, self._spool.folder, leftover, self._spool.store_id)
+                if kept := await self.on_disk(keep):
+                    self.known.add(kept)
+            await self.on_disk(partial(source.advance, lines))
+            yield len(lines)
+
+    def on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Do what blocks on a thread of its own."""
+        return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
+
+    async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
+        try:
+            applied = await store.apply([write for line in lines if (write := from_line(line))])
+        except StoreUnavailable:
+            self.batch = max(1, len(lines) // 2)
+            raise
+        except StoreDamaged:
+            raise
+        except Exception as error:
+            if len(lines) > 1:
+                return [rest for line in lines for rest in await self._apply_known(store, [line])]
+            if isinstance(error, StoreRefused):
+                # Is it this write, or any? An owner that nobody is has nothing to give up.
+                await store.detach(new_id())
+            self._refused = str(error)
+            return list(lines)
+        self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
+        self.count += len(lines)
+        self.turn_indexes |= applied.turn_indexes
+        return []

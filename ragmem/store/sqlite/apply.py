@@ -1,11 +1,12 @@
 """What each Write does to the tables, inside a transaction; and a session, deleted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ragmem.errors import SessionNotFound
 from ragmem.failpoints import failpoint
 from ragmem.records import (
+    MEMORY_LEVEL,
     SESSION_LEVEL,
     AddSummary,
     BeginTurn,
@@ -31,10 +32,18 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import forked, in_use, misplaced, of_another_turn, touches_memories
-from ragmem.store.sqlite import code, memory, text_index, vectors, work
+from ragmem.store.base import anothers, forked, in_use, misplaced, of_another_turn, touches_memories
+from ragmem.store.sqlite import code, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
-from ragmem.store.sqlite.read import branches, need_session, no_session
+from ragmem.store.sqlite.read import (
+    AMONG_IDS,
+    SEEN,
+    TABLES,
+    branches,
+    need_session,
+    no_session,
+    with_older,
+)
 from ragmem.store.sqlite.text_index import Prepared
 
 
@@ -45,15 +54,12 @@ def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) 
     """
     indexes: dict[str, int] = {}
     for write in writes:
-        match write:
-            case BeginTurn():
-                indexes[write.turn_id] = _begin_turn(db, write)
-            case FinishTurn():
-                _finish_turn(db, write, ready.get(write.turn_id))
-            case PutTurn():
-                _put_turn(db, write, ready.get(write.turn.turn_id))
-            case _:
-                _APPLY[type(write)](db, write)
+        if isinstance(write, BeginTurn):
+            indexes[write.turn_id] = _begin_turn(db, write)
+        elif end := _END.get(type(write)):
+            end(db, write, ready.get(write.record.turn_id))
+        else:
+            _APPLY[type(write)](db, write)
     if touches_memories(writes):
         vectors.memories_changed(db)
     return indexes
@@ -319,7 +325,103 @@ def _add_summary(db: Database, write: AddSummary) -> None:
     text_index.summary_changed(db, summary)
 
 
+# --- memories ----------------------------------------------------------------------------
+
+
+def _put_memory(db: Database, write: PutMemory) -> None:
+    """Write or replace a memory with its evidence; others make place for it.
+
+    StoreRefused for one that is about another person.
+    """
+    row = columns(write.memory)
+    memory_id = row["memory_id"]
+    if not _may_change(db, memory_id):
+        raise anothers(memory_id)
+    joined = "SELECT joined_into FROM projects WHERE project_id = :id"
+    row["project_id"] = db.get(joined, id=row["project_id"]) or row["project_id"]
+    held = db.get(
+        "SELECT superseded_by, valid_until, owner, content, subjects FROM memories"
+        " WHERE memory_id = :id",
+        id=memory_id,
+    )
+    if held is not None:
+        by, until, owner, *said = held
+        row["owner"] = owner or row["owner"]
+        if by is not None:
+            row |= {"superseded_by": by, "valid_until": until}
+        if said != [row["content"], row["subjects"]]:
+            vectors.remove_small(db, MEMORY_LEVEL, memory_id)
+    db.put("memories", row | {"to_embed": 0}, "memory_id")
+    vectors.mark_memory(db, memory_id)
+    db.query("DELETE FROM evidence WHERE memory_id = :id", id=memory_id)
+    for position, place in enumerate(write.memory.evidence):
+        db.put(
+            "evidence",
+            {"memory_id": memory_id, "position": position} | columns(place),
+            "memory_id, position",
+        )
+    if row["superseded_by"] is None:
+        for other in map(value, write.supersedes):
+            if other != memory_id and _may_change(db, other):
+                db.query(
+                    """
+                    UPDATE memories SET superseded_by = :id, valid_until = :at, to_embed = 0
+                    WHERE memory_id = :other AND superseded_by IS NULL
+                    """,
+                    id=memory_id,
+                    at=row["created_at"],
+                    other=other,
+                )
+
+
+def _may_change(db: Database, memory_id: object) -> bool:
+    """Whether it is not about another person than whom the store was opened for."""
+    anothers = f"SELECT 1 FROM memories AS m WHERE m.memory_id = :id AND NOT {SEEN}"
+    return db.get(anothers, id=memory_id, owner=db.access.sees) is None
+
+
+def _put_profile(db: Database, write: PutProfile) -> None:
+    """Set a key, or remove it."""
+    row = columns(write)
+    at = row.pop("at")
+    if write.value is None:
+        db.execute("DELETE FROM profile WHERE owner = :owner AND key = :key", row)
+    else:
+        db.put("profile", row, "owner, key")
+    db.put(
+        "profile_state",
+        {"owner": row["owner"], "updated_at": at},
+        "owner",
+        where="WHERE excluded.updated_at > updated_at",
+    )
+
+
+def _put_owner(db: Database, write: PutOwner) -> None:
+    """Give an owner a name, unless one was given later."""
+    db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
+
+
+def _mark_extracted(db: Database, write: MarkExtracted) -> None:
+    """Let turns wait no longer to be looked through."""
+    db.query(
+        "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
+        f" AND record_id {AMONG_IDS}",
+        ids=write.turn_ids,
+    )
+
+
+def _put_whole(db: Database, write: Write) -> None:
+    """A record that is one row of a session's, in place of what there was under its id."""
+    need_session(db, write.record.session_id)
+    table, key = TABLES[type(write.record)]
+    db.put(table, columns(write.record), key)
+
+
 # Of any write as its kind says: the functions take no other.
+_END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
+    FinishTurn: _finish_turn,
+    PutTurn: _put_turn,
+}
 _APPLY: dict[type, Callable[[Database, Any], None]] = {
     RegisterProject: _register_project,
     CreateSession: _create_session,
@@ -328,11 +430,11 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     AddSummary: _add_summary,
     PutVectors: vectors.put,
     PutSession: _put_session,
-    PutMemory: memory.put_memory,
-    PutProfile: memory.put_profile,
-    PutOwner: memory.put_owner,
-    PutInsight: memory.put_insight,
-    MarkExtracted: memory.mark_extracted,
+    PutMemory: _put_memory,
+    PutProfile: _put_profile,
+    PutOwner: _put_owner,
+    PutInsight: _put_whole,
+    MarkExtracted: _mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,
     PutReferences: code.put_references,
@@ -356,6 +458,7 @@ _OF_A_SESSION = (
     ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
     ("summaries", "session_id = :id"),
     ("turns", "session_id = :id"),
+    ("insights", "session_id = :id"),
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )
@@ -373,7 +476,7 @@ def delete_session(db: Database, session_id: str) -> dict[str, int]:
     work.forget_session(db, session_id)
     text_index.remove_session(db, session_id)
     vectors.remove_small(db, SESSION_LEVEL, session_id)
-    went = {"memories": memory.forget_session(db, session_id)}
+    went = {"memories": _forget_memories_of(db, session_id)}
     code.forget_session(db, session_id)
     for table, condition in _OF_A_SESSION:
         failpoint("sqlite.delete")
@@ -383,3 +486,59 @@ def delete_session(db: Database, session_id: str) -> dict[str, int]:
         text_index.turn_changed(db, turn_id, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
     return {kind: went[kind] for kind in kinds}
+
+
+# --- forgetting memories -------------------------------------------------------------------------
+
+
+def forget_memories(db: Database, wanted: Iterable[str]) -> int:
+    """Remove these, with what they took the place of; how many went."""
+    own = [each for each in wanted if _may_change(db, each)]
+    gone = [each for each in with_older(db, own) if _may_change(db, each)]
+    _remove(db, gone)
+    return len(gone)
+
+
+def _forget_memories_of(db: Database, session_id: str) -> int:
+    """Remove what only this session said; how many memories went.
+
+    What these took the place of is now in the place of what took theirs; else current again.
+    """
+    only = """
+        SELECT memory_id FROM evidence WHERE session_id = :id
+        EXCEPT SELECT memory_id FROM evidence WHERE session_id <> :id
+    """
+    gone = db.column(only, id=session_id)
+    for memory_id in gone:
+        _unlink(db, memory_id, set(gone))
+    _remove(db, gone)
+    db.query("DELETE FROM evidence WHERE session_id = :id", id=session_id)
+    return len(gone)
+
+
+def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
+    """Link what a memory that goes took the place of with what stays."""
+    by: str | None = memory_id
+    seen: set[str | None] = set()
+    while by in gone and by not in seen:
+        seen.add(by)
+        by = db.get("SELECT superseded_by FROM memories WHERE memory_id = :id", id=by)
+    if by in gone:
+        by = None  # a circle
+    for each in db.column(
+        "UPDATE memories SET superseded_by = :by, valid_until = iif(:by IS NULL, NULL, valid_until)"
+        " WHERE superseded_by = :id RETURNING memory_id",
+        id=memory_id,
+        by=by,
+    ):
+        vectors.mark_memory(db, each)
+
+
+def _remove(db: Database, gone: list[str]) -> None:
+    for memory_id in gone:
+        failpoint("sqlite.delete")
+        vectors.remove_small(db, MEMORY_LEVEL, memory_id)
+        db.query("DELETE FROM leases WHERE key = :key", key=f"vectors:{MEMORY_LEVEL}:{memory_id}")
+        db.query("DELETE FROM evidence WHERE memory_id = :id", id=memory_id)
+        db.query("DELETE FROM memories WHERE memory_id = :id", id=memory_id)
+    vectors.memories_changed(db)

@@ -228,7 +228,7 @@ def _strength(reference: CodeReference) -> int:
     return REFERENCE_HOWS.index(reference.how)
 
 
-def references_of(db: Database, turn_ids: Sequence[str]) -> list[PutReferences]:
+def references_of(db: Database, ids: Sequence[str]) -> list[PutReferences]:
     """What these turns have to do with code, of those that have something."""
     found: dict[str, list[CodeReference]] = {}
     for row in db.rows(
@@ -239,7 +239,7 @@ def references_of(db: Database, turn_ids: Sequence[str]) -> list[PutReferences]:
         CROSS JOIN code_scopes AS s ON s.scope = r.scope
         ORDER BY asked.key, s.scope_id
         """,
-        ids=list(dict.fromkeys(turn_ids)),
+        ids=list(dict.fromkeys(ids)),
     ):
         found.setdefault(row["turn_id"], []).append(record(CodeReference, row))
     return [

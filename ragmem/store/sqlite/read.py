@@ -1,4 +1,4 @@
-"""Conversations, read: sessions, turns, calls, summaries. Each query runs within one snapshot."""
+"""Sessions, turns, calls, summaries and memories, read. Each query runs within one snapshot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -8,9 +8,17 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     ALL_TURNS,
+    AnyRecord,
+    Evidence,
     FileAccess,
+    Insight,
+    MemoryQuery,
+    MemoryRecord,
+    Owner,
+    Profile,
     Project,
     PutTurn,
+    Record,
     Session,
     SessionQuery,
     Span,
@@ -67,8 +75,29 @@ _SUMMARY = """
         )), '[]'
     ) AS covers
 """
+TABLES: dict[type[Record], tuple[str, str]] = {
+    Project: ("projects", "project_id"),
+    Session: ("sessions", "session_id"),
+    Turn: ("turns", "turn_id"),
+    ToolCall: ("tool_calls", "tool_call_id"),
+    Summary: ("summaries", "summary_id"),
+    MemoryRecord: ("memories", "memory_id"),
+    Insight: ("insights", "session_id"),
+}
+"""Where each kind of record is, and the key that it is told by."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
 AMONG_IDS = "IN (SELECT value FROM json_each(:ids))"
+
+
+def by_id(db: Database, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+    """Those records that exist of a kind that is one row, in this order."""
+    table, key = TABLES[kind]
+    return db.records(
+        kind,
+        f"SELECT r.* FROM json_each(:ids) AS chosen JOIN {table} AS r ON r.{key} = chosen.value"
+        " ORDER BY chosen.key",
+        ids=ids,
+    )
 
 
 # --- sessions ---------------------------------------------------------------------------
@@ -154,13 +183,12 @@ def find_sessions(
     return list(_sessions(db, where, **given))
 
 
-def sessions_by_id(db: Database, session_ids: Sequence[str]) -> list[Session]:
+def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
     """Those of them that exist, in this order."""
     found = {
-        each.session_id: each
-        for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=session_ids)
+        each.session_id: each for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids)
     }
-    return [found[each] for each in session_ids if each in found]
+    return [found[each] for each in ids if each in found]
 
 
 def branches(db: Database, session_id: str) -> list[Session]:
@@ -198,12 +226,12 @@ def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[T
     return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
 
 
-def turns_by_id(db: Database, turn_ids: Sequence[str]) -> list[Turn]:
+def turns_by_id(db: Database, ids: Sequence[str]) -> list[Turn]:
     """Those of them that exist, in this order, with their tool calls."""
     found = db.rows(
         f"SELECT {_TURN} FROM json_each(:ids) AS chosen"
         " JOIN turns AS t ON t.turn_id = chosen.value ORDER BY chosen.key",
-        ids=turn_ids,
+        ids=ids,
     )
     return _with_calls(db, found)
 
@@ -357,14 +385,188 @@ def summaries(
     )
 
 
-def summaries_by_id(db: Database, summary_ids: Sequence[str]) -> list[Summary]:
+def summaries_by_id(db: Database, ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     return db.records(
         Summary,
         f"{_SUMMARY} FROM json_each(:ids) AS chosen"
         " JOIN summaries AS s ON s.summary_id = chosen.value ORDER BY chosen.key",
-        ids=summary_ids,
+        ids=ids,
     )
+
+
+# --- memories ----------------------------------------------------------------------------
+
+SEEN = "(:owner = '' OR m.project_id IS NOT NULL OR m.owner = :owner)"
+"""What an owner is shown: what is about a person is seen by that person alone."""
+_NEWEST_MEMORY = "ORDER BY m.created_at DESC, m.memory_id DESC"
+
+
+def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
+    """Those that match, newest first."""
+    of_subjects = (
+        "EXISTS (SELECT 1 FROM json_each(m.subjects)"
+        " WHERE value IN (SELECT value FROM json_each(:subjects)))"
+    )
+    of_session = "m.memory_id IN (SELECT memory_id FROM evidence WHERE session_id = :session_id)"
+    conditions = those_given(
+        (not query.everywhere, f"({_whose(query)})"),
+        (query.kinds, "m.kind IN (SELECT value FROM json_each(:kinds))"),
+        (query.subjects, of_subjects),
+        (query.session_id is not None, of_session),
+        (db.access.sees, SEEN),
+        (query.pinned is not None, "m.pinned = :pinned"),
+        (not query.with_superseded, "m.superseded_by IS NULL"),
+        (query.alive_at is not None, "(m.expires_at IS NULL OR m.expires_at > :alive_at)"),
+    )
+    asked = msgspec.structs.asdict(query)
+    asked["subjects"] = tuple(subject.casefold() for subject in query.subjects)
+    asked["limit"] = -1 if query.limit is None else query.limit
+    return _memories(db, f"WHERE {conditions} {_NEWEST_MEMORY} LIMIT :limit", **asked)
+
+
+def _whose(query: MemoryQuery) -> str:
+    """Those of the projects, one that was joined being the other; and the person's."""
+    chosen = """
+        m.project_id IN (
+            SELECT coalesce(p.joined_into, asked.value)
+            FROM json_each(:project_ids) AS asked
+            LEFT JOIN projects AS p ON p.project_id = asked.value
+        )
+    """
+    parts = [chosen] if query.project_ids else []
+    parts += ["m.project_id IS NULL"] if query.user_wide else []
+    return " OR ".join(parts) or "FALSE"
+
+
+def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
+    """Those of them that exist, in this order."""
+    return _memories(
+        db,
+        "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id"
+        f" WHERE {SEEN} ORDER BY chosen.key",
+        ids=ids,
+    )
+
+
+def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+    """Those whose id is, or ends with, the reference."""
+    tail = reference.replace("-", "")
+    where = f"""
+        WHERE :tail <> '' AND substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail
+        AND {SEEN} {_NEWEST_MEMORY} LIMIT :limit
+    """
+    return _memories(db, where, tail=tail, limit=limit)
+
+
+def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
+    """What it took the place of, and what that did, newest first."""
+    older = set(with_older(db, [memory_id])) - {memory_id}
+    return _memories(
+        db, f"WHERE m.memory_id {AMONG_IDS} AND {SEEN} {_NEWEST_MEMORY}", ids=list(older)
+    )
+
+
+def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
+    query = f"SELECT m.* FROM memories AS m {rest}"
+    found = db.records(MemoryRecord, query, owner=db.access.sees, **given)
+    places: dict[str, list[Evidence]] = {}
+    for row in db.rows(
+        f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",
+        ids=[memory.memory_id for memory in found],
+    ):
+        places.setdefault(row["memory_id"], []).append(record(Evidence, row))
+    return [
+        msgspec.structs.replace(memory, evidence=tuple(places.get(memory.memory_id, ())))
+        for memory in found
+    ]
+
+
+def memories_revision(db: Database) -> int:
+    """Goes up with each transaction that changes memories."""
+    return int(db.get("SELECT memories_revision FROM recall_state"))
+
+
+def memory_ids(db: Database) -> list[str]:
+    """Every memory; one stands after those that it took the place of."""
+    newer: dict[str, str | None] = dict(
+        db.tuples("SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id")
+    )
+    older: dict[str, list[str]] = {}
+    for memory_id, by in newer.items():
+        if by is not None and by in newer:
+            older.setdefault(by, []).append(memory_id)
+    ordered: dict[str, None] = {}
+    for memory_id in newer:
+        # Down to the oldest of its chain, then up again; a circle is cut where it began.
+        path, seen = [memory_id], {memory_id}
+        while path:
+            below = [each for each in older.get(path[-1], ()) if each not in seen | ordered.keys()]
+            if below:
+                path.append(below[0])
+                seen.add(below[0])
+            else:
+                ordered.setdefault(path.pop())
+    return list(ordered)
+
+
+def with_older(db: Database, wanted: Sequence[str]) -> list[str]:
+    """Those of them that exist, and what they took the place of, and so on."""
+    return db.column(
+        f"""
+        WITH RECURSIVE chain (memory_id) AS (
+            SELECT memory_id FROM memories WHERE memory_id {AMONG_IDS}
+            UNION
+            SELECT m.memory_id FROM chain JOIN memories AS m ON m.superseded_by = chain.memory_id
+        )
+        SELECT memory_id FROM chain
+        """,
+        ids=wanted,
+    )
+
+
+def profile(db: Database) -> Profile:
+    """The person's; that of anybody where the store was opened for all and they have none."""
+    own = _profile(db, db.access.owner)
+    others = [] if own.values or db.access.sees else profiles(db)
+    return others[0] if others else own
+
+
+def profiles(db: Database) -> list[Profile]:
+    """Everybody's."""
+    return [
+        _profile(db, each) for each in db.column("SELECT DISTINCT owner FROM profile ORDER BY 1")
+    ]
+
+
+def _profile(db: Database, owner: str) -> Profile:
+    held = db.query(
+        "SELECT key, value FROM profile WHERE owner = :owner ORDER BY rowid", owner=owner
+    )
+    at = db.get("SELECT updated_at FROM profile_state WHERE owner = :owner", owner=owner)
+    return record(Profile, {"values": dict(held), "updated_at": at, "owner": owner})
+
+
+def owners(db: Database) -> list[Owner]:
+    """Everybody who has something here, or a name."""
+    return db.records(
+        Owner,
+        """
+        SELECT known.owner AS owner_id, coalesce(n.name, '') AS name, n.at AS named_at
+        FROM (
+            SELECT owner FROM sessions UNION SELECT owner FROM memories
+            UNION SELECT owner FROM profile UNION SELECT owner FROM owner_names
+        ) AS known
+        LEFT JOIN owner_names AS n ON n.owner = known.owner
+        WHERE known.owner <> '' ORDER BY known.owner
+        """,
+    )
+
+
+def others(db: Database) -> list[Owner]:
+    """Those of them but whom the store was opened for; nobody where all is that one's."""
+    sees = db.access.sees
+    return [each for each in owners(db) if each.owner_id != sees] if sees else []
 
 
 # --- all of it --------------------------------------------------------------------------

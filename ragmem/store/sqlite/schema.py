@@ -1,23 +1,364 @@
-"""Connections with the schema that this version knows.
+"""A database's files, and connections with the schema that this version knows.
 
 Migrations are the numbered `*.sql` files beside this module: only ever added
 to, each applied in one transaction with its record.
 """
 
+import errno
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 
-from ragmem.errors import StoreRefused
+from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
 from ragmem.ids import new_id
 from ragmem.locks import lock
 from ragmem.store.base import AHEAD
-from ragmem.store.sqlite import files, text_index
+from ragmem.store.sqlite import text_index
 from ragmem.store.sqlite.connection import Access, Database, iso
+
+_MAGIC = b"SQLite format 3\0"
+_MARKER = ".initialised"
+_MARKER_TEXT = (
+    "The memory beside this file was set up. Should it be missing or empty one day,\n"
+    "ragmem sees by this file that it was lost, and does not start a new one over it.\n"
+)
+
+
+def marker(database: Path) -> Path:
+    """The file that says: this database was set up."""
+    return _beside(database, _MARKER)
+
+
+def prepare(database: Path, locks_dir: Path) -> bool:
+    """Make the folders and the empty file; True when the database is known to be set up.
+
+    Raises StoreDamaged or StoreRefused for what is no longer, or never was, ours.
+    """
+    for folder in (database.parent, locks_dir):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _tighten(folder)
+    # The marker is written after the database, so it is read before it.
+    was_set_up = marker(database).exists()
+    try:
+        found = database.stat()
+    except FileNotFoundError:
+        if was_set_up:
+            raise lost(database, "is missing") from None
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        raise StoreRefused(
+            f"{database} is {kind}, where the memory's database should be.",
+            hint="Move it away, or set RAGMEM_HOME to another folder.",
+        )
+    if found.st_size == 0 and was_set_up:
+        raise lost(database, "is empty")
+    if found.st_size:
+        _look_at_header(database, found.st_size)
+    for suffix in ("", "-wal", "-shm", _MARKER):
+        if (path := _beside(database, suffix)).exists():
+            _tighten(path)
+    return was_set_up
+
+
+def mark_set_up(database: Path) -> None:
+    """Remember that the database was set up."""
+    path = marker(database)
+    if path.exists():
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, _MARKER_TEXT.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def exchange(database: Path, new: Path) -> Path:
+    """Put another database in place of a damaged one; where that is kept, byte for byte."""
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    kept = _beside(database, f".damaged-{now}")
+    # At no moment is there none: killed in between, the damaged one is in its place still.
+    for suffix in ("-wal", "-shm", ""):
+        if (path := _beside(database, suffix)).exists():
+            failpoint("sqlite.exchange")
+            _keep(path, _beside(kept, suffix))
+    # The log goes first: it belongs to no other database.
+    for suffix in ("-wal", "-shm"):
+        _beside(database, suffix).unlink(missing_ok=True)
+    failpoint("sqlite.exchange")
+    new.rename(database)
+    sync_folder(database.parent)
+    return kept
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Give it a second name; a copy, where the file system has no such."""
+    try:
+        kept.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, kept)
+        kept.chmod(0o600)
+
+
+def size_bytes(database: Path) -> int:
+    """Of the database and its log."""
+    log = _beside(database, "-wal")
+    return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+def lost(database: Path, how: str) -> StoreDamaged:
+    """The error for a memory that was there and is not."""
+    return StoreDamaged(
+        f"The memory's database {database} {how}, but it held something before.",
+        hint="Put it back from a backup. To start an empty memory instead, move away what is left "
+        f"of it and remove {marker(database)}.",
+    )
+
+
+def damaged(database: Path, why: str) -> StoreDamaged:
+    """The error for a file that is no whole database; the file is left as it is."""
+    return StoreDamaged(
+        f"The memory's database {database} is damaged: {why}. It was left as it is.",
+        hint="`ragmem store repair` saves what can be read into a new one and keeps this one; a "
+        "backup put in its place works too.",
+    )
+
+
+class ReadOnly(StoreRefused):
+    """The database can't be written; it may be read all the same."""
+
+
+class Full(StoreUnavailable):
+    """There is no room on the file system; what is there can be read."""
+
+
+def never_changes(database: Path) -> bool:
+    """Whether nobody can change it, and all of it is in its file."""
+    log = _beside(database, "-wal")
+    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
+    return is_read_only and not (log.exists() and log.stat().st_size)
+
+
+def unwritable(database: Path, why: str) -> StoreRefused:
+    """The error for a database that SQLite may not write."""
+    return ReadOnly(
+        f"The memory's database {database} can't be written: {why}.",
+        hint="Make the file and its folder writable, or set RAGMEM_HOME to another folder.",
+    )
+
+
+def _failing(database: Path, why: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The memory's database {database}, on the file system {_mount_point(database)}, "
+        f"could not be read or written: {why}.",
+        hint="Check the disk and its free space; what was stored before is safe.",
+    )
+
+
+def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
+    """What the system gave as its reason, where that is none of the file's own."""
+    match number:
+        case errno.ENOSPC | errno.EDQUOT:
+            return Full(
+                f"The file system {_mount_point(database)} is full; nothing more can be stored "
+                "there.",
+                hint="Free some space; what was stored before is safe.",
+            )
+        case errno.EIO:
+            return _failing(database, os.strerror(number))
+        case errno.EMFILE | errno.ENFILE:
+            return StoreUnavailable(
+                f"The memory's database {database} can't be opened: {os.strerror(number)}.",
+                hint="Close what holds them, or raise the limit (`ulimit -n`); what was stored "
+                "before is safe.",
+            )
+        case errno.ENOMEM:
+            return StoreUnavailable(
+                f"The memory's database {database} can't be used: {os.strerror(number)}.",
+                hint="End what takes the computer's memory, then try again; what was stored is "
+                "safe.",
+            )
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return unwritable(database, os.strerror(number))
+    return None
+
+
+def translated(
+    error: Exception, database: Path, timeout_s: float, number: int = 0
+) -> RagmemError | None:
+    """An error of SQLite or of the files in plain words; None for one that only a bug can cause.
+
+    `number`: of the system's error behind it, as its connection knows it.
+    """
+    if isinstance(error, apsw.IOError | apsw.CantOpenError) and (
+        known := _of_the_system(number or _tried(database), database)
+    ):
+        return known
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(
+                f"The memory's database {database} is in use by another process, "
+                f"which did not let go of it within {timeout_s:g} s.",
+                hint="Try again; nothing is damaged.",
+            )
+        case apsw.FullError():
+            return _of_the_system(errno.ENOSPC, database)
+        case apsw.NoMemError():
+            return _of_the_system(errno.ENOMEM, database)
+        case apsw.NotADBError():
+            return damaged(database, "it is not a SQLite database")
+        case apsw.CorruptError():
+            return damaged(database, str(error))
+        case (
+            apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError() | apsw.CantOpenError()
+        ):
+            return unwritable(database, str(error))
+        case apsw.TooBigError():
+            return StoreRefused(
+                "A text of more than 1 GB can't be stored.", hint="Store it as a file."
+            )
+        case apsw.IOError():
+            return _failing(database, str(error))
+        case OSError():
+            why = error.strerror or str(error)
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                why = "a file stands where a folder should be"
+            return _of_the_system(error.errno, database) or StoreRefused(
+                f"The memory can't use {error.filename or database}: {why}.",
+                hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+            )
+    return None
+
+
+def _tried(database: Path) -> int:
+    """The number of the error that its folder gives: never the file, whose locks would go."""
+    try:
+        os.close(os.open(database.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+# --- what the header tells ------------------------------------------------------------------
+
+
+def _header(database: Path) -> bytes:
+    """The first 100 bytes, by SQLite's own hands; raises what apsw does.
+
+    To open and close the file ourselves would free every lock that this process has on it: another
+    program that closes the database would take its log for one that nobody uses.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
+    # SQLite opens what a link leads to, never the link.
+    file = apsw.VFSFile("", str(database.resolve()), [flags, 0])
+    try:
+        return file.xRead(100, 0)
+    finally:
+        file.xClose()
+
+
+def _look_at_header(database: Path, size: int) -> None:
+    """Damage that 100 bytes show: another kind of file, or one that was cut."""
+    first = _header(database)
+    if not first.startswith(_MAGIC) or len(first) < 100:
+        raise damaged(database, "it is not a SQLite database")
+    page_size = int.from_bytes(first[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    pages = int.from_bytes(first[28:32], "big")
+    log = _beside(database, "-wal")
+    # With a log, the pages that are missing may stand there.
+    if size < pages * page_size and not (log.exists() and log.stat().st_size):
+        raise damaged(database, f"{size} bytes are left of {pages * page_size}")
+
+
+def _beside(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _tighten(path: Path) -> None:
+    mode = path.stat().st_mode
+    # A sticky folder such as /tmp is everybody's: not ours to close.
+    if mode & 0o077 and not mode & stat.S_ISVTX:
+        path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
+def _mount_point(path: Path) -> Path:
+    path = path.absolute()
+    while not path.is_mount() and path != path.parent:
+        path = path.parent
+    return path
+
+
+# --- the journal ----------------------------------------------------------------------------
+# A write-ahead log needs memory that processes share, which network drives and some others do
+# not give. A rollback journal needs locks alone: writers and readers then wait for each other,
+# and nothing else is lost.
+
+_WRITE_VERSION = 18
+"""Where a database's header says which journal it has: 2 is a write-ahead log."""
+_NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why there is no shared memory just now, on a disk that could have it."""
+
+NETWORK_NOTICE = (
+    "The memory's folder can't have a write-ahead log (is it on a network drive?): a rollback "
+    "journal is used instead. It is as safe, but processes that use it at once wait for each other."
+)
+
+
+def has_log(database: Path) -> bool:
+    """Whether the file says that it has a write-ahead log."""
+    if not database.is_file():  # a pipe would not open before somebody writes to it
+        return False
+    try:
+        return _header(database)[_WRITE_VERSION : _WRITE_VERSION + 1] == b"\2"
+    except (apsw.Error, OSError):
+        return False
+
+
+def choose_journal(connection: apsw.Connection) -> None:
+    """A log for a new database if that can be, else a rollback journal."""
+    try:
+        connection.pragma("journal_mode", "wal")
+    except _NO_SHARED_MEMORY:
+        if connection.system_errno in _PASSING:
+            raise
+        connection.pragma("journal_mode", "delete")
+
+
+def can_read_log(connection: apsw.Connection, database: Path) -> bool:
+    """False for a log that can't be used here; other errors are the caller's."""
+    try:
+        connection.pragma("schema_version")
+    except _NO_SHARED_MEMORY:
+        if has_log(database) and connection.system_errno not in _PASSING:
+            return False
+        raise
+    return True
+
+
+def roll_in(database: Path) -> None:
+    """Change from a log to a rollback journal, without shared memory: nobody else may use it."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.pragma("locking_mode", "exclusive")
+        connection.pragma("journal_mode", "delete")
+    finally:
+        connection.close()
+
+
+# --- the schema -------------------------------------------------------------------------
+
 
 VERSION = 8
 APPLICATION_ID = 0x7261676D
@@ -29,19 +370,19 @@ def open_for_writing(
     database: Path, access: Access, *, locks_dir: Path, timeout_s: float
 ) -> Database:
     """The connection that may write, on files that are private, whole and up to date."""
-    was_set_up = files.prepare(database, locks_dir)
+    was_set_up = prepare(database, locks_dir)
     db = Database(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     try:
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
-            raise files.unwritable(database, "it may only be read")
-        whole = files.can_read_log(db, database)
+            raise unwritable(database, "it may only be read")
+        whole = can_read_log(db, database)
         if not whole or _version(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching to another journal waits for no busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
-                if not whole and not files.can_read_log(db, database):
-                    files.roll_in(database)
+                if not whole and not can_read_log(db, database):
+                    roll_in(database)
                 _migrate(db, database)
                 with transaction(db):
                     text_index.build(db)
@@ -54,7 +395,7 @@ def open_for_writing(
                     identify(db, new_id())
         failpoint("sqlite.mark")
         if not was_set_up:
-            files.mark_set_up(database)
+            mark_set_up(database)
         # In SQL the latest time that is no wrong clock's.
         db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
         db.pragma("synchronous", "FULL")
@@ -64,7 +405,7 @@ def open_for_writing(
         leave_untouched(db)
         db.close()
         if isinstance(error, apsw.Error) and (
-            plain := files.translated(error, database, timeout_s, number)
+            plain := translated(error, database, timeout_s, number)
         ):
             raise plain from error
         raise
@@ -101,7 +442,7 @@ def identify(db: Database, its_id: str) -> None:
 def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Database:
     """A connection that reads while another writes."""
     # What another process' crash left of a rollback journal, a reader has to undo.
-    only = files.has_log(database)
+    only = has_log(database)
     flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
     db = Database(str(database), flags, access)
     db.set_busy_timeout(round(timeout_s * 1000))
@@ -115,7 +456,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     StoreRefused, or the reason that there is no room, where this version can't read it as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
-    if files.never_changes(database):
+    if never_changes(database):
         name = f"{database.absolute().as_uri()}?immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     db = Database(name, flags, access)
@@ -125,7 +466,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     leave_untouched(db)
     if _version(db, database) < VERSION:
         db.close()
-        raise files.unwritable(database, "it has to be brought up to date first")
+        raise unwritable(database, "it has to be brought up to date first")
     return db
 
 
@@ -158,7 +499,7 @@ def _version(db: Database, database: Path) -> int:
 
 def _migrate(db: Database, database: Path) -> None:
     if _version(db, database) == 0:
-        files.choose_journal(db)
+        choose_journal(db)
     for number, name, sql in migrations():
         with transaction(db):
             failpoint("sqlite.migrate")

@@ -11,22 +11,33 @@ import apsw
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.locks import OwnerLocks
-from ragmem.records import Applied, Candidate, SearchQuery, StoreInfo, Write, utc_now
+from ragmem.records import (
+    AnyRecord,
+    Applied,
+    Candidate,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
+    SearchQuery,
+    Session,
+    StoreInfo,
+    Summary,
+    Turn,
+    Write,
+    utc_now,
+)
 from ragmem.store.open import owned
 from ragmem.store.sqlite import (
-    backups,
-    checks,
     code,
-    files,
-    memory,
     read,
+    repair,
     schema,
     search,
     text_index,
     vectors,
     work,
 )
-from ragmem.store.sqlite.apply import apply, delete_session
+from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 from ragmem.vectors import VectorCache
 
@@ -35,6 +46,15 @@ T = TypeVar("T")
 Query = Callable[Concatenate[Database, P], T]
 Method = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
 
+_BY_ID: dict[type, Callable[..., list[Any]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
+    MemoryRecord: read.memories_by_id,
+    PutReferences: code.references_of,
+    PutVectors: vectors.vectors_of,
+}
+"""Kinds of which more than one table is read; of the others see `read.TABLES`."""
 _ALONE_S = 1.0
 """For others to let go of a database that can't be shared with them."""
 
@@ -107,12 +127,12 @@ class SQLiteStore:
         access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
         store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
         try:
-            had_log, known = files.has_log(database), files.marker(database).exists()
+            had_log, known = schema.has_log(database), schema.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
-            if not files.has_log(database) and (had_log or not known):
-                store.notice = files.NETWORK_NOTICE
-        except (files.Full, files.ReadOnly):
-            if not files.marker(database).exists():
+            if not schema.has_log(database) and (had_log or not known):
+                store.notice = schema.NETWORK_NOTICE
+        except (schema.Full, schema.ReadOnly):
+            if not schema.marker(database).exists():
                 await store.aclose()
                 raise
             # Nothing can be written; what was stored before can be read.
@@ -142,45 +162,45 @@ class SQLiteStore:
         """The best by text and the best by vector, and of turns their neighbours; in no order."""
         return await self._read(lambda db: search.search(db, query, self._vectors))
 
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        """Those records of a kind that exist, in the order of these ids."""
+        query = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._read(lambda db: query(db, ids=ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        """All of the kind, one after what it covers or took the place of."""
+        return await self._read(read.summary_ids if kind is Summary else read.memory_ids)
+
     session = _reads(read.session)
     sessions = _reads(read.sessions)
-    sessions_by_id = _reads(read.sessions_by_id)
     find_sessions = _reads(read.find_sessions)
     branches = _reads(read.branches)
     turns = _reads(read.turns)
-    turns_by_id = _reads(read.turns_by_id)
     own_turns = _reads(read.own_turns)
     file_accesses = _reads(read.file_accesses)
     find_tool_call = _reads(read.find_tool_call)
     raw_history_chars = _reads(read.raw_history_chars)
     summaries = _reads(read.summaries)
-    summaries_by_id = _reads(read.summaries_by_id)
-    summary_ids = _reads(read.summary_ids)
     projects = _reads(read.projects)
     spans = _reads(read.spans)
 
-    memories = _reads(memory.memories)
-    memories_by_id = _reads(memory.memories_by_id)
-    memory_ids = _reads(memory.memory_ids)
-    find_memories = _reads(memory.find_memories)
-    superseded_by = _reads(memory.superseded_by)
-    memories_revision = _reads(memory.memories_revision)
-    profile = _reads(memory.profile)
-    profiles = _reads(memory.profiles)
-    owners = _reads(memory.owners)
-    others = _reads(memory.others)
-    insights = _reads(memory.insights)
+    memories = _reads(read.memories)
+    find_memories = _reads(read.find_memories)
+    superseded_by = _reads(read.superseded_by)
+    memories_revision = _reads(read.memories_revision)
+    profile = _reads(read.profile)
+    profiles = _reads(read.profiles)
+    owners = _reads(read.owners)
+    others = _reads(read.others)
 
     code_projects = _reads(code.code_projects)
     code_files = _reads(code.code_files)
     find_scopes = _reads(code.find_scopes)
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
-    references_of = _reads(code.references_of)
 
     embedder = _reads(vectors.embedder)
     use_embedder = _writes(vectors.use_embedder)
-    vectors_of = _reads(vectors.vectors_of)
     small_vectors = _reads(vectors.small_vectors)
 
     pending = _reads(work.pending)
@@ -193,7 +213,7 @@ class SQLiteStore:
     attach = _writes(work.attach)
 
     store_id = _reads(schema.store_id)
-    check = _reads(checks.check)
+    check = _reads(repair.check)
 
     async def heartbeat(self, owner_id: str) -> None:
         """Nothing to renew: the kernel holds the lock while the process lives."""
@@ -216,7 +236,7 @@ class SQLiteStore:
             schema_version=schema.VERSION,
             counts=await self._read(read.counts),
             summaries_per_level=await self._read(read.summaries_per_level),
-            size_bytes=files.size_bytes(self._database),
+            size_bytes=schema.size_bytes(self._database),
         )
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
@@ -231,16 +251,16 @@ class SQLiteStore:
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
         """Remove these and what they took the place of; nothing of them stays in the file."""
-        if not await self._read(lambda db: memory.memories_by_id(db, memory_ids)):
+        if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
             return 0
-        return (await self._erase(lambda db: memory.forget(db, memory_ids)))[0]
+        return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database as it is now into a new file, while others go on."""
 
         def job(db: Database) -> None:
             failpoint("sqlite.backup")
-            backups.copy(db, file)
+            repair.copy(db, file)
             failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
@@ -252,7 +272,7 @@ class SQLiteStore:
     ) -> ConnectionThread[Database]:
         def translate(error: Exception, db: Database | None) -> RagmemError | None:
             number = db.system_errno if db else 0
-            return files.translated(error, self._database, timeout_s, number)
+            return schema.translated(error, self._database, timeout_s, number)
 
         return ConnectionThread(connect, translate, timeout_s=timeout_s)
 
@@ -271,7 +291,7 @@ class SQLiteStore:
         except StoreDamaged as damage:
             self._damage = damage
             raise
-        except (files.Full, files.ReadOnly) as error:
+        except (schema.Full, schema.ReadOnly) as error:
             try:
                 return await self._read_alone(job)
             except StoreUnavailable:
@@ -311,8 +331,8 @@ class SQLiteStore:
             try:
                 went = self._transaction(db, lambda: work(db))
                 then(db)
-                backups.drop(self._database)
-                return went, backups.rewrite(db)
+                repair.drop(self._database)
+                return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", False)
 
@@ -333,6 +353,6 @@ class SQLiteStore:
         try:
             inode = self._database.stat().st_ino
         except FileNotFoundError:
-            raise files.lost(self._database, "was moved or deleted while in use") from None
+            raise schema.lost(self._database, "was moved or deleted while in use") from None
         if inode != self._inode:
-            raise files.lost(self._database, "was replaced while in use")
+            raise schema.lost(self._database, "was replaced while in use")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmem.records import FinishTurn, PutTurn, RecordToolCall, Summary, ToolCall, Turn, Write
+from ragmem.records import FinishTurn, PutTurn, Summary, ToolCall, Turn, Write
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
@@ -132,12 +132,7 @@ def prepare(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
 
 
 def _turn_of(write: Write) -> str | None:
-    match write:
-        case RecordToolCall(call=call):
-            return call.turn_id
-        case PutTurn(turn=turn):
-            return turn.turn_id
-    return getattr(write, "turn_id", None)
+    return getattr(write.record, "turn_id", None)
 
 
 def _as_read(turn: Turn) -> Turn:

@@ -105,7 +105,7 @@ def remove(db: Database, document: int) -> None:
         db.query("UPDATE project_numbers SET epoch = epoch + 1 WHERE number = :id", id=number)
 
 
-def vectors_of(db: Database, record_ids: Sequence[str]) -> list[PutVectors]:
+def vectors_of(db: Database, ids: Sequence[str]) -> list[PutVectors]:
     """The vectors of those that have some, in this order."""
     mark = embedder(db)
     if mark is None:
@@ -122,9 +122,9 @@ def vectors_of(db: Database, record_ids: Sequence[str]) -> list[PutVectors]:
         WHERE v.level IN (-1, -2)
     """
     found: list[tuple[Any, ...]] = []
-    for *which, pack in db.tuples(large, ids=record_ids):
+    for *which, pack in db.tuples(large, ids=ids):
         found.append((*which, unpacked(pack, mark.dimension)))
-    for *which, vector in db.tuples(small, ids=record_ids):
+    for *which, vector in db.tuples(small, ids=ids):
         found.append((*which, (vector,) if vector else ()))
     return [
         PutVectors(

@@ -1,18 +1,19 @@
 """Moving and keeping what is stored.
 
-stream.py     everything in a store, as batches of Writes; the same in a file, one a line
-copying.py    a stream of Writes into a store, and the comparison afterwards
-document.py   one session as a JSON document, and back; the same for people to read
+stream.py     everything in a store, as batches of Writes, into another or a file; and compared
+document.py   one session as a JSON document, and back
 """
 
-from ragmem.store.transfer.copying import (
+from ragmem.store.transfer.stream import (
     Comparison,
     Counter,
     Kind,
+    OnProgress,
+    Stream,
     compare,
     copy,
+    stream_of,
 )
-from ragmem.store.transfer.stream import OnProgress, Stream, stream_of
 
 __all__ = [
     "Comparison",

@@ -70,7 +70,7 @@ async def memory_writes(
     """The writes that store them. One that is here keeps what it says, and is said here too."""
     held = {
         memory.memory_id: memory
-        for memory in await store.memories_by_id([memory.memory_id for memory in memories])
+        for memory in await store.get(MemoryRecord, [memory.memory_id for memory in memories])
     }
     writes: list[Write] = []
     for memory in memories:
@@ -170,7 +170,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
         branches=tuple(
             BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
         ),
-        insights=tuple(await store.insights([session_id])),
+        insights=tuple(await store.get(Insight, [session_id])),
         owners=tuple(
             each for each in await store.owners() if each.owner_id in people and each.name
         ),
@@ -286,7 +286,7 @@ def _renamed(document: SessionDocument, ids: Mapping[str, str]) -> SessionDocume
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
     """Store it, all or nothing; UsageError for an id that exists, unless all ids are to be new."""
     session_id = document.session.session_id
-    if not as_new and await store.sessions_by_id([session_id]):
+    if not as_new and await store.get(Session, [session_id]):
         raise UsageError(
             f"Session {short_id(session_id)} is here already.",
             hint="--as-new imports it as another one.",
@@ -297,7 +297,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     if as_new:
         document = await _with_those_here(store, document)
     summaries = await _coverable(store, document)
-    if known := await store.summaries_by_id([summary.summary_id for summary in summaries]):
+    if known := await store.get(Summary, [summary.summary_id for summary in summaries]):
         raise UsageError(
             f"Summary {known[0].summary_id} is here already, in another session.",
             hint="--as-new imports everything with new ids.",
@@ -320,7 +320,7 @@ async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]
     ids = {turn.turn_id for turn in document.turns}
     ids |= {summary.summary_id for summary in document.summaries}
     others = {each for summary in document.summaries for each in summary.covers if each not in ids}
-    ids |= {summary.summary_id for summary in await store.summaries_by_id(sorted(others))}
+    ids |= {summary.summary_id for summary in await store.get(Summary, sorted(others))}
     left = []
     for summary in sorted(document.summaries, key=lambda summary: summary.level):
         if covers := tuple(each for each in summary.covers if each in ids):
@@ -333,7 +333,7 @@ async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
     session = document.session
     if session.parent_session_id is None:
         return True
-    if not await store.sessions_by_id([session.parent_session_id]):
+    if not await store.get(Session, [session.parent_session_id]):
         return False
     query = TurnQuery(before_index=(session.forked_at_index or 0) + 1, with_tool_calls=False)
     shared = await store.turns(session.parent_session_id, query)

@@ -78,7 +78,7 @@ async def happened(
         finished(session_id, turn_id, answer, finished_at=at),
     ]
     await store.apply(writes)
-    [turn] = await store.turns_by_id([turn_id])
+    [turn] = await store.get(Turn, [turn_id])
     return turn
 
 

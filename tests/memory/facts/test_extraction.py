@@ -21,6 +21,7 @@ from ragmem.records import (
     Applied,
     MemoryQuery,
     MemoryRecord,
+    Turn,
     UpdateSession,
     Write,
 )
@@ -677,7 +678,7 @@ async def test_the_limits_of_a_session_hold(store: Store) -> None:
     asker = Summarizer(llm, SummariesConfig(max_calls_per_session=2))
     extractor = Extractor(learner.facts, asker, clock=learner.clock)
     for item in await store.pending("memories", limit=9):
-        [turn] = await store.turns_by_id([item.record_id])
+        [turn] = await store.get(Turn, [item.record_id])
         await extractor.learn(store, turn)
     assert len(llm.requests) == 2
     assert asker.spent(session_id).calls == 2

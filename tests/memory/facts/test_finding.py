@@ -378,8 +378,7 @@ async def test_five_thousand_are_searched_fast(tmp_path: Path) -> None:
 
 
 def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
-    """What shares a name, an identifier or a number is meant, however far it is; what shares
-    another word must not be far."""
+    """The less of the question it has, the nearer it must be."""
     contents = (
         "The report of the harbour takes the long road",
         "parse_report wants bytes",

@@ -1,0 +1,490 @@
+"""What is done to a store as a whole: opened past the spool, copied, kept, checked, mended.
+
+The one door for it; what is asked of a memory goes through `ragmem.memory`.
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragmem.config import Config, Paths, environment
+from ragmem.config.address import configured
+from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
+from ragmem.records import Finding, Session, Span, StoreInfo, Turn, utc_now
+from ragmem.store.open import KINDS, home_owner, open_archive, owner_of_file, take_owner
+from ragmem.text import counted, visible
+
+if TYPE_CHECKING:
+    from ragmem.store.base import Archive
+    from ragmem.store.neo4j_server import ServerStatus
+    from ragmem.store.transfer import OnProgress, Stream
+    from ragmem.store.transfer.document import SessionDocument
+    from ragmem.tools.rewind import Preimages
+
+_SQLITE = b"SQLite format 3\0"
+_MOVED = ("projects", "sessions", "turns", "summaries", "memories")
+_TIMEOUT_S = 600.0
+"""For one step over all of a graph."""
+_PAGE = 100
+_LONGEST_TURN = timedelta(days=1)
+"""A turn's edits are made after the time that stands for the session's last activity."""
+_KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
+
+Progress = Callable[[int], "AbstractContextManager[OnProgress]"]
+"""Shows how many of so many records came."""
+NewFile = Callable[[Path], AbstractContextManager[Path]]
+"""Where to write what is to become a file when the block ends well."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A store or a backup that is copied from."""
+
+    stream: "Stream"
+    label: str
+    total: int
+    """Records, about."""
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What both sides hold after a copy."""
+
+    rows: Sequence[tuple[str, str, str, str]]
+    """Of each kind its name, how many there are, their checksum, and that of the copy."""
+    later: int
+    """Records that went on where they were copied to."""
+    differing: Sequence[str]
+    """The first that are missing or different, in words."""
+    differing_count: int
+    equal: bool
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    """A line of the log: nothing goes without one."""
+
+    at: datetime
+    session_id: str
+    cwd: str
+    store: str
+    deleted: dict[str, int]
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A memory that was made whole again."""
+
+    info: StoreInfo
+    left: Sequence[Finding] = ()
+    """What is broken still."""
+
+
+class Administration:
+    """The stores of one home; each is opened for one thing, and closed."""
+
+    def __init__(self, config: Config, paths: Paths) -> None:
+        self.config = config
+        self.paths = paths
+
+    @property
+    def kind(self) -> str:
+        """The kind of store that is in use."""
+        return self.config.store.kind
+
+    @asynccontextmanager
+    async def archive(self, kind: str = "", *, existing: bool = False) -> "AsyncIterator[Archive]":
+        """The store of that kind, or the one in use, as it is, without the spool.
+
+        UsageError where it has to be there already and is not.
+        """
+        store = await open_archive(
+            kind or self.kind, self.config, self.paths, environment(), existing=existing
+        )
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    # --- copies -----------------------------------------------------------------
+
+    @asynccontextmanager
+    async def store(self, kind: str) -> AsyncIterator[Source]:
+        """All of the store of that kind; StoreUnavailable while writes wait for it."""
+        from ragmem.store.spool.files import Spool
+
+        async with self.archive(kind, existing=True) as store:
+            where = configured(self.config, self.paths, environment(), kind=kind)
+            older = [self.paths.spool_dir / name for name in where.older_spools]
+            spool = Spool(self.paths.spool_dir / where.spool, older=older)
+            spool.meet(await store.store_id())
+            if waiting := spool.count_waiting():
+                raise StoreUnavailable(
+                    f"{waiting} writes still wait for {kind}.",
+                    hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
+                )
+            yield await _source(store)
+
+    @asynccontextmanager
+    async def file(self, file: Path) -> AsyncIterator[Source]:
+        """All of a backup; UsageError for what is none."""
+        from ragmem.store.sqlite import SQLiteStore
+        from ragmem.store.transfer.stream import count_lines, stream_of_lines
+
+        if not _is_database(file):
+            yield Source(stream_of_lines(file), str(file), count_lines(file))
+            return
+        # A copy: to open a database is to write beside it, and to bring its schema up to date.
+        with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
+            database = Path(folder) / "memory.db"
+            shutil.copyfile(file, database)
+            store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+            try:
+                yield msgspec.structs.replace(await _source(store), label=str(file))
+            finally:
+                await store.aclose()
+
+    async def copy(self, source: Source, into: "Archive", progress: Progress) -> Copied:
+        """Copy all of it, and compare both sides afterwards."""
+        from ragmem.store.transfer import compare, copy
+
+        with progress(source.total) as show:
+            await copy(source.stream, into, show)
+            compared = await compare(source.stream, into, show)
+        rows = [
+            (
+                kind.replace("_", " "),
+                f"{counter.count:,}",
+                counter.text,
+                "equal" if compared.target[kind] == counter else compared.target[kind].text,
+            )
+            for kind, counter in compared.source.items()
+        ]
+        return Copied(
+            rows, compared.later, compared.differing, compared.differing_count, compared.equal
+        )
+
+    async def back_up(
+        self, file: Path | None, new: NewFile, progress: Progress
+    ) -> tuple[Path, StoreInfo]:
+        """Write all of the store in use into a new file; else one in `backups`."""
+        from ragmem.store.sqlite import SQLiteStore
+        from ragmem.store.transfer.stream import write_lines
+
+        if file is None:
+            file = self._backup_file("memory", "db" if self.kind == "sqlite" else "jsonl")
+        file = file.expanduser().absolute()
+        async with self.archive(existing=True) as store:
+            found = await store.info()
+            with new(file) as part:
+                if isinstance(store, SQLiteStore):
+                    await store.copy_to(part)
+                else:
+                    source = await _source(store)
+                    with part.open("wb") as out, progress(source.total) as show:
+                        await write_lines(source.stream, out, show)
+        return file, found
+
+    def _backup_file(self, name: str, suffix: str) -> Path:
+        folder = self.paths.data_dir / "backups"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+        return folder / f"{name}-{now}.{suffix}"
+
+    async def keep_daily_backup(self) -> None:
+        """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
+        from asyncio import to_thread
+
+        from ragmem.store.sqlite import repair
+
+        await to_thread(repair.keep, self.paths.database, self.paths.locks_dir, utc_now())
+
+    # --- sessions ---------------------------------------------------------------
+
+    async def export(self, session_id: str) -> tuple["SessionDocument", bytes]:
+        """A session with all that belongs to it, and the same as JSON."""
+        from ragmem.store.transfer.document import document_of, encoded
+
+        async with self.archive(existing=True) as store:
+            document = await document_of(store, session_id)
+        return document, encoded(document)
+
+    async def take_in(self, data: bytes, *, as_new: bool) -> tuple[Session, "SessionDocument"]:
+        """Store a session that was exported; UsageError where it is here already."""
+        from ragmem.store.transfer.document import decoded, import_document
+
+        document = decoded(data)
+        async with self.archive() as store:
+            return await import_document(store, document, as_new=as_new), document
+
+    async def delete(self, session: Session) -> dict[str, int]:
+        """Delete a session with all that was derived from it; counts of what went, by kind."""
+        from ragmem.logs import log_deletion
+        from ragmem.memory.requests import RequestLog
+        from ragmem.memory.tail import SUFFIX, Tail
+        from ragmem.tools.rewind import Preimages
+
+        preimages = Preimages(self.paths.data_dir / "preimages")
+        async with self.archive(existing=True) as store:
+            outputs, copies = await _outputs_and_copies(store, session, preimages)
+            gone = await store.delete_session(session.session_id)
+        folder = self.paths.data_dir / "outputs"
+        files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
+        for output in files:
+            output.unlink(missing_ok=True)
+        gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
+        deletion = _Deletion(datetime.now(UTC), session.session_id, session.cwd, self.kind, gone)
+        log_deletion(self.paths.log_dir, deletion)
+        for file in self.paths.spool_dir.glob(f"*{SUFFIX}"):
+            Tail(file, str).forget(session.session_id)
+        RequestLog(self.paths.data_dir).forget(session.session_id)
+        preimages.look_through()
+        return gone
+
+    # --- whole or not -----------------------------------------------------------
+
+    async def check(self) -> tuple[list[Finding], StoreInfo]:
+        """What is broken in the store in use, and how much is in it."""
+        async with self.archive(existing=True) as store:
+            return await store.check(), await store.info()
+
+    async def repair(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
+        """Make the store in use whole again; None where it is. `say` is told what was done."""
+        if self.kind == "neo4j":
+            return await self._mend_graph(new, say)
+        return await self._save_database(say)
+
+    async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
+        """What can be read goes into a new database, which takes the damaged one's place."""
+        from ragmem.store.spool.files import Spool
+        from ragmem.store.sqlite import SQLiteStore, repair, schema
+
+        paths = self.paths
+        try:
+            findings, _ = await self.check()
+        except (StoreDamaged, UsageError):  # the latter where there is none
+            if not (_holds_something(paths.database) or repair.newest_first(paths.database)):
+                raise
+        else:
+            if not findings:
+                return None
+        with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as name:
+            folder = Path(name)
+            # What waits in the spool waits for the new one, if nobody can read any more for whom.
+            known = Spool(paths.spool_dir / "sqlite").store_id
+            lost, backup = _rebuilt(paths, folder, known)
+            store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
+            try:
+                found = await store.info()
+            finally:
+                await store.aclose()
+            kept = schema.exchange(paths.database, folder / "memory.db")
+        said = "Nothing could be read." if lost is None else f"{lost} places could not be read."
+        if backup is not None:
+            said += f" What is missing was taken from {backup}, as far as it is there."
+        if kept.exists():
+            said += f" The damaged database is kept as it was: {kept}"
+        say(said)
+        return Saved(found)
+
+    async def _mend_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
+        """All is mended in its place, after a copy of it was written."""
+        from ragmem.store.neo4j.repair import Repair
+        from ragmem.store.neo4j_server import find_connection
+
+        connection = find_connection(self.config, self.paths, environment())
+        timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
+        owner = home_owner(self.paths)
+        mending = await Repair.open(connection, timeout_s=timeout_s, owner=owner)
+        try:
+            if not await mending.findings():
+                return None
+            kept = self._backup_file("graph", "damaged.jsonl")
+            with new(kept) as part, part.open("wb") as out:
+                async for portion in mending.graph():
+                    out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
+            say(f"The graph as it was is kept: {kept}")
+            for change in await mending.mend(utc_now()):
+                say(f"{change.what}: {change.where}")
+            left = await mending.findings()
+        finally:
+            await mending.aclose()
+        async with self.archive("neo4j") as store:
+            return Saved(await store.info(), left)
+
+    def waiting_writes(self) -> int:
+        """How many writes wait on this disk, for whichever store."""
+        from ragmem.store.spool import count_waiting
+
+        return count_waiting(self.paths.spool_dir, deep=True)
+
+    # --- whose it is --------------------------------------------------------------
+
+    @property
+    def owner_id(self) -> str:
+        """Id of the person whose home it is; StoreUnavailable where that can't be known."""
+        return home_owner(self.paths)
+
+    def take_owner(self, owner_id: str) -> None:
+        """From now on this home is that person's too."""
+        take_owner(self.paths, owner_id)
+
+    # --- a local Neo4j --------------------------------------------------------------
+
+    async def start_neo4j(self, show: Callable[[str], None]) -> "ServerStatus":
+        """Have a server running: one that is configured, runs already, or is started."""
+        from ragmem.store import neo4j_server
+
+        return await neo4j_server.up(self.paths, self.config, environment(), on_progress=show)
+
+    async def stop_neo4j(self) -> bool:
+        """Stop the server that was started here; false when none runs."""
+        from ragmem.store import neo4j_server
+
+        return await neo4j_server.down(self.paths)
+
+    async def neo4j_status(self) -> "ServerStatus":
+        """Whether a server runs, and which."""
+        from ragmem.store import neo4j_server
+
+        return await neo4j_server.status(self.paths, self.config, environment())
+
+    def neo4j_password(self) -> str:
+        """Of the local server; StoreRefused where there is none."""
+        from ragmem.store import neo4j_server
+
+        return neo4j_server.password(self.paths, self.config, environment())
+
+    def neo4j_log(self) -> Path:
+        """Where the local server writes its log."""
+        from ragmem.store import neo4j_server
+
+        return neo4j_server.log_file(self.paths)
+
+
+def known_kind(kind: str) -> str:
+    """Itself; UsageError where there is no such store."""
+    if kind not in KINDS:
+        raise UsageError(
+            f"There is no store {visible(kind)!r}.", hint=f"The stores are {' and '.join(KINDS)}."
+        )
+    return kind
+
+
+def contents(found: StoreInfo) -> str:
+    """How much there is, in few words."""
+    kinds = [("sessions", "session"), ("turns", "turn")]
+    kinds += [("memories", "memory")] if found.counts["memories"] else []
+    return ", ".join(counted(found.counts[kind], name) for kind, name in kinds)
+
+
+def label_of(found: StoreInfo) -> str:
+    """Which store it is, and how much is in it."""
+    return f"{found.kind} {found.location} ({contents(found)})"
+
+
+async def _source(store: "Archive") -> Source:
+    from ragmem.store.transfer import stream_of
+
+    found = await store.info()
+    # Files of the code index are moved too.
+    code = [len(await store.code_files(project)) for project in await store.code_projects()]
+    total = sum(found.counts[kind] for kind in _MOVED) + sum(code)
+    return Source(stream_of(store), label_of(found), total)
+
+
+def _is_database(file: Path) -> bool:
+    """Of the two kinds of backup; UsageError for what is neither."""
+    from ragmem.store.transfer.stream import is_lines
+
+    try:
+        with file.open("rb") as beginning:
+            if beginning.read(len(_SQLITE)) == _SQLITE:
+                return True
+        if is_lines(file):
+            return False
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    raise UsageError(f"{file} is no backup of ragmem's memory.")
+
+
+def _holds_something(database: Path) -> bool:
+    return database.exists() and database.stat().st_size > 0
+
+
+def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:
+    """Places that were lost, None for all of them; and the backup that stood in for them.
+
+    StoreDamaged where neither the database nor a backup can be read.
+    """
+    from ragmem.store.sqlite.repair import DamagedDatabase, newest_first, rebuild
+
+    sources: list[DamagedDatabase] = []
+    backup = next(iter(newest_first(paths.database)), None)
+    try:
+        try:
+            sources.append(DamagedDatabase(paths.database, folder))
+        except StoreDamaged:
+            if backup is None:
+                raise
+        remains = sources[0] if sources else None
+        if backup is not None:
+            sources.append(DamagedDatabase(backup, folder))
+        rebuild(
+            sources,
+            folder / "memory.db",
+            folder / "locks",
+            owner=owner_of_file(paths),
+            store_id=known_id,
+        )
+        return (remains.lost if remains else None), backup
+    finally:
+        for source in sources:
+            source.connection.close()
+
+
+async def _outputs_and_copies(
+    store: "Archive", session: Session, preimages: "Preimages"
+) -> tuple[set[str], set[str]]:
+    """Files with long outputs of the session's own commands; copies that no other one names."""
+    from ragmem.memory.files import preimages_of
+
+    outputs: set[str] = set()
+    copies: set[str] = set()
+    first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
+    async for turns in _pages(store, Span(session.session_id, first, session.turn_count)):
+        copies |= preimages_of(turns)
+        for turn in turns:
+            for call in turn.tool_calls:
+                if call.tool_name == "run_command":
+                    outputs.update(_KEPT_OUTPUT.findall(call.result))
+    return outputs, await _named_by_none(store, session, copies, preimages)
+
+
+async def _named_by_none(
+    store: "Archive", session: Session, copies: set[str], preimages: "Preimages"
+) -> set[str]:
+    """Those of the copies that no other session names, in whatever project it is."""
+    from ragmem.memory.files import preimages_of
+
+    made = {name: at for name in copies if (at := preimages.made_at(name))}
+    left = set(made)
+    # What was over before the first of them was made names none.
+    since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
+    others = [span for span in await store.spans() if span.session_id != session.session_id]
+    for start in range(0, len(others), _PAGE):
+        spans = {span.session_id: span for span in others[start : start + _PAGE]}
+        for other in await store.get(Session, list(spans)):
+            if left and other.last_activity_at >= since:
+                async for turns in _pages(store, spans[other.session_id]):
+                    left -= preimages_of(turns)
+    return left
+
+
+async def _pages(store: "Archive", span: Span) -> AsyncIterator[list[Turn]]:
+    for first in range(span.first, span.last + 1, _PAGE):
+        page = Span(span.session_id, first, min(first + _PAGE - 1, span.last))
+        yield [put.turn for put in await store.own_turns([page])]

@@ -1,0 +1,574 @@
+"""`ragmem acp`: the agent in an editor that speaks the Agent Client Protocol."""
+
+import asyncio
+import json
+import logging
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import typer
+
+from ragmem.cli.command import Interruption, run_async, settings
+from ragmem.cli.mcp import install_command, is_installed
+from ragmem.cli.options import Effort, Mode, Model, commands, permission_mode
+from ragmem.config import Config, Paths
+from ragmem.errors import EXIT_DONE, RagmemError, UsageError
+from ragmem.events import (
+    Event,
+    MemoryWritten,
+    MessageFinished,
+    Notice,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+)
+from ragmem.files import is_a_path
+from ragmem.memory.window import result_text
+from ragmem.messages import Json
+from ragmem.text import clip_middle, one_line, reveal, visible
+
+if TYPE_CHECKING:
+    from acp import interfaces, schema
+
+    from ragmem.agent import Agent
+    from ragmem.app import App, Options
+    from ragmem.records import Session, ToolCall
+    from ragmem.tools.base import Decision, PermissionMode, Proposal
+    from ragmem.tools.skills import Shelf
+
+app = commands()
+
+_LIMIT_BYTES = 50_000_000
+"""Of one message of the editor's."""
+_SHOWN_CHARS = 10_000
+"""Of a tool's answer."""
+_DIFF_BYTES = 1_000_000
+_LISTED = 50
+_FAILED = -32603
+_KINDS = {
+    "read_file": "read",
+    "list_directory": "search",
+    "glob_files": "search",
+    "grep_files": "search",
+    "create_file": "edit",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "run_command": "execute",
+    "brain_search": "search",
+    "search_memories": "search",
+    "read_skill": "read",
+}
+"""What the protocol calls the kinds of tools."""
+_MODES = {
+    "default": ("Ask", "Asks before edits and commands"),
+    "acceptEdits": ("Edit", "Edits are allowed, commands are asked for"),
+    "plan": ("Plan", "Reads only, and says what it would do"),
+    "bypassPermissions": ("Everything", "Nothing is asked for"),
+}
+
+
+@app.command()
+def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
+    """Serve an editor (Agent Client Protocol over stdin and stdout).
+
+    The editor starts it; docs/agents.md says what to write into its settings.
+    """
+    if not is_installed("acp"):
+        raise UsageError(
+            "Serving editors needs the package agent-client-protocol, which is not installed.",
+            hint=install_command("acp"),
+        )
+    if not all(_is_pipe(stream.fileno()) for stream in (sys.stdin, sys.stdout)):
+        raise UsageError(
+            "`ragmem acp` is for editors, which speak to it over pipes.",
+            hint="docs/agents.md says what to write into an editor's settings.",
+        )
+    config, paths = settings(needs_memory=False)
+    chosen = permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
+
+    async def main(_: Interruption) -> int:
+        from acp import run_agent
+
+        from ragmem.app import Options
+
+        logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
+        options = Options(model=model or "", effort=effort, permission_mode=chosen)
+        desk = Desk(config, paths, options)
+        try:
+            # It asks for methods that it then tells editors this agent does not have.
+            await run_agent(cast(Any, desk), stdio_buffer_limit_bytes=_LIMIT_BYTES)
+        finally:
+            await desk.aclose()
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def _is_pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class Desk:
+    """The agent's side of the protocol: sessions by their ids, an App for each folder."""
+
+    def __init__(self, config: Config, paths: Paths, options: "Options") -> None:
+        self._config, self._paths, self._options = config, paths, options
+        self._apps: dict[Path, App] = {}
+        self._opening = asyncio.Lock()
+        self._seats: dict[str, Seat] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._client: interfaces.Client
+
+    def on_connect(self, conn: "interfaces.Client") -> None:
+        """Take the editor's side."""
+        self._client = conn
+
+    async def initialize(self, protocol_version: int, **_: Any) -> "schema.InitializeResponse":
+        """Say what can be done here."""
+        from acp import PROTOCOL_VERSION, schema
+
+        from ragmem import __version__
+
+        return schema.InitializeResponse(
+            protocol_version=min(protocol_version, PROTOCOL_VERSION) or PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=self._config.memory.enabled,
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities(), close=schema.SessionCloseCapabilities()
+                ),
+            ),
+            agent_info=schema.Implementation(name="ragmem", title="ragmem", version=__version__),
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        """Nobody needs to: keys are the environment's."""
+
+    async def new_session(self, cwd: str, **given: Any) -> "schema.NewSessionResponse":
+        """Begin one; it is kept from its first prompt on."""
+        from acp.schema import NewSessionResponse
+
+        try:
+            opened = await self._app(cwd)
+            seat = await self._sit(opened, await opened.start_session(), given)
+        except RagmemError as error:
+            raise _failure(error) from None
+        return NewSessionResponse(session_id=seat.session.session_id, modes=seat.modes())
+
+    async def load_session(
+        self, cwd: str, session_id: str, **given: Any
+    ) -> "schema.LoadSessionResponse":
+        """Go on with one that the memory has, after telling all that was said and done in it."""
+        from acp.schema import LoadSessionResponse
+
+        try:
+            opened = await self._app(cwd)
+            found = await opened.resume_session(session_id)
+            turns = (await opened.memory.load_session(found.session_id)).turns
+            seat = await self._sit(opened, found, given)
+        except RagmemError as error:
+            raise _failure(error) from None
+        from acp import helpers
+
+        for turn in turns:
+            await seat.tell(helpers.update_user_message_text(visible(turn.user_message)))
+            for call in turn.tool_calls:
+                await seat.replay(call)
+            if turn.assistant_message:
+                await seat.tell(helpers.update_agent_message_text(visible(turn.assistant_message)))
+        return LoadSessionResponse(modes=seat.modes())
+
+    async def list_sessions(
+        self, cwd: str | None = None, **_: Any
+    ) -> "schema.ListSessionsResponse":
+        """Name the newest of a folder."""
+        from acp.schema import ListSessionsResponse, SessionInfo
+
+        try:
+            found = await (await self._app(cwd or str(Path.cwd()))).sessions_here(_LISTED)
+        except RagmemError as error:
+            raise _failure(error) from None
+        return ListSessionsResponse(
+            sessions=[
+                SessionInfo(
+                    session_id=each.session_id,
+                    cwd=each.cwd,
+                    title=one_line(each.called, 120),
+                    updated_at=each.last_activity_at.isoformat(),
+                )
+                for each in found
+            ]
+        )
+
+    async def close_session(self, session_id: str, **_: Any) -> None:
+        """Let go of one; the memory keeps it."""
+        if seat := self._seats.pop(session_id, None):
+            await seat.agent.aclose()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
+        """Change who may do what, also in a running turn."""
+        from acp import RequestError
+
+        seat = self._seat(session_id)
+        if mode_id not in seat.mode_ids:
+            raise RequestError.invalid_params({"modeId": f"There is no mode {mode_id!r}."})
+        seat.agent.use_mode(cast("PermissionMode", mode_id))
+
+    async def prompt(
+        self, session_id: str, prompt: Sequence[Any], **_: Any
+    ) -> "schema.PromptResponse":
+        """Answer, and tell what happens meanwhile."""
+        from acp.schema import PromptResponse
+
+        seat = self._seat(session_id)
+        async with seat.turn:
+            finished = await seat.answer(_prompt_text(prompt, seat.cwd))
+        match finished.subtype:
+            case "success":
+                return PromptResponse(stop_reason="end_turn")
+            case "interrupted":
+                return PromptResponse(stop_reason="cancelled")
+            case "error_max_turns":
+                return PromptResponse(stop_reason="max_turn_requests")
+        raise _failure(RagmemError(finished.error, hint=finished.hint))
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        """Stop the running turn; what came is kept."""
+        if seat := self._seats.get(session_id):
+            seat.agent.interrupt()
+
+    async def aclose(self) -> None:
+        """End what runs, close what was opened."""
+        for task in self._tasks:
+            task.cancel()
+        for opened in self._apps.values():
+            await opened.leave_background(model=self._options.model)
+            await opened.__aexit__(None, None, None)
+
+    def _seat(self, session_id: str) -> "Seat":
+        from acp import RequestError
+
+        if session_id not in self._seats:
+            raise RequestError.invalid_params({"sessionId": f"{session_id!r} is not open."})
+        return self._seats[session_id]
+
+    async def _app(self, cwd: str) -> "App":
+        from ragmem.app import App
+
+        folder = _folder(cwd)
+        async with self._opening:
+            if folder not in self._apps:
+                opened = App(self._config, self._paths, cwd=folder)
+                self._apps[folder] = await opened.__aenter__()
+                opened.start_background(model=self._options.model)
+        return self._apps[folder]
+
+    async def _sit(self, opened: "App", session: "Session", given: dict[str, Any]) -> "Seat":
+        folders = tuple(Path(each) for each in given.get("additional_directories") or ())
+        options = msgspec.structs.replace(self._options, add_dirs=folders)
+        seat = Seat(self._client, opened.cwd, session, await opened.shelf(session))
+        seat.agent = await opened.agent(session, options, seat.approve)
+        if before := self._seats.pop(session.session_id, None):
+            await before.agent.aclose()
+        self._seats[session.session_id] = seat
+        seat.agent.prepare()
+        # The editor knows of the session once it has its answer.
+        task = asyncio.create_task(seat.tell_commands())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return seat
+
+
+class Seat:
+    """A session in the editor: tells it what its agent does, and asks it for approval."""
+
+    agent: "Agent"
+
+    def __init__(
+        self, client: "interfaces.Client", cwd: Path, session: "Session", shelf: "Shelf"
+    ) -> None:
+        self.cwd = cwd
+        self.session = session
+        self._client = client
+        self._shelf = shelf
+        self._arguments: dict[str, dict[str, Json]] = {}
+        """Of the calls of this turn, by their ids."""
+        self._running: dict[str, ToolStarted] = {}
+        self.turn = asyncio.Lock()
+        """Held while one runs: a second prompt waits for its end."""
+
+    @property
+    def mode_ids(self) -> tuple[str, ...]:
+        """The modes that the editor may choose; that which allows everything only if it holds."""
+        current = self.agent.permission_mode
+        return tuple(each for each in _MODES if each in (current, "default", "acceptEdits", "plan"))
+
+    def modes(self) -> "schema.SessionModeState":
+        """Who may do what, and what else there is to choose."""
+        from acp.schema import SessionMode, SessionModeState
+
+        return SessionModeState(
+            current_mode_id=self.agent.permission_mode,
+            available_modes=[
+                SessionMode(id=each, name=_MODES[each][0], description=_MODES[each][1])
+                for each in self.mode_ids
+            ],
+        )
+
+    async def tell(self, update: Any) -> None:
+        """Send a part of what happens."""
+        await self._client.session_update(session_id=self.session.session_id, update=update)
+
+    async def tell_commands(self) -> None:
+        """Name the person's own commands, and what the project brings that waits for a yes."""
+        from acp import helpers
+        from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
+
+        given = AvailableCommandInput(root=UnstructuredCommandInput(hint="arguments"))
+        if commands := [
+            AvailableCommand(name=each.name, description=each.description, input=given)
+            for each in self._shelf.commands.values()
+        ]:
+            await self.tell(helpers.update_available_commands(commands))
+        if hint := self._shelf.hint():
+            await self._note(hint)
+
+    async def answer(self, text: str) -> TurnFinished:
+        """Run a turn to its end."""
+        from ragmem.cli.ask import VisibleFlow
+
+        flow, streamed = VisibleFlow(), ""
+        self._arguments.clear()
+        self._running.clear()
+        finished: TurnFinished | None = None
+        async for event in self.agent.ask(self._shelf.expanded(text)):
+            ready = ""
+            match event:
+                case TextDelta(text=more):
+                    ready = flow.feed(more)
+                case MessageFinished() | TurnFinished():
+                    ready = flow.flush()
+            streamed += ready
+            if isinstance(event, TurnFinished):
+                finished = event
+                # An answer that did not come in pieces, such as one that memory gave.
+                whole = visible(event.result)
+                if whole and not streamed.rstrip().endswith(whole.rstrip()):
+                    ready += whole
+            if ready:
+                await self._say(ready)
+            await self._show(event)
+        if finished is None:
+            raise AssertionError("a turn always ends with TurnFinished")
+        return finished
+
+    async def _say(self, text: str) -> None:
+        from acp import helpers
+
+        await self.tell(helpers.update_agent_message_text(text))
+
+    async def _note(self, text: str) -> None:
+        from acp import helpers
+
+        await self.tell(helpers.update_agent_thought_text(f"{visible(text)}\n"))
+
+    async def _show(self, event: Event) -> None:
+        from acp import helpers
+
+        match event:
+            case ReasoningDelta(text=text):
+                await self.tell(helpers.update_agent_thought_text(visible(text)))
+            case Notice(text=text):
+                await self._note(text)
+            case MemoryWritten():
+                await self._note(event.line)
+            case MessageFinished(tool_uses=uses):
+                for tool_call_id, _, arguments in uses:
+                    self._arguments[tool_call_id] = _parsed(arguments)
+            case ToolStarted():
+                self._running[event.tool_call_id] = event
+                started = partial(helpers.start_tool_call, status="pending")
+                await self.tell(started(event.tool_call_id, **self._call(event)))
+            case ToolProgress(tail=tail):
+                content = [helpers.tool_content(helpers.text_block(visible(tail)))]
+                await self.tell(
+                    helpers.update_tool_call(
+                        event.tool_call_id, status="in_progress", content=content
+                    )
+                )
+            case ToolFinished():
+                self._running.pop(event.tool_call_id, None)
+                is_edit = _KINDS.get(event.name) == "edit" and event.success
+                shown = clip_middle(visible(event.text), _SHOWN_CHARS)
+                await self.tell(
+                    helpers.update_tool_call(
+                        event.tool_call_id,
+                        status="failed" if event.failed else "completed",
+                        content=None
+                        if is_edit
+                        else [helpers.tool_content(helpers.text_block(shown))],
+                    )
+                )
+
+    def _call(self, event: ToolStarted) -> dict[str, Any]:
+        """What the editor is told of a call."""
+        arguments = self._arguments.get(event.tool_call_id, {})
+        diff = self._diff(event.name, arguments)
+        return {
+            "title": visible(event.title),
+            "kind": _KINDS.get(event.name, "other"),
+            "locations": self._locations(arguments),
+            "raw_input": arguments,
+            "content": [diff] if diff else None,
+        }
+
+    def _locations(self, arguments: dict[str, Json]) -> "list[schema.ToolCallLocation]":
+        from acp.schema import ToolCallLocation
+
+        path = arguments.get("path")
+        return [ToolCallLocation(path=str(self.cwd / path))] if isinstance(path, str) else []
+
+    def _diff(self, name: str, arguments: dict[str, Json]) -> Any:
+        """The change that an edit makes, where its arguments tell it."""
+        from acp import helpers
+
+        match name, arguments:
+            case "edit_file", {"path": str(path), "old": str(old), "new": str(new)}:
+                return helpers.tool_diff_content(str(self.cwd / path), new, old)
+            case (("create_file" | "write_file"), {"path": str(path), "content": str(new)}):
+                return helpers.tool_diff_content(str(self.cwd / path), new, self._now(path))
+        return None
+
+    def _now(self, path: str) -> str | None:
+        """What a file of the folder says now; None where there is no such one."""
+        try:
+            file = (self.cwd / path).resolve(strict=True)
+            if not file.is_relative_to(self.cwd) or file.stat().st_size > _DIFF_BYTES:
+                return None
+            return file.read_text("utf-8") if file.is_file() else None
+        except (OSError, ValueError):
+            return None
+
+    async def approve(self, proposal: "Proposal") -> "Decision":
+        """Ask the person, in the editor."""
+        from acp.schema import AllowedOutcome, PermissionOption, ToolCallUpdate
+
+        from ragmem.ids import new_id
+        from ragmem.tools.base import Decision
+
+        asked = [e for e in self._running.values() if e.name == proposal.tool_name]
+        event = asked[-1] if asked else None
+        call = self._call(event) if event else {"kind": "other", "locations": []}
+        options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
+        if proposal.always:
+            always = f"Always: {visible(proposal.always)}"
+            options.append(PermissionOption(option_id="always", name=always, kind="allow_always"))
+        options.append(PermissionOption(option_id="no", name="Reject", kind="reject_once"))
+        answer = await self._client.request_permission(
+            session_id=self.session.session_id,
+            tool_call=ToolCallUpdate(
+                **{
+                    **call,
+                    "tool_call_id": event.tool_call_id if event else new_id(),
+                    "title": reveal(proposal.title),
+                    "status": "pending",
+                    "content": self._asked(proposal, call),
+                }
+            ),
+            options=options,
+        )
+        if not isinstance(answer.outcome, AllowedOutcome):
+            self.agent.interrupt()
+            return Decision(False, reason="the person stopped it")
+        chosen = answer.outcome.option_id
+        if chosen not in ("yes", "always"):
+            return Decision(False, reason="the person refused")
+        return Decision(True, remember=chosen == "always" and bool(proposal.always))
+
+    def _asked(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
+        """All of what is asked for: as a change where that hides nothing, else as it is spelled."""
+        from acp import helpers
+
+        body, arguments = reveal(proposal.body), call.get("raw_input") or {}
+        content = list(call.get("content") or ())
+        if not content or body != proposal.body or arguments.get("replace_all"):
+            fence = "```diff" if proposal.kind == "diff" else "```"
+            content.append(helpers.tool_content(helpers.text_block(f"{fence}\n{body}\n```")))
+        for warning in proposal.warnings:
+            said = f"Warning: {reveal(warning)}"
+            content.append(helpers.tool_content(helpers.text_block(said)))
+        return content
+
+    async def replay(self, call: "ToolCall") -> None:
+        """Tell a call of an earlier turn, with what came of it."""
+        from acp import helpers
+
+        self._arguments[call.tool_call_id] = _parsed(call.arguments)
+        title = one_line(f"{call.tool_name} {call.arguments}", 200)
+        started = ToolStarted(tool_call_id=call.tool_call_id, name=call.tool_name, title=title)
+        told = self._call(started)
+        if told["content"] is None:
+            shown = clip_middle(visible(result_text(call)), _SHOWN_CHARS)
+            told["content"] = [helpers.tool_content(helpers.text_block(shown))]
+        told["status"] = "completed" if call.success else "failed"
+        await self.tell(helpers.start_tool_call(call.tool_call_id, **told))
+
+
+def _parsed(arguments: str) -> dict[str, Json]:
+    try:
+        value: Json = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
+    """A prompt as text: a file that it links to is named as `@path`, what it quotes follows."""
+    texts: list[str] = []
+    quoted: list[str] = []
+    for block in blocks:
+        match block.type:
+            case "text":
+                texts.append(block.text)
+            case "resource_link":
+                texts.append(_mention(block.uri, cwd))
+            case "resource":
+                held = getattr(block.resource, "text", None)
+                uri = one_line(block.resource.uri, 400)
+                quoted.append(f"{uri}:\n\n{held}" if held is not None else f"[{uri}]")
+            case kind:
+                quoted.append(f"[{kind}: not taken]")
+    return "\n\n".join(["".join(texts), *quoted]).strip()
+
+
+def _mention(uri: str, cwd: Path) -> str:
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return uri
+    path = Path(unquote(parts.path))
+    shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    return f'@"{shown}"' if any(c.isspace() for c in shown) else f"@{shown}"
+
+
+def _folder(cwd: str) -> Path:
+    if not os.path.isabs(cwd) or not is_a_path(cwd) or not os.path.isdir(cwd):
+        raise UsageError(f"{visible(cwd)} is no folder.")
+    return Path(cwd).resolve()
+
+
+def _failure(error: RagmemError) -> Exception:
+    """An error as the protocol tells it, with what to do."""
+    from acp import RequestError
+
+    return RequestError(_FAILED, visible(f"{error}\n{error.hint}".strip()))

@@ -1,0 +1,500 @@
+"""The memory as a graph: sessions, turns, files, code, memories and summaries, and their links.
+
+It is read through the Store protocol alone, so both stores show the same. Texts are shown without
+secrets, and nothing in them can hide: control characters and the like stand there as escapes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from ragmem.memory.facts.failures import has_failed
+from ragmem.memory.requests import SentRequest
+from ragmem.memory.window import result_text
+from ragmem.records import (
+    MemoryQuery,
+    MemoryRecord,
+    Project,
+    PutReferences,
+    ScopeQuery,
+    Session,
+    SessionQuery,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnsQuery,
+)
+from ragmem.redact import redact
+from ragmem.store.base import Store
+from ragmem.text import counted, one_line, visible
+
+NodeKind = Literal["session", "turn", "file", "code", "memory", "summary"]
+NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
+MOST_NODES = 20_000
+_SESSIONS = 5_000
+"""So many of the newest have a node of their own."""
+_SCOPES = 100_000
+_ALL_TURNS = 10**12
+"""Characters: more than a session holds."""
+_PAGE_CHARS = 8_000_000
+"""Of the texts of all turns together: what a browser opens at once."""
+_LEAST_CHARS, _MOST_CHARS = 400, 12_000
+"""Of a turn's words; of a result it is a third."""
+_LABEL_CHARS = 90
+_BATCH = 500
+_BEYOND = 4_000
+_APART = "\n\0\n"
+_ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is remembered."""
+
+    id: str
+    """Its kind, `=`, and its own id, or for a file its path."""
+    kind: NodeKind
+    label: str
+    """A few words, on one line."""
+    at: datetime | None = None
+    """When it was said or made known."""
+    session: str = ""
+    """Id of the node of the session that it belongs to."""
+    facts: dict[str, Any] = {}
+    """The rest of it, by name: texts, numbers, lists."""
+
+
+class Edge(msgspec.Struct, frozen=True, array_like=True):
+    """What one has to do with another, read from the first to the second."""
+
+    source: str
+    target: str
+    kind: str
+    """`said in`, `read`, `changed`, `found`, `listed`, `edited`, `named`, `defined in`,
+    `remembered`, `decided`, `supersedes`, `summed up in` or `forked from`."""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a page shows, or a file holds."""
+
+    format: str = "ragmem.graph"
+    version: int = 1
+    title: str
+    """Of what it is."""
+    store: str
+    """Kind of the store that it was read from."""
+    made_at: datetime
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What is not on it, in sentences that say how to get it."""
+    numbers: tuple[dict[str, Any], ...] = ()
+    """What was measured, a mapping for each day, oldest first."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be shown; conditions combine with AND."""
+
+    title: str
+    project: Project | None = None
+    """The project whose memory it is; None: all of them."""
+    session: Session | None = None
+    path: str = ""
+    """A file, as the project knows it: the turns that had to do with it."""
+    memory: MemoryRecord | None = None
+    """The turns that a memory comes from, and what it took the place of."""
+    since: datetime | None = None
+    most: int = MOST_NODES
+
+
+async def collect(
+    store: Store,
+    wanted: Wanted,
+    *,
+    now: datetime,
+    sent: Mapping[str, SentRequest] | None = None,
+    numbers: Sequence[dict[str, Any]] = (),
+) -> Graph:
+    """Read what is wanted; `sent` are the requests that are known, by the id of their turn."""
+    collecting = _Collecting(store, wanted, sent or {})
+    await collecting.read()
+    known = collecting.nodes
+    return Graph(
+        title=_line(wanted.title),
+        store=(await store.info()).kind,
+        made_at=now,
+        nodes=tuple(known.values()),
+        edges=tuple(
+            each for each in collecting.edges if each.source in known and each.target in known
+        ),
+        left_out=tuple(collecting.left_out),
+        numbers=tuple(numbers),
+    )
+
+
+class _Collecting:
+    def __init__(self, store: Store, wanted: Wanted, sent: Mapping[str, SentRequest]) -> None:
+        self._store = store
+        self._wanted = wanted
+        self._sent = sent
+        self._chars = _MOST_CHARS
+        self._turns: dict[str, str] = {}
+        """Node ids of the turns that are shown, by their own ids."""
+        self._tops: dict[str, str] = {}
+        self.nodes: dict[str, Node] = {}
+        self.edges: dict[Edge, None] = {}
+        self.left_out: list[str] = []
+
+    async def read(self) -> None:
+        wanted = self._wanted
+        self._tops = {each.project_id: each.path for each in await self._store.projects()}
+        chosen = await self._chosen_turns()
+        sessions = await self._sessions(chosen)
+        whole = sum(each.turn_count for each in sessions)
+        self._chars = max(_LEAST_CHARS, min(_MOST_CHARS, _PAGE_CHARS // max(1, whole)))
+        for session in sessions:
+            self._put_session(session)
+        left, oldest = [], None
+        for session in sessions:
+            # A turn brings files, code and summaries along.
+            if len(self.nodes) + session.turn_count > wanted.most and self._turns:
+                left.append(session)
+                continue
+            await self._read_session(session, chosen)
+            oldest = session.last_activity_at
+        await self._read_code()
+        await self._read_memories()
+        self._say_left_out(left, oldest)
+
+    # --- sessions -----------------------------------------------------------------
+
+    async def _chosen_turns(self) -> set[str] | None:
+        """Ids of the only turns that are to be shown; None for all."""
+        wanted, store = self._wanted, self._store
+        if wanted.path and wanted.project:
+            projects = (wanted.project.root_id,)
+            query = ScopeQuery(project_ids=projects, path=wanted.path, limit=_SCOPES)
+            scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
+            turns = TurnsQuery(
+                scope_ids=scopes, project_ids=projects, paths=(wanted.path,), limit=wanted.most
+            )
+            return {turn.turn_id for turn in await store.code_turns(turns)}
+        if wanted.memory:
+            known = [wanted.memory, *await store.superseded_by(wanted.memory.memory_id)]
+            return {place.turn_id for each in known for place in each.evidence if place.turn_id}
+        return None
+
+    async def _sessions(self, chosen: set[str] | None) -> list[Session]:
+        """Those with something to show, newest activity first."""
+        wanted, store = self._wanted, self._store
+        if wanted.session:
+            return [wanted.session]
+        if chosen is not None:
+            turns = await self._in_batches(partial(store.get, Turn), sorted(chosen))
+            ids = dict.fromkeys(turn.session_id for turn in turns)
+            found = [await store.session(session_id) for session_id in ids]
+            found.sort(key=lambda each: each.last_activity_at, reverse=True)
+        else:
+            projects = (wanted.project.root_id,) if wanted.project else ()
+            found = await store.sessions(SessionQuery(project_ids=projects, limit=_SESSIONS + 1))
+        since = wanted.since
+        return [each for each in found if since is None or each.last_activity_at >= since]
+
+    def _put_session(self, session: Session) -> None:
+        parent = session.parent_session_id
+        facts = {
+            "folder": _line(session.cwd),
+            "summary": self._text(session.summary or ""),
+            "tags": [_line(tag) for tag in session.tags],
+            "status": session.status,
+            "turns": session.turn_count,
+            "started": session.started_at,
+            "uuid": session.session_id,
+        }
+        self._put(
+            Node(
+                id=f"session={session.session_id}",
+                kind="session",
+                label=_line(session.called),
+                at=session.last_activity_at,
+                facts=facts,
+            )
+        )
+        if parent:
+            self._link(f"session={session.session_id}", f"session={parent}", "forked from")
+
+    async def _read_session(self, session: Session, chosen: set[str] | None) -> None:
+        """Its turns; of a fork only its own, unless it was asked for alone."""
+        alone, since = self._wanted.session is not None, self._wanted.since
+        shared = 0 if alone else session.forked_at_index or 0
+        accesses = await self._store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS)
+        by_index: dict[int, list[tuple[str, str]]] = {}
+        for access in accesses:
+            found = (access.path, _ACCESSES[access.access_type])
+            by_index.setdefault(access.turn_index, []).append(found)
+        for turn in await self._store.turns(session.session_id):
+            if turn.turn_index <= shared or (since and turn.timestamp < since):
+                continue
+            if chosen is None or turn.turn_id in chosen:
+                self._put_turn(session, turn, by_index.get(turn.turn_index, []))
+        for summary in await self._store.summaries(session.session_id):
+            if chosen is None and (since is None or summary.created_at >= since):
+                self._put_summary(session, summary)
+
+    def _put_turn(self, session: Session, turn: Turn, touched: Iterable[tuple[str, str]]) -> None:
+        node_id, session_id = f"turn={turn.turn_id}", f"session={session.session_id}"
+        usage = turn.usage
+        most, calls = self._chars, turn.tool_calls
+        limited = [(turn.user_message, most), (turn.assistant_message, most)]
+        for call in calls:
+            said = (call.arguments, result_text(call), call.error or "")
+            limited += [(text, most // 3) for text in said]
+        asked, answered, *said_by_calls = _clipped(limited)
+        facts: dict[str, Any] = {
+            "index": turn.turn_index,
+            "status": turn.status,
+            "asked": asked,
+            "answered": answered,
+            "model": _line(turn.model or ""),
+            "tokens in": usage.input_tokens,
+            "tokens out": usage.output_tokens,
+            "cost": usage.cost_usd,
+            "calls": [
+                _call(call, *said_by_calls[3 * place : 3 * place + 3])
+                for place, call in enumerate(calls)
+            ],
+            "failed": sum(map(_failed, turn.tool_calls)) + (turn.status == "failed"),
+        }
+        if request := self._sent.get(turn.turn_id):
+            facts["request"] = request.shown(_line)
+        label = one_line(asked[: 4 * _LABEL_CHARS], _LABEL_CHARS)
+        self._turns[turn.turn_id] = node_id
+        self._put(
+            Node(
+                id=node_id,
+                kind="turn",
+                label=label,
+                at=turn.started_at,
+                session=session_id,
+                facts=facts,
+            )
+        )
+        self._link(node_id, session_id, "said in")
+        for path, how in touched:
+            if file := self._file(path, session.project_id):
+                self._link(node_id, file, how)
+
+    def _put_summary(self, session: Session, summary: Summary) -> None:
+        node_id = f"summary={summary.summary_id}"
+        facts = {
+            "level": summary.level,
+            "text": self._text(summary.text),
+            "turns": summary.turn_count,
+            "topics": [_line(each) for each in summary.topics],
+            "findings": [self._text(each) for each in summary.key_findings],
+            "extractive": summary.extractive,
+        }
+        self._put(
+            Node(
+                id=node_id,
+                kind="summary",
+                label=_line(summary.text[: 4 * _LABEL_CHARS]),
+                at=summary.created_at,
+                session=f"session={session.session_id}",
+                facts=facts,
+            )
+        )
+        below = "turn" if summary.level == 1 else "summary"
+        for covered in summary.covers:
+            self._link(f"{below}={covered}", node_id, "summed up in")
+        self._link(node_id, f"session={session.session_id}", "said in")
+
+    # --- files and code --------------------------------------------------------------
+
+    def _file(self, path: str, project_id: str) -> str:
+        """The node of a file, put where it is new; by its whole path where projects are mixed."""
+        top = self._tops.get(project_id, "")
+        whole = path if path.startswith("/") or self._wanted.project else f"{top}/{path}"
+        node_id = f"file={_line(whole, 4_000)}"
+        if node_id not in self.nodes and len(self.nodes) < self._wanted.most:
+            self._put(Node(id=node_id, kind="file", label=_line(whole)))
+        return node_id
+
+    async def _read_code(self) -> None:
+        """The functions and classes that the turns had to do with."""
+        of_turns = partial(self._store.get, PutReferences)
+        found = await self._in_batches(of_turns, list(self._turns))
+        references = {ref.scope_id for put in found for ref in put.references}
+        if not references:
+            return
+        projects = (self._wanted.project.root_id,) if self._wanted.project else ()
+        query = ScopeQuery(project_ids=projects, limit=_SCOPES)
+        for each in await self._store.find_scopes(query):
+            scope, full = each.scope, len(self.nodes) >= self._wanted.most
+            if scope.scope_id not in references or full:
+                continue
+            node_id = f"code={scope.scope_id}"
+            facts = {
+                "kind": scope.kind,
+                "path": _line(each.path),
+                "lines": f"{scope.start_line}–{scope.end_line}",
+                "signature": self._text(scope.signature),
+                "docstring": self._text(scope.docstring),
+                "gone": not each.defined,
+            }
+            name = _line(scope.qualified_name or scope.name or f"{each.path}:{scope.start_line}")
+            self._put(Node(id=node_id, kind="code", label=name, facts=facts))
+            self._link(node_id, self._file(each.path, each.project_id), "defined in")
+        for put in found:
+            for reference in put.references:
+                self._link(self._turns[put.turn_id], f"code={reference.scope_id}", reference.how)
+
+    # --- memories ---------------------------------------------------------------------
+
+    async def _read_memories(self) -> None:
+        wanted = self._wanted
+        if wanted.memory:
+            later = wanted.memory.superseded_by
+            known = [
+                *(await self._store.get(MemoryRecord, [later]) if later else []),
+                wanted.memory,
+                *await self._store.superseded_by(wanted.memory.memory_id),
+            ]
+        else:
+            query = MemoryQuery(
+                everywhere=wanted.project is None,
+                project_ids=(wanted.project.root_id,) if wanted.project else (),
+                session_id=wanted.session.session_id if wanted.session else None,
+                with_superseded=True,
+            )
+            known = await self._store.memories(query)
+        whole = wanted.session is None and not wanted.path
+        for memory in known:
+            near = any(place.turn_id in self._turns for place in memory.evidence)
+            fresh = wanted.since is None or memory.updated_at >= wanted.since
+            if (near or whole) and fresh and len(self.nodes) < wanted.most:
+                self._put_memory(memory)
+
+    def _put_memory(self, memory: MemoryRecord) -> None:
+        node_id = f"memory={memory.memory_id}"
+        facts = {
+            "kind": memory.kind,
+            "content": self._text(memory.content),
+            "trust": memory.trust,
+            "source": memory.source,
+            "scope": memory.scope,
+            "subjects": [_line(each) for each in memory.subjects],
+            "pinned": memory.pinned,
+            "due": memory.at,
+            "expires": memory.expires_at,
+            "until": memory.valid_until,
+            "superseded": memory.superseded_by is not None,
+            "evidence": [
+                {
+                    "turn": self._turns.get(place.turn_id, ""),
+                    "quote": self._text(place.quote),
+                    "path": _line(place.path),
+                    "tool": _line(place.tool_name),
+                    "at": place.at,
+                }
+                for place in memory.evidence
+            ],
+        }
+        self._put(
+            Node(
+                id=node_id,
+                kind="memory",
+                label=_line(memory.content[: 4 * _LABEL_CHARS]),
+                at=memory.created_at,
+                facts=facts,
+            )
+        )
+        how = "decided" if memory.kind in ("decision", "rule") else "remembered"
+        for place in memory.evidence:
+            self._link(f"turn={place.turn_id}", node_id, how)
+        if memory.superseded_by:
+            self._link(f"memory={memory.superseded_by}", node_id, "supersedes")
+
+    # --- in general -------------------------------------------------------------------
+
+    def _put(self, node: Node) -> None:
+        self.nodes.setdefault(node.id, node)
+
+    def _link(self, source: str, target: str, kind: str) -> None:
+        self.edges[Edge(source, target, kind)] = None
+
+    def _text(self, text: str) -> str:
+        return _clipped([(text, self._chars)])[0]
+
+    async def _in_batches(self, ask: Any, ids: Sequence[str]) -> list[Any]:
+        return [
+            found
+            for start in range(0, len(ids), _BATCH)
+            for found in await ask(ids[start : start + _BATCH])
+        ]
+
+    def _say_left_out(self, left: Sequence[Session], oldest: datetime | None) -> None:
+        sessions = sum(node.kind == "session" for node in self.nodes.values())
+        if left:
+            turns = sum(session.turn_count for session in left)
+            until = f" (before about {oldest:%Y-%m-%d})" if oldest else ""
+            self.left_out.append(
+                f"{counted(turns, 'turn')} of {counted(len(left), 'session')}{until}: of these "
+                "sessions only the name is here. `ragmem graph -r ID` shows one of them whole."
+            )
+        if sessions > _SESSIONS:
+            self.left_out.append(
+                f"Sessions beyond the newest {_SESSIONS:,}. `ragmem graph --project` in another "
+                "folder, -r, --file and --memory show less at once."
+            )
+        if self._wanted.since:
+            self.left_out.append(
+                f"What was before {self._wanted.since:%Y-%m-%d}. An earlier --since shows it."
+            )
+        if self._chars < _MOST_CHARS:
+            self.left_out.append(
+                f"Words beyond {self._chars:,} characters of each text, and beyond "
+                f"{self._chars // 3:,} of a tool's result. `ragmem sessions show ID --results` "
+                "prints them whole."
+            )
+
+
+def _failed(call: ToolCall) -> bool:
+    return not call.result or has_failed(call)
+
+
+def _call(call: ToolCall, arguments: str, result: str, error: str) -> dict[str, Any]:
+    return {
+        "tool": _line(call.tool_name),
+        "arguments": arguments,
+        "result": result,
+        "error": error,
+        "failed": _failed(call),
+        "ms": call.duration_ms,
+    }
+
+
+@lru_cache(maxsize=10_000)
+def _line(text: str, limit: int = _LABEL_CHARS) -> str:
+    """Names of tools, files and models come again and again."""
+    return one_line(redact(text), limit)
+
+
+def _clipped(limited: Sequence[tuple[str, int]]) -> list[str]:
+    """Each text without secrets, at most so many characters of it; what stands behind is counted.
+
+    A secret across the end is whole in what is looked through. All are looked through at once,
+    which takes a tenth of the time, unless one of them has something that goes over its end.
+    """
+    looked = [text[: limit + _BEYOND] for text, limit in limited]
+    found = redact(_APART.join(looked)).split(_APART)
+    if len(found) != len(looked):
+        found = [redact(text) for text in looked]
+    shown = []
+    for (text, limit), told in zip(limited, found, strict=True):
+        more = len(text) - limit
+        end = f"\n… {more:,} more characters" if more > 0 else ""
+        shown.append(visible(told[:limit] if more > 0 else told) + end)
+    return shown

@@ -1,0 +1,280 @@
+"""One session for people: as Markdown, and as an HTML file that needs nothing beside it.
+
+Known secrets are left out of both. What was said and printed is data: in the HTML all of it is
+escaped, no script can run, and nothing is fetched, whatever a page or a tool's result holds.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import unified_diff
+from hashlib import sha256
+from html import escape
+
+import msgspec
+from markdown_it import MarkdownIt
+
+from ragmem.records import Session, ToolCall, Turn
+from ragmem.redact import redact
+from ragmem.text import clip_middle, counted, duration, one_line, visible
+
+_RESULT_CHARS = 4_000
+_FOLDED_CHARS = 40_000
+"""Of a result or a diff that is folded until it is asked for."""
+_ARGUMENT_CHARS = 400
+_TITLE_CHARS = 200
+
+
+class _ShownResult(msgspec.Struct, frozen=True):
+    text: str
+    exit_code: object = None
+
+
+def _result(call: ToolCall) -> _ShownResult:
+    """Return what the model was shown; what is stored, where that is something else."""
+    if not call.result:
+        return _ShownResult("(it did not end, or its result was not recorded)")
+    try:
+        return msgspec.json.decode(call.result, type=_ShownResult)
+    except msgspec.DecodeError:
+        return _ShownResult(call.result)
+
+
+def failed(call: ToolCall) -> bool:
+    """Whether a person would call it so: a command that ends with 1 has run, and failed."""
+    return not call.success or not call.result or bool(_result(call).exit_code)
+
+
+# --- without names ----------------------------------------------------------------
+
+_HOMES = re.compile(r"(?:/home/|/Users/|\\Users\\{1,2})([\w.-]+)")
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}")
+_LEAST_NAME = 3
+_NO_NAMES = {"root", "user", "home", "src", "code", "work", "project", "projects", "tmp", "test"}
+
+
+def anonymous(
+    session: Session, turns: Sequence[Turn], names: Iterable[str]
+) -> tuple[Session, list[Turn]]:
+    """Return both with other words for paths, mail addresses and names.
+
+    The project's folder becomes `/project`, homes `/home/someone`. `names` are replaced wherever
+    they stand as words of their own, and so are the project's name and those of homes.
+    """
+    top = session.project_path or session.cwd
+    texts = msgspec.json.encode((session, turns)).decode()
+    people = {*names, *_HOMES.findall(texts)}
+    words = {name: "someone" for name in people if _is_name(name)}
+    if _is_name(project := top.rpartition("/")[2]):
+        words[project] = "project"
+    longest = sorted(words, key=len, reverse=True)
+    named = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest)
+    found = re.compile(named or "(?!)", re.IGNORECASE)
+    lowered = {name.casefold(): word for name, word in words.items()}
+
+    def without(text: str) -> str:
+        text = re.sub(re.escape(top) + r"(?![\w-])", "/project", text) if len(top) > 1 else text
+        text = _MAIL.sub("someone@example.org", text)
+        return found.sub(lambda name: lowered.get(name[0].casefold(), "someone"), text)
+
+    told = msgspec.structs.replace(
+        session,
+        session_id="(left out)",
+        title=without(session.title),
+        last_message=session.last_message and without(session.last_message),
+        cwd=without(session.cwd),
+    )
+    return told, [_anonymous_turn(turn, without) for turn in turns]
+
+
+def _is_name(word: str) -> bool:
+    return len(word) >= _LEAST_NAME and word.casefold() not in _NO_NAMES
+
+
+def _anonymous_turn(turn: Turn, without: Callable[[str], str]) -> Turn:
+    return msgspec.structs.replace(
+        turn,
+        user_message=without(turn.user_message),
+        assistant_message=without(turn.assistant_message),
+        model=turn.model and without(turn.model),
+        tool_calls=tuple(
+            msgspec.structs.replace(
+                call,
+                arguments=without(call.arguments),
+                result=without(call.result),
+                error=call.error and without(call.error),
+                preamble=without(call.preamble),
+            )
+            for call in turn.tool_calls
+        ),
+    )
+
+
+# --- Markdown -------------------------------------------------------------------
+
+
+def markdown(session: Session, turns: Sequence[Turn]) -> str:
+    """Everything that was said, with the tool calls; long results are clipped."""
+    lines = [
+        f"# {one_line(session.title, _TITLE_CHARS)}",
+        "",
+        f"Session `{session.session_id}` in `{one_line(session.cwd, 400)}`, "
+        f"started {session.started_at:%Y-%m-%d %H:%M} UTC.",
+    ]
+    for turn in turns:
+        mark = "" if turn.status == "completed" else f" ({turn.status})"
+        lines += ["", f"## {turn.turn_index}{mark}", "", *_quoted(turn.user_message)]
+        for call in turn.tool_calls:
+            lines += ["", *_call(call)]
+        if turn.assistant_message:
+            lines += ["", visible(turn.assistant_message)]
+    return redact("\n".join(lines)) + "\n"
+
+
+def _quoted(text: str) -> list[str]:
+    return [f"> {line}".rstrip() for line in visible(text).split("\n")]
+
+
+def _call(call: ToolCall) -> list[str]:
+    why = "" if call.success else f" — failed: {one_line(call.error or '', 200)}"
+    result = visible(clip_middle(_result(call).text, _RESULT_CHARS))
+    longest = max((len(found) for found in re.findall("`+", result)), default=0)
+    fence = "`" * max(3, longest + 1)
+    before = [visible(call.preamble), ""] if call.preamble else []
+    arguments = one_line(call.arguments, _ARGUMENT_CHARS).replace("`", "'")
+    return [*before, f"**{call.tool_name}** `{arguments}`{why}", "", fence, result, fence]
+
+
+# --- HTML -----------------------------------------------------------------------
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1f2328; --page: #ffffff; --dim: #59636e;
+  --box: #f6f8fa; --line: #d1d9e0; --link: #0550ae; --good: #116329; --bad: #a40e26;
+  --added: #dafbe1; --removed: #ffebe9; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6edf3; --page: #0d1117; --dim: #9198a1; --box: #161b22; --line: #30363d;
+    --link: #79c0ff; --good: #7ee787; --bad: #ffa198; --added: #12361f; --removed: #4b1216; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 56rem; padding: 2rem 1rem 4rem; background: var(--page);
+  color: var(--text); font: 16px/1.6 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { line-height: 1.25; margin: 0; }
+a { color: var(--link); }
+pre, code { font: 0.875em/1.5 ui-monospace, monospace; }
+pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px; margin: 0.5rem 0;
+  overflow-x: auto; padding: 0.75rem; white-space: pre-wrap; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid var(--line); padding: 0.2rem 0.6rem; }
+blockquote { border-left: 3px solid var(--line); color: var(--dim); margin: 0; padding: 0 1rem; }
+section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1rem; }
+.facts, .number, summary span { color: var(--dim); font-size: 0.875rem; }
+.prompt { background: var(--box); border-left: 3px solid var(--link); margin: 0.5rem 0 1rem;
+  padding: 0.5rem 1rem; white-space: pre-wrap; }
+details { margin: 0.4rem 0; } summary { cursor: pointer; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+ins, del { display: block; text-decoration: none; }
+ins { background: var(--added); } del { background: var(--removed); }
+"""
+_POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; "
+    f"style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'"
+)
+
+
+class _SafeMarkdown(MarkdownIt):
+    """HTML stays text, pictures become links, and links lead to the web or to a mailbox only."""
+
+    def __init__(self) -> None:
+        super().__init__("commonmark", {"html": False})
+        self.enable(["strikethrough", "table"]).disable("image")
+
+    def validateLink(self, url: str) -> bool:
+        """Return whether a link may lead there; else it stays text."""
+        return url.lower().startswith(("https://", "http://", "mailto:"))
+
+
+def html(session: Session, turns: Sequence[Turn]) -> str:
+    """The same as one file, light or dark as the reader likes; results and diffs are folded."""
+    shown = _SafeMarkdown()
+    title = _line(session.called, _TITLE_CHARS)
+    started = f"{session.started_at:%Y-%m-%d %H:%M} UTC"
+    where = _line(session.cwd, 400)
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="referrer" content="no-referrer">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title>",
+        f"<style>{_STYLE}</style>\n</head>\n<body>",
+        f"<header>\n<h1>{title}</h1>",
+        f'<p class="facts">{started} · {counted(len(turns), "turn")} · <code>{where}</code> · '
+        f"session <code>{escape(session.session_id)}</code></p>\n</header>",
+    ]
+    for turn in turns:
+        parts += _turn_html(turn, shown)
+    parts.append("</body>\n</html>\n")
+    # Entities are decoded by the parser: what hides behind one is shown here, in attributes too.
+    return visible("\n".join(parts))
+
+
+def _turn_html(turn: Turn, shown: MarkdownIt) -> Iterator[str]:
+    mark = "" if turn.status == "completed" else f" · {turn.status}"
+    model = f" · {_line(turn.model, 100)}" if turn.model else ""
+    yield f'<section id="turn-{turn.turn_index}">'
+    yield f'<p class="number">{turn.turn_index}{mark}{model}</p>'
+    yield f'<div class="prompt">{_text(turn.user_message)}</div>'
+    for call in turn.tool_calls:
+        if call.preamble:
+            yield _rendered(call.preamble, shown)
+        yield from _call_html(call)
+    if turn.assistant_message:
+        yield _rendered(turn.assistant_message, shown)
+    yield "</section>"
+
+
+def _call_html(call: ToolCall) -> Iterator[str]:
+    style, mark = ("bad", "✗") if failed(call) else ("good", "●")
+    arguments = _line(call.arguments, _ARGUMENT_CHARS)
+    why = "" if call.success else _line(call.error or "failed", 200)
+    said = f' <span class="bad">{why}</span>' if why else ""
+    time = f" <span>{duration(call.duration_ms)}</span>" if call.duration_ms else ""
+    name = _line(call.tool_name, 80)
+    yield f'<details>\n<summary><span class="{style}">{mark}</span> <strong>{name}</strong> '
+    yield f"<code>{arguments}</code>{said}{time}</summary>"
+    if rows := _diff_rows(call):
+        yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
+    yield f"<pre>{_text(clip_middle(_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
+
+
+def _diff_rows(call: ToolCall) -> list[str]:
+    """Return what an edit took away and put there, as its arguments say."""
+    try:
+        given = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(given, dict):
+        return []
+    old, new = given.get("old", ""), given.get("new", given.get("content"))
+    if not isinstance(old, str) or not isinstance(new, str):
+        return []
+    old, new = (redact(clip_middle(each, _FOLDED_CHARS)) for each in (old, new))
+    rows = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
+    return [row for row in list(rows)[2:] if not row.startswith("@@ ")]
+
+
+def _diff_html(row: str) -> str:
+    tag = {"+": "ins", "-": "del"}.get(row[:1])
+    text = escape(visible(row))
+    return f"<{tag}>{text}</{tag}>" if tag else f"{text}\n"
+
+
+def _line(text: str, limit: int) -> str:
+    return escape(one_line(redact(text), limit))
+
+
+def _text(text: str) -> str:
+    return escape(visible(redact(text)))
+
+
+def _rendered(text: str, shown: MarkdownIt) -> str:
+    return str(shown.render(visible(redact(text))))

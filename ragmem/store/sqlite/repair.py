@@ -1,0 +1,627 @@
+"""Whether a database is whole, the copies that are kept of it, and a new one out of a damaged one.
+
+That has what SQLite still reads, then what a backup has: rows on damaged pages are stepped over.
+What is left is made whole again: turns are numbered anew where some are lost, and a session of
+which only turns are left is made up for them. The copies lie beside those of `ragmem store backup`,
+under names of their own. What is deleted goes from them too: with a deletion all of them go, and
+the next day's is made at once.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from ragmem.errors import StoreDamaged
+from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
+from ragmem.locks import OwnerLocks, lock
+from ragmem.records import EmbedderMark, Finding, PutVectors
+from ragmem.store.sqlite import schema, text_index, vectors
+from ragmem.store.sqlite.connection import Access, Database, Row, record
+from ragmem.store.sqlite.read import TABLES, summaries_by_id, turns_by_id
+from ragmem.store.sqlite.text_index import words_of
+from ragmem.vectors import unpacked
+
+WORDS = "what was said is found by its words"
+_SHOWN = 3
+_EXPANDED = 2000
+"""Turns and summaries of which the words are made anew, evenly spread over all of them."""
+
+
+def check(db: Database) -> list[Finding]:
+    """What is broken; damage of the file alone, where there is some."""
+    # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
+    # takes those that another connection has merged since for lost.
+    db.column("SELECT count(*) FROM text_terms WHERE term = ''")
+    said = db.column("PRAGMA integrity_check(10)")
+    if said != ["ok"]:
+        return [Finding("the file is whole", str(line)) for line in said]
+    found = [(promise, db.column(query)) for promise, query in PROMISES]
+    found.append((WORDS, _other_words(db)))
+    return [
+        Finding(promise, ", ".join(map(str, broken[:_SHOWN])), len(broken))
+        for promise, broken in found
+        if broken
+    ]
+
+
+def _other_words(db: Database) -> list[str]:
+    """Records of which the words are not those that their text has; of a sample, when many."""
+    broken = []
+    for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
+        sample = f"""
+            SELECT {key}, digest FROM (
+                SELECT {key}, row_number() OVER (ORDER BY rowid) AS place FROM {table}
+            ) JOIN documents ON record_id = {key} WHERE place % :each = 0
+        """
+        count = db.get(f"SELECT count(*) FROM {table}")
+        for record_id, digest in db.tuples(sample, each=-(-count // _EXPANDED) or 1):
+            try:
+                [found] = (turns_by_id if table == "turns" else summaries_by_id)(db, [record_id])
+                if words_of(found).digest != digest:
+                    broken.append(record_id)
+            except msgspec.ValidationError:
+                broken.append(record_id)
+    return broken
+
+
+# Each query yields the ids of what breaks the promise.
+PROMISES = (
+    ("what is referred to exists", 'SELECT "table" FROM pragma_foreign_key_check'),
+    (
+        "turns are counted from 1 without gaps",
+        """
+        SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
+        GROUP BY s.session_id
+        HAVING count(t.turn_id) <> s.turn_count - coalesce(s.forked_at_index, 0)
+        OR coalesce(max(t.turn_index), s.turn_count) <> s.turn_count
+        OR coalesce(min(t.turn_index), coalesce(s.forked_at_index, 0) + 1)
+            <> coalesce(s.forked_at_index, 0) + 1
+        """,
+    ),
+    (
+        "completed turns are counted",
+        """
+        SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
+        GROUP BY s.session_id
+        HAVING count(t.turn_id) FILTER (WHERE t.status = 'completed') <> s.completed_count
+        """,
+    ),
+    (
+        "a fork shares turns that exist",
+        """
+        SELECT s.session_id FROM sessions AS s JOIN sessions AS p
+        ON p.session_id = s.parent_session_id WHERE s.forked_at_index > p.turn_count
+        """,
+    ),
+    (
+        "a turn that has ended says when",
+        "SELECT turn_id FROM turns WHERE status <> 'running' AND finished_at IS NULL",
+    ),
+    (
+        "a turn that runs has not ended",
+        "SELECT turn_id FROM turns WHERE status = 'running' AND finished_at IS NOT NULL",
+    ),
+    (
+        "characters of turns are counted",
+        "SELECT turn_id FROM turns"
+        " WHERE char_count <> length(user_message) + length(assistant_message)",
+    ),
+    (
+        "a summary says what it digests",
+        """
+        SELECT summary_id FROM summaries AS s WHERE NOT EXISTS (
+            SELECT 1 FROM summarized_turns AS l WHERE l.summary_id = s.summary_id AND s.level = 1
+        ) AND NOT EXISTS (
+            SELECT 1 FROM summarized_summaries AS l
+            WHERE l.summary_id = s.summary_id AND s.level > 1
+        )
+        """,
+    ),
+    (
+        "what has ended can be found",
+        """
+        SELECT turn_id FROM turns WHERE status <> 'running'
+        AND turn_id NOT IN (SELECT record_id FROM documents WHERE level = 0)
+        UNION ALL SELECT summary_id FROM summaries
+        WHERE summary_id NOT IN (SELECT record_id FROM documents WHERE level > 0)
+        UNION ALL SELECT record_id FROM documents
+        WHERE document NOT IN (SELECT id FROM texts_docsize)
+        """,
+    ),
+    (
+        "what is found is there",
+        """
+        SELECT record_id FROM documents WHERE level = 0
+        AND record_id NOT IN (SELECT turn_id FROM turns WHERE status <> 'running')
+        UNION ALL SELECT record_id FROM documents WHERE level > 0
+        AND record_id NOT IN (SELECT summary_id FROM summaries)
+        UNION ALL SELECT id FROM texts_docsize
+        WHERE id NOT IN (SELECT document FROM documents)
+        """,
+    ),
+    (
+        "what can be found is counted",
+        """
+        SELECT project_id FROM project_numbers LEFT JOIN documents AS d USING (number)
+        GROUP BY number HAVING count(d.document) <> document_count
+        OR coalesce(sum(d.term_count), 0) <> project_numbers.term_count
+        """,
+    ),
+    (
+        "vectors are of what is complete",
+        """
+        SELECT place FROM vectors WHERE document NOT IN (
+            SELECT document FROM documents WHERE level > 0
+            OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
+        )
+        UNION ALL SELECT record_id FROM small_vectors WHERE NOT (
+            (level = -1 AND record_id IN (SELECT memory_id FROM memories))
+            OR (level = -2 AND record_id IN (SELECT session_id FROM sessions WHERE summary <> ''))
+        )
+        """,
+    ),
+    (
+        "what is to be done is marked",
+        f"""
+        SELECT record_id FROM documents LEFT JOIN turns ON turn_id = record_id
+        WHERE to_embed <> (
+            (level > 0 OR turns.status = 'completed')
+            AND document NOT IN (SELECT document FROM vectors)
+        )
+        OR to_summarize <> (
+            level = 0 AND turns.status = 'completed' AND {text_index.TO_SUMMARIZE}
+        )
+        OR to_roll_up <> (level > 0 AND {text_index.TO_ROLL_UP})
+        OR ((to_extract OR to_link) AND (level > 0 OR turns.status <> 'completed'))
+        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {vectors.MEMORY_TO_EMBED}
+        UNION ALL SELECT session_id FROM sessions
+        WHERE to_embed <> {vectors.SESSION_TO_EMBED}
+        """,
+    ),
+    (
+        "a scope is defined by a file that is known",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE defined AND NOT EXISTS (
+            SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
+        )
+        """,
+    ),
+    (
+        "a scope is defined or referred to",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE NOT defined
+        AND NOT EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = s.scope)
+        """,
+    ),
+)
+
+
+# --- a new database out of a damaged one ------------------------------------------------
+
+
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+_UNREADABLE = (apsw.Error, UnicodeDecodeError)
+_LAST_ROW = 1 << 40
+_TIMEOUT_S = 60.0
+_RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
+"""A row of these tables that is no such record any more counts as lost."""
+_KEPT_ELSEWHERE = {"covers": "[]"}
+_MADE_ANEW = frozenset((
+    "migrations", "identity", "attempts", "leases", "owners", "documents", "vectors",
+    "project_numbers", "recall_state",
+))  # fmt: skip
+"""What processes hold for themselves, what follows from the rest, and what is filed by that."""
+_COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
+
+
+class DamagedDatabase:
+    """A database, with its log, of which a copy is read; `lost` counts places that can't be."""
+
+    def __init__(self, database: Path, folder: Path) -> None:
+        """Copy it into the folder; StoreDamaged where SQLite reads nothing of it."""
+        copy = folder / f"read-{database.name}"
+        for suffix in ("", "-wal"):
+            source = database.with_name(database.name + suffix)
+            if source.exists():
+                shutil.copyfile(source, copy.with_name(copy.name + suffix))
+        self.lost = 0
+        self.connection = Database(str(copy), _FLAGS, Access(OwnerLocks(folder)))
+        try:
+            self.connection.execute("PRAGMA writable_schema = ON")
+            self.connection.execute("SELECT 1 FROM sessions LIMIT 0").fetchall()
+        except apsw.Error:
+            self.connection.close()
+            raise StoreDamaged(
+                f"Nothing of {database} can be read. It was left as it is.",
+                hint="Put a backup in its place.",
+            ) from None
+
+    def store_id(self) -> str:
+        """What the database said of itself; empty where that can't be read."""
+        with suppress(*_UNREADABLE):
+            return schema.store_id(self.connection)
+        return ""
+
+    def mark(self) -> EmbedderMark | None:
+        """Of which embedder its vectors are."""
+        with suppress(apsw.Error):
+            return vectors.embedder(self.connection)
+        return None
+
+    def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
+        """The rows of a table that can be read; `key`: of one that has no row numbers."""
+        try:
+            self.connection.execute(f'SELECT * FROM "{table}" LIMIT 0').fetchall()
+        except apsw.Error:
+            return  # An older database has none.
+        kind = _RECORDS.get(table)
+        for row in self._from_both_ends(table, key) if key else self._by_number(table):
+            row.pop("row_number", None)
+            try:
+                if kind is not None:
+                    record(kind, row | _KEPT_ELSEWHERE)
+            except (msgspec.MsgspecError, ValueError):
+                self.lost += 1
+            else:
+                yield row
+
+    def _by_number(self, table: str) -> Iterator[Row]:
+        """The rows by number; past what can't be read in steps that grow by a quarter."""
+        last = step = 0
+        while step < _LAST_ROW:
+            try:
+                for row in self.connection.rows(
+                    f'SELECT rowid AS row_number, * FROM "{table}" NOT INDEXED'
+                    " WHERE rowid > :last ORDER BY rowid",
+                    last=last + step,
+                ):
+                    # On damaged pages numbers need not rise, and reading would never end.
+                    if row["row_number"] <= last:
+                        raise apsw.CorruptError("row out of order")
+                    last, step = row["row_number"], 0
+                    yield row
+                return
+            except _UNREADABLE:
+                self.lost += not step
+                step += step // 4 + 1
+
+    def _from_both_ends(self, table: str, key: Sequence[str]) -> Iterator[Row]:
+        """The rows up to the first that can't be read, and back to the last such from the end."""
+        for direction in ("", " DESC"):
+            by = ", ".join(f'"{column}"{direction}' for column in key)
+            try:
+                yield from self.connection.rows(f'SELECT * FROM "{table}" ORDER BY {by}')
+                return
+            except _UNREADABLE:
+                self.lost += not direction
+
+
+def rebuild(
+    sources: Sequence[DamagedDatabase],
+    new: Path,
+    locks_dir: Path,
+    *,
+    owner: str,
+    store_id: str = "",
+) -> None:
+    """Write a new database, whole by every promise, with what the sources hold.
+
+    Of a record that several hold the first one's is taken. `owner`: whose it is where that was not
+    kept; `store_id`: what the database is called where none of them says it.
+    """
+    access = Access(OwnerLocks(locks_dir), owner)
+    db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
+    try:
+        db.pragma("foreign_keys", False)
+        with db:
+            mark = next(filter(None, (source.mark() for source in sources)), None)
+            for source in sources:
+                _copy(source, db, mark)
+            _make_up_what_is_referred_to(db)
+            _renumber(db)
+            _remove_orphans(db)
+            _count(db)
+            _file(sources, db, mark)
+            schema.take(db, owner)
+            its_ids = (*(source.store_id() for source in sources), store_id)
+            if its_id := next(filter(None, its_ids), ""):
+                schema.identify(db, its_id)
+    finally:
+        db.close()
+
+
+def _copy(source: DamagedDatabase, target: Database, mark: EmbedderMark | None) -> None:
+    for table, key in _tables(target):
+        if table == "small_vectors" and source.mark() != mark:
+            continue
+        described = target.tuples(f'PRAGMA table_info("{table}")')
+        columns = {name for _, name, *_ in described}
+        # Of a column that an older database lacks, and that has no value of its own.
+        empty: Row = {
+            name: ""
+            for _, name, kind, is_needed, default, _ in described
+            if kind == "TEXT" and is_needed and default is None
+        }
+        for row in source.rows(table, key):
+            given = empty | {name: held for name, held in row.items() if name in columns}
+            names = ", ".join(f'"{name}"' for name in given)
+            values = ", ".join(f":{name}" for name in given)
+            put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
+            try:
+                target.execute(put, given)
+            except (apsw.ConstraintError, apsw.MismatchError):
+                source.lost += 1
+
+
+def _tables(db: Database) -> list[tuple[str, list[str]]]:
+    """Those that are copied, what is referred to first; with the key of one without row numbers."""
+    found = db.tuples(
+        """
+        SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)
+        WHERE l.schema = 'main' AND l.type = 'table' AND s.name NOT LIKE 'sqlite_%'
+        ORDER BY s.rowid
+        """
+    )
+    return [
+        (name, _key(db, name) if has_no_numbers else [])
+        for name, has_no_numbers in found
+        if name not in _MADE_ANEW
+    ]
+
+
+def _key(db: Database, table: str) -> list[str]:
+    return db.column("SELECT name FROM pragma_table_info(:name) WHERE pk ORDER BY pk", name=table)
+
+
+def _make_up_what_is_referred_to(db: Database) -> None:
+    """Sessions of turns, and files of scopes, that are lost themselves."""
+    db.execute(
+        """
+        INSERT INTO sessions (
+            session_id, cwd, project_id, title, title_key, tags, status, started_at, updated_at,
+            last_activity_at, turn_count
+        )
+        SELECT session_id, '/', 'salvaged', 'Salvaged session', 'salvaged session', '[]', 'active',
+            min(started_at), min(started_at), min(started_at), 0
+        FROM turns WHERE session_id NOT IN (SELECT session_id FROM sessions) GROUP BY session_id;
+        INSERT INTO code_files (project_id, path, language, hash, imports)
+        SELECT DISTINCT project_id, path, '', '', '[]' FROM code_scopes AS s
+        WHERE defined AND NOT EXISTS (
+            SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
+        );
+        UPDATE sessions SET parent_session_id = NULL, forked_at_index = NULL
+        WHERE parent_session_id NOT IN (SELECT session_id FROM sessions)
+        """
+    )
+
+
+def _renumber(db: Database) -> None:
+    """Count turns without gaps, and of a fork those that it still shares."""
+    indexes: dict[str, list[int]] = {}
+    for session_id, index in db.tuples("SELECT session_id, turn_index FROM turns"):
+        indexes.setdefault(session_id, []).append(index)
+    parents = {
+        session_id: (parent or "", at or 0)
+        for session_id, parent, at in db.tuples(
+            "SELECT session_id, parent_session_id, forked_at_index FROM sessions"
+        )
+    }
+    shared: dict[str, int] = {}
+
+    def share(session_id: str) -> int:
+        parent, forked_at = parents[session_id]
+        if session_id not in shared:
+            shared[session_id] = 0  # A circle ends here.
+            if parent:
+                own = sum(index <= forked_at for index in indexes.get(parent, ()))
+                shared[session_id] = min(share(parent), forked_at) + own
+        return shared[session_id]
+
+    for session_id, (parent, _) in parents.items():
+        if parent:
+            db.execute(
+                "UPDATE sessions SET forked_at_index = ? WHERE session_id = ?",
+                (share(session_id), session_id),
+            )
+    # First below zero: two turns of a session never have one number.
+    db.execute(
+        """
+        UPDATE turns SET turn_index = -counted.place FROM (
+            SELECT turn_id, coalesce(forked_at_index, 0)
+                + row_number() OVER (PARTITION BY session_id ORDER BY turn_index) AS place
+            FROM turns JOIN sessions USING (session_id)
+        ) AS counted WHERE counted.turn_id = turns.turn_id;
+        UPDATE turns SET turn_index = -turn_index
+        """
+    )
+
+
+def _remove_orphans(db: Database) -> None:
+    """What refers to something that is lost, and summaries of which nothing is left."""
+    left = -1
+    while left != (left := db.total_changes()):
+        for table, _ in _tables(db):
+            keys = db.tuples(f'PRAGMA foreign_key_list("{table}")')
+            for _, _, parent, column, to, *_ in keys:
+                [key] = [to] if to else _key(db, parent)
+                db.execute(
+                    f'DELETE FROM "{table}" WHERE "{column}" NOT IN'
+                    f' (SELECT "{key}" FROM "{parent}")'
+                )
+        db.execute(
+            """
+            DELETE FROM summaries WHERE summary_id NOT IN (
+                SELECT summary_id FROM summarized_turns
+                UNION ALL SELECT summary_id FROM summarized_summaries
+            );
+            DELETE FROM code_scopes WHERE NOT defined
+            AND scope NOT IN (SELECT scope FROM code_references);
+            DELETE FROM small_vectors WHERE NOT (
+                (level = -1 AND record_id IN (SELECT memory_id FROM memories))
+                OR (level = -2 AND record_id IN (
+                    SELECT session_id FROM sessions WHERE summary <> ''
+                ))
+            )
+            """
+        )
+
+
+def _count(db: Database) -> None:
+    """What is counted, and what is said twice."""
+    db.execute(
+        f"""
+        UPDATE turns SET char_count = length(user_message) + length(assistant_message),
+            finished_at = CASE WHEN status <> 'running' THEN coalesce(finished_at, started_at) END;
+        UPDATE sessions SET
+            turn_count = coalesce(forked_at_index, 0) + (
+                SELECT count(*) FROM turns AS t WHERE t.session_id = sessions.session_id
+            ),
+            completed_count = (
+                SELECT count(*) FROM turns AS t
+                WHERE t.session_id = sessions.session_id AND status = 'completed'
+            );
+        UPDATE sessions SET to_embed = {vectors.SESSION_TO_EMBED};
+        UPDATE memories SET to_embed = {vectors.MEMORY_TO_EMBED}
+        """
+    )
+
+
+def _file(sources: Sequence[DamagedDatabase], db: Database, mark: EmbedderMark | None) -> None:
+    """Make all of it findable; the vectors of it that can be read need not be made again."""
+    db.execute(
+        "UPDATE recall_state SET terms_version = 0, model_id = ?, dimension = ?",
+        (mark.model_id, mark.dimension) if mark else (None, None),
+    )
+    text_index.build(db)
+    db.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
+    for source in reversed(sources):  # What the first one says is written last.
+        filed = {}
+        for row in source.rows("documents", ()):
+            filed[row["document"]] = row["record_id"], row["level"]
+            db.execute(
+                "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
+                f" WHERE record_id = :record_id AND {_COMPLETED}",
+                {"to_extract": 0, "to_link": 1, **row},
+            )
+        if mark is None or source.mark() != mark:
+            continue
+        for row in source.rows("vectors", ()):
+            packed: object = row["packed"]
+            if row["document"] not in filed or not isinstance(packed, bytes):
+                continue
+            if len(packed) % (mark.dimension + 4):
+                continue
+            record_id, level = filed[row["document"]]
+            put = PutVectors(
+                record_id=record_id,
+                level=level,
+                embedder=mark.model_id,
+                text_hash=str(row["text_hash"]),
+                vectors=unpacked(packed, mark.dimension),
+            )
+            vectors.put(db, put)
+
+
+# --- daily copies -----------------------------------------------------------------------
+
+
+FOLDER = "backups"
+_MOST = 3
+_EACH = timedelta(days=1)
+_ROOM = 3
+"""So many times the database's size has to be free."""
+_WAIT_S = 5.0
+
+
+def newest_first(database: Path) -> list[Path]:
+    """The database's own backups that there are."""
+    return sorted(database.parent.glob(f"{FOLDER}/daily-*.db"), reverse=True)
+
+
+def drop(database: Path) -> None:
+    """Remove them all, since they hold what is deleted now."""
+    for backup in newest_first(database):
+        backup.unlink(missing_ok=True)
+
+
+def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
+    """Make today's if it is due, and remove what is older than the newest three.
+
+    False where nothing has changed since the last one, or there is no room for it. Raises OSError
+    or what apsw raises where it can't be written or read: a damaged one comes in nobody's place.
+    """
+    there = newest_first(database)
+    if there and not _is_due(database, there[0], now):
+        return False
+    folder = database.parent / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if shutil.disk_usage(folder).free < _ROOM * schema.size_bytes(database):
+        return False
+    alone = lock(locks_dir / "backup.lock", timeout_s=_WAIT_S)
+    part = folder / ".daily.part"
+    try:
+        part.unlink(missing_ok=True)
+        # SQLite takes an empty file for a new one, and this one is private from the first.
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        _checked_copy(database, part, locks_dir)
+        part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+        sync_folder(folder)
+    finally:
+        part.unlink(missing_ok=True)
+        os.close(alone)
+    for old in newest_first(database)[_MOST:]:
+        old.unlink(missing_ok=True)
+    return True
+
+
+def _is_due(database: Path, last: Path, now: datetime) -> bool:
+    made = last.stat().st_mtime
+    changed = [
+        path.stat().st_mtime
+        for path in (database, database.with_name(f"{database.name}-wal"))
+        if path.exists() and path.stat().st_size  # an empty log tells of no change
+    ]
+    return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
+
+
+def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:
+    db = schema.open_for_reading(database, Access(OwnerLocks(locks_dir)), timeout_s=_WAIT_S)
+    try:
+        said = db.get("PRAGMA quick_check(1)")
+        if said != "ok":
+            raise apsw.CorruptError(str(said))
+        copy(db, to)
+    finally:
+        with suppress(apsw.Error):
+            db.close()
+
+
+def copy(db: Database, to: Path) -> None:
+    """Write a copy of the database as it is now into a new file, over a reading connection."""
+    # To write another file counts as writing.
+    db.pragma("query_only", False)
+    try:
+        db.query("VACUUM INTO :file", file=str(to))
+    finally:
+        db.pragma("query_only", True)
+
+
+def rewrite(db: Database) -> bool:
+    """Write the file anew: where a page was split, its rest still holds what moved away.
+
+    False while another process reads the old pages, or where the disk has no room for it.
+    """
+    try:
+        db.execute("VACUUM")
+        failpoint("sqlite.checkpoint")
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+        return False
+    return True

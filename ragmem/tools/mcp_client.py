@@ -1,0 +1,530 @@
+"""Servers of the Model Context Protocol that the person has configured, and their tools.
+
+The first request to a model starts them, and waits for none: what is there when the model is asked
+again is told then; a process that ends soon starts them once the model wants them. A server is
+somebody else's program: what it says is bounded, escaped and data, and what it does wrong costs a
+line, never the turn.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragmem.children import child_environment
+from ragmem.config import McpServerConfig, environment
+from ragmem.memory.leases import settled
+from ragmem.messages import Json
+from ragmem.redact import know, redact
+from ragmem.text import clip_middle, counted, one_line, visible
+from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.permissions import Permissions
+from ragmem.tools.terminal import plain
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp import ClientSession
+
+_log = logging.getLogger("ragmem")
+
+_START_S = 60.0
+"""Some download themselves first."""
+_WAIT_S = 30.0
+"""The model waits no longer for servers that it has asked for."""
+_END_S = 0.4
+"""A server has so long to end by itself, and so long after each signal."""
+_LOOK_S = 0.1
+_MOST_TOOLS = 100
+"""Of one server."""
+_MOST_PAGES = 20
+_MOST_SCHEMA_CHARS = 20_000
+_DESCRIPTION_CHARS = 2_000
+_RESULT_CHARS = 30_000
+_LINE_BYTES = 16_000_000
+"""Of one message: a server that sends a longer one is ended."""
+_STDERR_BYTES = 2_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""Names that every provider takes."""
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """What a server's tool is called with."""
+
+    values: dict[str, Json]
+
+
+class Server:
+    """One of them: `state` says in words how it is, `tools` what it has."""
+
+    def __init__(self, name: str, settings: McpServerConfig, say: Callable[[str], None]) -> None:
+        self.name = name
+        self.state = "not started yet"
+        self.tools: tuple[types.Tool, ...] = ()
+        self._settings = settings
+        self._say = say
+        self._session: ClientSession | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.settled = asyncio.Event()
+        """Whether it is ready or has failed."""
+        self.gone = asyncio.Event()
+
+    def start(self, cwd: Path) -> None:
+        """Start it in the background, where it is not yet."""
+        if self._task is None:
+            quiet = logging.getLogger("mcp")  # without a handler it would write on the terminal
+            quiet.addHandler(logging.NullHandler())
+            quiet.propagate = False
+            self.state = "starting"
+            self._task = asyncio.create_task(self._live(cwd))
+
+    async def aclose(self) -> None:
+        """End it, and all that it has started."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _live(self, cwd: Path) -> None:
+        """Start, list the tools, and stay until it ends or is ended."""
+        stderr = bytearray()
+        try:
+            # It takes a second, which is not to be the loop's.
+            await asyncio.to_thread(import_module, "mcp")
+            from mcp import ClientSession
+
+            async with (
+                _opened(self._settings, cwd, stderr) as (read, write, ended),
+                ClientSession(read, write) as session,
+            ):
+                async with asyncio.timeout(_START_S):
+                    await _unless(ended, self._introduce(session))
+                self._session = session
+                self.state = f"ready, {counted(len(self.tools), 'tool')}"
+                self.settled.set()
+                await asyncio.wait({ended})
+                self._lost("it has ended", stderr)
+        except TimeoutError:
+            self._lost(f"it did not answer within {_START_S:g} s, and was ended", stderr)
+        except Exception as error:
+            _log.debug("MCP server %s", self.name, exc_info=True)
+            self._lost(_reason(error), stderr)
+
+    def _lost(self, problem: str, stderr: bytearray) -> None:
+        if self.gone.is_set():
+            return
+        last = bytes(stderr).decode("utf-8", "replace").strip().splitlines()[-1:]
+        told = "".join(f" ({one_line(redact(plain(line)), 200)})" for line in last)
+        self._session, self.tools = None, ()
+        self.state = f"not there: {problem}{told}"
+        self.settled.set()
+        self.gone.set()
+        self._say(f"MCP server {self.name}: {problem}{told}.")
+
+    async def _introduce(self, session: "ClientSession") -> None:
+        """Greet it and learn its tools; those that no model can be told of are left out."""
+        from mcp_types import PaginatedRequestParams
+
+        await session.initialize()
+        found: dict[str, types.Tool] = {}
+        refused = ""
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+            for tool in listed.tools:
+                why = _unfit(self.name, tool)
+                if not why and len(found) >= _MOST_TOOLS:
+                    why = f"it has more than {_MOST_TOOLS}"
+                if why:
+                    refused = refused or f"{one_line(tool.name, 60)!r} ({why})"
+                else:
+                    found.setdefault(tool.name, tool)
+            cursor = listed.next_cursor
+            if not cursor:
+                break
+        self.tools = tuple(found.values())
+        if refused:
+            self._say(f"MCP server {self.name}: tools are left out, such as {refused}.")
+
+    async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
+        """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
+        from mcp import MCPError
+        from mcp_types import (
+            CONNECTION_CLOSED,
+            CallToolRequest,
+            CallToolRequestParams,
+            CallToolResult,
+        )
+
+        session = self._session
+        away = f"The server {self.name} is "
+        if session is None:
+            raise ToolFailure(away + self.state)
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        try:
+            result = await session.send_request(
+                request, CallToolResult, request_read_timeout_seconds=timeout_s
+            )
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.gone.wait(), 10 * _LOOK_S)
+                    raise ToolFailure(away + self.state) from None
+            raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
+        except Exception as error:  # what it answered is none of the protocol's
+            raise ToolFailure(
+                f"What {self.name} answered is not as the protocol has it ({type(error).__name__})."
+            ) from None
+        text = _shown("\n".join(map(_block_text, result.content)) or _structured(result))
+        if result.is_error:
+            raise ToolFailure(text or f"{tool} failed, and said nothing.")
+        return text or "(nothing)"
+
+
+class Servers:
+    """All of them, as long as the process lives."""
+
+    def __init__(
+        self,
+        configured: Mapping[str, McpServerConfig],
+        *,
+        cwd: Path,
+        timeout_s: float,
+        say: Callable[[str], None],
+        waits: bool = False,
+    ) -> None:
+        """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
+        are started once the model wants them: a short process mostly needs none.
+        """
+        self.all = [Server(name, each, say) for name, each in configured.items()]
+        self._cwd = cwd
+        self._timeout_s = timeout_s
+        self._waits = waits
+        if self.all and find_spec("mcp") is None:
+            self.all = []
+            say(
+                "The servers of [mcp.servers] need the package mcp, which is not installed: "
+                'pip install "ragmem[mcp]"'
+            )
+
+    def tools(self, permissions: Permissions) -> list[Tool]:
+        """Return those that are there by now, after the first call has started the servers."""
+        if not self._waits:
+            self.start()
+        ready: list[Tool] = [
+            ServerTool(server, tool, permissions, self._timeout_s)
+            for server in self.all
+            for tool in server.tools
+        ]
+        others = [server for server in self.all if not server.settled.is_set()]
+        return [*ready, WaitForServers(self, others)] if others else ready
+
+    def start(self) -> None:
+        """Start those that are not, in the background."""
+        for server in self.all:
+            server.start(self._cwd)
+
+    async def aclose(self) -> None:
+        """End them all."""
+        await asyncio.gather(*(server.aclose() for server in self.all))
+
+
+class ServerTool:
+    """A server's tool, as `server__tool`; each call asks as a command does."""
+
+    effect: Effect = "command"
+    Params: type[msgspec.Struct] = Arguments
+
+    def __init__(
+        self, server: Server, tool: "types.Tool", permissions: Permissions, timeout_s: float
+    ) -> None:
+        self.name = _full_name(server.name, tool.name)
+        said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
+        self.description = f"Of the server {server.name}: {said}"
+        self.parameters: dict[str, Json] = {"properties": {}, **tool.input_schema}
+        self._server = server
+        self._tool = tool.name
+        self._permissions = permissions
+        self._timeout_s = timeout_s
+
+    def parse(self, arguments: dict[str, Json]) -> Arguments:
+        """Take them as they are: it is the server that knows them."""
+        return Arguments(arguments)
+
+    def title(self, params: Arguments) -> str:
+        """Return the arguments on one line."""
+        return one_line(json.dumps(params.values, ensure_ascii=False), 160)
+
+    async def run(self, params: Arguments) -> ToolOutput:
+        """Ask the person, then call it."""
+        shown = json.dumps(params.values, ensure_ascii=False, indent=2)
+        await self._permissions.call(self.name, shown)
+        text = await self._server.call(self._tool, params.values, self._timeout_s)
+        return ToolOutput(text=text, display=clip_middle(visible(text), 2_000))
+
+
+class _NoArguments(msgspec.Struct, frozen=True):
+    """Arguments of wait_for_servers."""
+
+
+class WaitForServers:
+    """Lets the model wait for servers whose tools it needs."""
+
+    name = "wait_for_servers"
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = _NoArguments
+
+    def __init__(self, servers: Servers, starting: Sequence[Server]) -> None:
+        names = ", ".join(server.name for server in starting)
+        self.description = (
+            f"There are servers with more tools: {names}. Where a task needs one of them, call "
+            "this: it answers with the tools when they are there. Otherwise go on without."
+        )
+        self._servers = servers
+        self._starting = starting
+
+    def title(self, _: _NoArguments) -> str:
+        """Return whom it waits for."""
+        return ", ".join(server.name for server in self._starting)
+
+    async def run(self, params: _NoArguments) -> ToolOutput:
+        """Wait until each is ready or has failed, and no longer than half a minute."""
+        self._servers.start()
+        waits = [asyncio.ensure_future(server.settled.wait()) for server in self._starting]
+        await asyncio.wait(waits, timeout=_WAIT_S)
+        for wait in waits:
+            wait.cancel()
+        lines = []
+        for server in self._starting:
+            names = ", ".join(_full_name(server.name, tool.name) for tool in server.tools)
+            lines.append(f"{server.name}: {server.state}" + (f": {names}" if names else ""))
+        return ToolOutput(text="\n".join(lines), display="\n".join(lines))
+
+
+async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) -> None:
+    """Do the work; ConnectionError where the server ends before that is done."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ConnectionError("it ended before it was ready")
+    finally:
+        task.cancel()
+        done = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(done[0], Exception):
+        raise done[0]
+
+
+def _full_name(server: str, tool: str) -> str:
+    return f"{server}__{tool}"
+
+
+def _unfit(server: str, tool: "types.Tool") -> str:
+    """Why no model can be told of a tool; empty where one can."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    if not _NAME.fullmatch(_full_name(server, tool.name)):
+        return "its name is too long, or has other characters than letters, digits, _ and -"
+    schema = tool.input_schema
+    try:
+        if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
+            return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
+        validator_for(schema).check_schema(schema)
+    except (SchemaError, RecursionError):
+        return "its schema is none"
+    return ""
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in a few words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if type(error).__name__ == "ValidationError":
+        return "what it tells of itself is not as the protocol has it"
+    if isinstance(error, FileNotFoundError):
+        return f"there is no command {one_line(str(error.filename), 100)!r}"
+    return one_line(redact(str(error)), 200).rstrip(".") or type(error).__name__
+
+
+def _shown(text: str) -> str:
+    return clip_middle(visible(plain(text)), _RESULT_CHARS)
+
+
+def _structured(result: "types.CallToolResult") -> str:
+    value = result.structured_content
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _block_text(block: "types.ContentBlock") -> str:
+    """A part of an answer as text; what is none is named."""
+    match block.type:
+        case "text":
+            return block.text
+        case "resource":
+            held = getattr(block.resource, "text", None)
+            return f"{block.resource.uri}:\n{held}" if held else f"[{block.resource.uri}]"
+        case "resource_link":
+            return f"[{block.name}: {block.uri}]"
+        case kind:
+            return f"[{kind}, {block.mime_type}, {len(block.data):,} characters: not shown]"
+
+
+# --- how a server is reached ------------------------------------------------------
+
+
+def _opened(
+    settings: McpServerConfig, cwd: Path, stderr: bytearray
+) -> AbstractAsyncContextManager[tuple[Any, Any, asyncio.Future[None]]]:
+    """What is read, what is written, and what is done when nothing more comes."""
+    if settings.url:
+        return _address(settings.url, _filled(settings.headers))
+    return _process(
+        [settings.command, *settings.args],
+        child_environment() | _filled(settings.env),
+        cwd,
+        stderr,
+    )
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    """With what `${NAME}` stands for, which is then known for a secret."""
+    environ = environment()
+
+    def variable(found: re.Match[str]) -> str:
+        value = environ.get(found[1])
+        if not value:
+            raise ValueError(f"{found[1]} is not set in the environment")
+        know({found[1]: value})
+        return value
+
+    return {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
+
+
+@asynccontextmanager
+async def _address(
+    url: str, headers: dict[str, str]
+) -> AsyncIterator[tuple[Any, Any, asyncio.Future[None]]]:
+    from httpx2 import AsyncClient
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        AsyncClient(headers=headers) as client,
+        streamable_http_client(url, http_client=client) as (read, write),
+    ):
+        yield read, write, asyncio.get_running_loop().create_future()
+
+
+@asynccontextmanager
+async def _process(
+    command: Sequence[str], environ: Mapping[str, str], cwd: Path, stderr: bytearray
+) -> AsyncIterator[tuple[Any, Any, asyncio.Future[None]]]:
+    """A process with a group of its own, all of which is ended.
+
+    The package's own transport waits for seconds where a server does not end, and reads lines
+    of any length.
+    """
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=environ,
+        cwd=cwd,
+        start_new_session=True,
+        limit=_LINE_BYTES,
+    )
+    assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
+    tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, told = anyio.create_memory_object_stream[SessionMessage](0)
+    tasks = [
+        asyncio.create_task(_read(process.stdout, tell)),
+        asyncio.create_task(_write(process.stdin, told)),
+        asyncio.create_task(_keep_end(process.stderr, stderr)),
+    ]
+    tasks.append(asyncio.create_task(_ended(process, tasks[0])))
+    try:
+        yield read, write, tasks[-1]
+    finally:
+        for stream in (tell, read, write, told):
+            stream.close()
+        if await settled(_closed(process, tasks)):
+            raise asyncio.CancelledError
+
+
+async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    await _end(process.pid)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    # What has left its group may hold the pipes open.
+    getattr(process, "_transport").close()  # noqa: B009 - nothing public closes them
+    await asyncio.sleep(0)
+
+
+async def _read(stdout: asyncio.StreamReader, tell: Any) -> None:
+    from anyio import BrokenResourceError, ClosedResourceError
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    with suppress(BrokenResourceError, ClosedResourceError, ConnectionError):
+        async with tell:
+            # A line that is longer than the limit is a ValueError: nothing more is read.
+            with suppress(ValueError):
+                while line := await stdout.readline():
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        continue  # programs print all sorts of things
+                    await tell.send(SessionMessage(message))
+
+
+async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+    """Until it is gone, or says nothing more: what it started may hold its pipes open."""
+    while process.returncode is None and not reading.done():
+        await asyncio.wait({reading}, timeout=_LOOK_S)
+
+
+async def _write(stdin: asyncio.StreamWriter, told: Any) -> None:
+    with suppress(ConnectionError):
+        async for each in told:
+            line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(f"{line}\n".encode())
+            await stdin.drain()
+
+
+async def _keep_end(stderr: asyncio.StreamReader, kept: bytearray) -> None:
+    while data := await stderr.read(4096):
+        kept += data
+        del kept[:-_STDERR_BYTES]
+
+
+async def _end(group: int) -> None:
+    """End a process whose stdin is closed, with all of its group."""
+    for number in (0, signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _END_S
+        while True:
+            try:
+                os.killpg(group, number)
+            except (ProcessLookupError, PermissionError):
+                return  # nothing of it is left, or nothing that is ours
+            number = 0
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.01)

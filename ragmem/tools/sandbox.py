@@ -1,0 +1,473 @@
+"""Commands in the system's own sandbox: what they read, write and reach, and nothing else.
+
+bubblewrap where it runs, else Landlock with a filter of system calls, on macOS sandbox-exec.
+docs/sandbox.md has the rules, and what each of the three can't do.
+"""
+
+import functools
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.children import child_environment, find_program
+from ragmem.config import SandboxConfig
+from ragmem.tools import kernel
+from ragmem.tools.permissions import protection
+
+Kind = Literal["", "bubblewrap", "landlock", "sandbox-exec"]
+Network = Literal["none", "loopback", "all"]
+
+_SECRETS = (
+    # keys, and what logs in with them
+    ".ssh", ".gnupg", ".netrc", ".git-credentials", ".config/git/credentials", ".password-store",
+    ".local/share/keyrings", ".local/share/kwalletd", ".config/op", ".1password",
+    "Library/Keychains",
+    # clouds and forges
+    ".aws", ".azure", ".kube", ".oci", ".boto", ".s3cfg", ".config/gcloud", ".config/rclone",
+    ".config/doctl", ".config/gh", ".config/glab-cli", ".config/hub", ".docker/config.json",
+    ".terraform.d/credentials.tfrc.json", ".fly", ".config/heroku",
+    # packages
+    ".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+    ".m2/settings-security.xml",
+    # other agents
+    ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
+    # browsers and mail
+    ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/vivaldi",
+    ".config/BraveSoftware", ".config/microsoft-edge", ".config/opera", ".var/app",
+    "snap/firefox", "snap/chromium", "Library/Cookies", "Library/Safari", "Library/Mail",
+    "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox",
+    # what was typed
+    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
+)  # fmt: skip
+_OF_THE_SYSTEM = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh",
+    "/run/user", "/run/secrets", "/run/credentials", "/var/spool/cron",
+)  # fmt: skip
+_HOMES = ("/home", "/Users")
+_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
+"""What of `.git` leads git to programs, or to another place where that stands."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_TMP = Path("/") / "tmp"
+_MOST_ENTRIES = 200
+_REFUSALS = re.compile(
+    r"read-only file system|operation not permitted|permission denied|device or resource busy"
+    r"|network is unreachable|could not resolve|name or service not known|name resolution"
+    r"|invalid cross-device|\b(?:EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|ENOTFOUND)\b",
+    re.IGNORECASE,
+)
+_NETWORKS: dict[Network, str] = {
+    "none": "no network",
+    "loopback": "no network but what the same command starts on loopback",
+    "all": "the whole network",
+}
+
+
+class Mechanism(msgspec.Struct, frozen=True):
+    """What this system has."""
+
+    kind: Kind
+    program: Path | None = None
+    why: str = ""
+    """Why there is none, or none better."""
+
+
+class Confined(msgspec.Struct, frozen=True):
+    """How a command is started so that it is in the sandbox."""
+
+    argv: list[str]
+    descriptors: tuple[int, ...] = ()
+    """Those that it has to inherit."""
+    by_guard: str = ""
+    """For `subprocess_guard`: what it confines the command by, itself."""
+    environ: dict[str, str] = {}
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command may do. All paths are real ones that are there."""
+
+    write: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    """Within those: what is only read."""
+    hidden: tuple[Path, ...]
+    network: Network
+    temporary: Path
+
+
+@functools.cache
+def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
+    """What there is on this system, tried once; no program below `not_in` is taken for it."""
+    nothing = Rules(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
+    if sys.platform == "darwin":
+        program = Path("/usr/bin/sandbox-exec")
+        why = _refused_by(program, "-p", profile(nothing))
+        return Mechanism("" if why else "sandbox-exec", program, why)
+    if sys.platform != "linux" or not kernel.knows_processor():
+        return Mechanism("", why="there is none for this system")
+    bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
+    if bubblewrap:
+        calls = kernel.call_filter(inet=True, shares=True)
+        why = _refused_by(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
+        os.close(calls)
+        if not why:
+            return Mechanism("bubblewrap", bubblewrap)
+    version = kernel.landlock_version()
+    if version >= kernel.LEAST_ABI:
+        return Mechanism("landlock", why=why)
+    what = f"Landlock is too old ({version})" if version else "the kernel has no Landlock"
+    return Mechanism("", why=f"{why}, and {what}")
+
+
+def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
+    """Why it starts nothing here; empty where it does."""
+    try:
+        done = subprocess.run(
+            [str(program), *options, "/bin/bash", "--norc", "-c", ":"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=passed,
+            env=child_environment(),
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{program} does not run ({error})"
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"{program} does not work here ({said[-1] if said else done.returncode})"
+
+
+class Sandbox:
+    """The sandbox of one process of ragmem, as the settings have it.
+
+    `private` are ragmem's own folders, which no command reads. `close` removes the temporary
+    folder, which all commands of the process share.
+    """
+
+    def __init__(
+        self,
+        settings: SandboxConfig,
+        *,
+        private: Sequence[Path] = (),
+        not_in: tuple[Path, ...] = (),
+        mechanism: Mechanism | None = None,
+    ) -> None:
+        self.settings = settings
+        self._private = private
+        self._not_in = not_in
+        self._mechanism = mechanism
+        self._temporary: Path | None = None
+        self._making = threading.Lock()
+
+    @property
+    def known(self) -> Mechanism | None:
+        """What this system has, if that was looked at already."""
+        return self._mechanism
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What this system has, which takes a moment the first time."""
+        if self._mechanism is None:
+            self._mechanism = find_mechanism(self._not_in)
+        return self._mechanism
+
+    @property
+    def is_on(self) -> bool:
+        """Whether commands run in it."""
+        return self.settings.mode != "off" and bool(self.mechanism.kind)
+
+    @property
+    def network(self) -> str:
+        """What commands reach, in words."""
+        # Landlock has no loopback of a command's own.
+        alone = self.settings.network == "loopback" and self.mechanism.kind == "landlock"
+        return _NETWORKS["none" if alone else self.settings.network]
+
+    @property
+    def allows_unasked(self) -> bool:
+        """Whether the person lets run without a question what runs in it, and it is good for that.
+
+        Landlock can't keep a file within a folder that may be written, such as git's hooks.
+        """
+        return self.is_on and self.settings.auto_allow and self.mechanism.kind == "bubblewrap"
+
+    def told(self) -> str:
+        """What there is, on one line."""
+        if self.settings.mode == "off":
+            return "switched off (sandbox.mode): commands do what you can do"
+        found = self.mechanism
+        if not found.kind:
+            must = "no command runs" if self.settings.mode == "required" else "commands do as you"
+            return f"none: {found.why}; {must}"
+        by = f"by {found.kind}" + (f" ({found.why})" if found.why else "")
+        asked = "without a question in acceptEdits" if self.allows_unasked else "asked for"
+        return (
+            f"on, {by}: commands have {self.network}, write in their folder alone, and are {asked}"
+        )
+
+    def hint(self, output: str) -> str:
+        """What the model is told of a command that failed as what is refused fails; else empty."""
+        if not _REFUSALS.search(output):
+            return ""
+        outside = "Only the person can change that (sandbox.mode is `required`)."
+        if self.settings.mode != "required":
+            outside = (
+                "If that is why it failed and there is no way around it, call run_command again "
+                "with `outside_sandbox` saying what for: the person is asked."
+            )
+        return (
+            "[This ran in the sandbox: it writes in the working directory and a temporary folder "
+            "alone ($TMPDIR), not in git's hooks and configuration nor in files that run by "
+            f"themselves, reads no keys, and has {self.network}. {outside}]"
+        )
+
+    @contextmanager
+    def confining(self, argv: list[str], roots: Sequence[Path]) -> Iterator[Confined]:
+        """How to start a command in it, which writes in `roots`; OSError where that can't be."""
+        rules = self._rules(roots)
+        kind, open_ones = self.mechanism.kind, list[int]()
+        environ = {"TMPDIR": str(rules.temporary)}
+        inet = rules.network == "all" or (rules.network, kind) == ("loopback", "bubblewrap")
+        try:
+            if kind == "sandbox-exec":
+                yield Confined(
+                    [str(self.mechanism.program), "-p", profile(rules), *argv], environ=environ
+                )
+                return
+            shares = kind == "bubblewrap"
+            open_ones.append(kernel.call_filter(inet=inet, shares=shares))
+            if kind == "bubblewrap":
+                options = _bubblewrap(rules, open_ones[0])
+                yield Confined(
+                    [str(self.mechanism.program), *options, *argv],
+                    tuple(open_ones),
+                    environ={"TMPDIR": str(_TMP)},
+                )
+                return
+            open_ones.append(kernel.ruleset(_rights(rules)))
+            calls, ruleset = open_ones
+            yield Confined(argv, tuple(open_ones), f"{ruleset},{calls}", environ)
+        finally:
+            for fd in open_ones:
+                os.close(fd)
+
+    def _rules(self, roots: Sequence[Path]) -> Rules:
+        write = [*roots, *_existing(self.settings.write)]
+        kept = [path for root in roots for path in protected_in(root)]
+        return Rules(
+            write=tuple(dict.fromkeys(write)),
+            kept=tuple(_within({real for path in kept for real in _existing([path])}, write)),
+            hidden=tuple(_hidden(self._private, self.settings.deny_read, write)),
+            network=self.settings.network,
+            temporary=self._temporary_folder(),
+        )
+
+    def _temporary_folder(self) -> Path:
+        with self._making:
+            if self._temporary is None or not self._temporary.is_dir():
+                self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
+            return self._temporary
+
+    def close(self) -> None:
+        """Remove the temporary folder with what commands left in it."""
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+# --- what is to be kept and hidden -----------------------------------------------
+
+
+def protected_in(root: Path) -> list[Path]:
+    """What a folder holds that runs by itself, as `permissions.protection` names it.
+
+    At its top, and in its hidden folders; of `.git` what leads git to programs.
+    """
+    found: list[Path] = []
+    for path in _entries(root):
+        if path.name == ".git" and path.is_dir() and not path.is_symlink():
+            found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
+        elif protection(Path(path.name)):
+            found.append(path)
+        elif path.name.startswith("."):
+            found += [each for each in _entries(path) if protection(Path(path.name, each.name))]
+    return found
+
+
+States = dict[Path, tuple[int, ...]]
+
+
+def states(roots: Iterable[Path]) -> States:
+    """What there is that runs by itself, with what tells whether it was changed."""
+    found: States = {}
+    for path in (path for root in roots for path in protected_in(root)):
+        for each in (path, *_entries(path)):
+            with suppress(OSError):
+                state = each.lstat()
+                found[each] = (state.st_ino, state.st_mode, state.st_size, state.st_mtime_ns)
+    return found
+
+
+def changed(before: States, after: States) -> list[Path]:
+    """What was made, changed or removed between the two; of a new folder not what is in it.
+
+    A `commondir` that came into `.git` is removed: it does not belong there, and would lead git,
+    at its next start, to configuration that was not kept.
+    """
+    found = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    for path in found:
+        if path not in before and (path.parent.name, path.name) == (".git", "commondir"):
+            with suppress(OSError):
+                path.unlink()
+    return [path for path in found if path.parent in before or path.parent not in after]
+
+
+def _entries(folder: Path) -> list[Path]:
+    if folder.is_symlink():
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(e.path) for e, _ in zip(entries, range(_MOST_ENTRIES * 10), strict=False)]
+    except OSError:
+        return []
+
+
+def _existing(paths: Iterable[Path | str]) -> Iterator[Path]:
+    """The real path of each that is there and can be read."""
+    for path in paths:
+        full = os.path.expanduser(path)
+        if os.path.lexists(full) and os.access(full, os.R_OK):
+            yield Path(os.path.realpath(full))
+
+
+def _within(paths: Iterable[Path], folders: Sequence[Path]) -> Iterator[Path]:
+    return (path for path in sorted(paths) if any(map(path.is_relative_to, folders)))
+
+
+def _hidden(
+    private: Sequence[Path], configured: Sequence[str], write: Sequence[Path]
+) -> Iterator[Path]:
+    own = {os.path.realpath(os.path.expanduser("~"))}
+    with suppress(KeyError):
+        own.add(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
+    secrets = [os.path.join(home, name) for home in own for name in _SECRETS]
+    programs = child_environment().get("PATH", "").split(os.pathsep)
+    others = [
+        home
+        for home in (Path("/root"), *(each for top in _HOMES for each in _entries(Path(top))))
+        # Some hold programs for all, such as Homebrew's.
+        if not any(Path(each).is_relative_to(home) for each in (*own, *programs, sys.prefix))
+    ]
+    found = set(_existing([*others, *secrets, *_OF_THE_SYSTEM, *private, *configured]))
+    for path in sorted(found):
+        # /tmp inside is another folder than outside.
+        seen = not path.is_relative_to(_TMP) or any(map(path.is_relative_to, write))
+        if seen and not any(path != other and path.is_relative_to(other) for other in found):
+            yield path
+
+
+# --- bubblewrap -----------------------------------------------------------------
+
+
+def _bubblewrap(rules: Rules, calls: int) -> list[str]:
+    """Its options, up to the command; a path's own rule goes over that of a folder above it."""
+    placed: list[tuple[Path, list[str]]] = [(_TMP, ["--bind", str(rules.temporary), str(_TMP)])]
+    top = Path("/")
+    for path in rules.write:
+        if path != top:
+            placed.append((path, ["--bind", str(path), str(path)]))
+    for path in rules.kept:
+        # What lies above is a mount too: it can't be renamed to make place for another.
+        for above in path.parents:
+            if above in rules.write or not any(map(above.is_relative_to, rules.write)):
+                break
+            placed.append((above, ["--bind", str(above), str(above)]))
+    for path in rules.kept:
+        placed.append((path, ["--ro-bind", str(path), str(path)]))
+    closed: list[str] = []
+    for path in rules.hidden:
+        if path.is_dir():
+            leads_on = any(path in root.parents for root in rules.write)
+            placed.append((path, ["--perms", "0111" if leads_on else "0000", "--tmpfs", str(path)]))
+            closed += ["--remount-ro", str(path)]
+        else:
+            placed.append((path, ["--ro-bind", os.devnull, str(path)]))
+    placed.sort(key=lambda each: len(each[0].parts))
+    unique = {tuple(option): None for _, option in placed}
+    network = [] if rules.network == "all" else ["--unshare-net"]
+    return [
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", *network,
+        "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        "--bind" if top in rules.write else "--ro-bind", "/", "/",
+        "--dev", "/dev", "--proc", "/proc",
+        # Root without capabilities still owns the system's settings there.
+        "--remount-ro", "/proc",
+        *(part for option in unique for part in option), *closed,
+        "--seccomp", str(calls), "--",
+    ]  # fmt: skip
+
+
+# --- Landlock -------------------------------------------------------------------
+
+
+def _rights(rules: Rules) -> Iterator[tuple[Path, int]]:
+    hidden = {*rules.hidden, _TMP, Path("/dev")}
+    yield Path("/"), kernel.NAMES
+    for path in _around(Path("/"), hidden):
+        yield path, kernel.READ
+    for device in _DEVICES:
+        yield Path(device), kernel.DEVICE
+    for folder in (*rules.write, rules.temporary):
+        for path in _around(folder, set(rules.hidden)):
+            yield path, kernel.WRITE
+
+
+def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
+    """The folder; where some of what is left out lies in it, what is in it around that."""
+    inside = {path for path in without if path.is_relative_to(folder)}
+    if not inside:
+        yield folder
+    elif folder not in inside:
+        for entry in _entries(folder):
+            if not entry.is_symlink():
+                yield from _around(entry, inside)
+
+
+# --- macOS ----------------------------------------------------------------------
+
+
+def profile(rules: Rules) -> str:
+    """The rules as sandbox-exec takes them; of several that fit, the last holds."""
+
+    def places(paths: Iterable[Path]) -> str:
+        return " ".join(
+            '(subpath "{}")'.format(str(path).replace("\\", "\\\\").replace('"', '\\"'))
+            for path in paths
+        )
+
+    lines = [
+        "(version 1)",
+        "(allow default)",
+        "(deny file-write*)",
+        f"(allow file-write* {places([*rules.write, rules.temporary])})",
+        '(allow file-write* (literal "/dev/null") (literal "/dev/zero") (regex #"^/dev/fd/"))',
+        *([f"(deny file-write* {places(rules.kept)})"] if rules.kept else []),
+        *([f"(deny file-read* file-write* {places(rules.hidden)})"] if rules.hidden else []),
+        "(deny signal process-info*)",
+        "(allow signal process-info* (target same-sandbox))",
+        "(deny appleevent-send lsopen)",
+    ]
+    if rules.network != "all":
+        lines.append("(deny network*)")
+    if rules.network == "loopback":
+        lines.append('(allow network* (local ip "localhost:*") (remote ip "localhost:*"))')
+    return "\n".join(lines)

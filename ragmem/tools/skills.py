@@ -1,0 +1,329 @@
+"""Skills and commands of one's own: Markdown files of the person's, and of a project's.
+
+What a project brings is used only after the person was asked once, and as it was then: it is pinned
+by the hash of all its files, and asked for again when one of them changes.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ragmem.files import replace_private
+from ragmem.messages import Json
+from ragmem.prompts import prompt as prompt_text
+from ragmem.text import clean, clip_middle, counted, one_line, visible
+from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+
+_MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
+"""Of what a project brings; of more, nothing is used."""
+_FILE_BYTES = 500_000
+_READ_CHARS = 30_000
+_LISTED_CHARS, _DESCRIPTION_CHARS = 4_000, 300
+_NAME = re.compile(r"\w[\w.-]{0,63}")
+_FIELD = re.compile(r"(\w[\w-]*):(?:\s+(.*))?")
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind of task is done."""
+
+    name: str
+    description: str
+    folder: Path
+    pinned: Mapping[str, bytes] | None = None
+    """Its files as they were agreed to; None: one's own, as they are on the disk."""
+
+    def read(self, path: str) -> str:
+        """Return a file of its folder as text; ToolFailure where it has none of that name."""
+        wanted = os.path.normpath(path)
+        if self.pinned is not None:
+            data = self.pinned.get(wanted)
+        else:
+            data = _data(self.folder / wanted, self.folder)
+        if data is None:
+            raise ToolFailure(f"The skill {self.name} has no file {one_line(path, 200)!r}.")
+        return data.decode("utf-8", "replace")
+
+    def files(self) -> list[str]:
+        """Return the names of the files beside SKILL.md."""
+        if self.pinned is not None:
+            names = list(self.pinned)
+        else:
+            names = [os.path.relpath(file, self.folder) for file in _walk(self.folder)]
+        return sorted(name for name in names if name != "SKILL.md")
+
+
+class OwnCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that has a name."""
+
+    name: str
+    description: str
+    text: str
+
+    def prompt(self, arguments: str) -> str:
+        """Return it with what was typed behind the name."""
+        if "$ARGUMENTS" in self.text:
+            return self.text.replace("$ARGUMENTS", arguments)
+        return f"{self.text}\n\n{arguments}".strip()
+
+
+class Shelf:
+    """The skills and commands that are in use in one project."""
+
+    def __init__(self, own: Sequence[Path], top: Path, agreed: Path) -> None:
+        """Look into the person's folders and the project's; `agreed` is the file of answers."""
+        self.skills: dict[str, Skill] = {}
+        self.commands: dict[str, OwnCommand] = {}
+        self.problem = ""
+        """Why what the project brings is not used, where nobody can help that by an answer."""
+        self._top, self._agreed = top, agreed
+        self._homes = [home for home in (top / ".ragmem", top / ".claude") if home not in own]
+        for folder in own:
+            self._add(folder, None)
+        self._brought = self._look()
+        self._digest = _digest(self._brought)
+        if self._brought and self._answer() is True:
+            self._use()
+
+    @property
+    def question(self) -> str:
+        """What to ask of what the project brings; empty where there is nothing to ask."""
+        if not self._brought or self._answer() is not None:
+            return ""
+        skills = [name.split("/")[2] for name in self._brought if name.endswith("/SKILL.md")]
+        commands = [f"/{Path(name).stem}" for name in self._brought if "/commands/" in name]
+        told = [
+            f"{counted(len(names), what)} ({one_line(', '.join(names), 200)})"
+            for names, what in ((skills, "skill"), (commands, "command"))
+            if names
+        ]
+        return f"This project brings {' and '.join(told) or 'files for agents'}"
+
+    def hint(self) -> str:
+        """Return, once for what is there now, that the question waits for somebody to answer it."""
+        question = self.question
+        said = self._answers().get(str(self._top))
+        if not question or (isinstance(said, dict) and said.get("digest") == self._digest):
+            return ""
+        self._keep(None)
+        return f"{question}: a chat asks whether to use them."
+
+    def answer(self, allowed: bool) -> None:
+        """Keep what the person said of what is there now."""
+        self._keep(allowed)
+        if allowed:
+            self._use()
+
+    def _keep(self, allowed: bool | None) -> None:
+        told = self._answers()
+        told[str(self._top)] = {"digest": self._digest, "allowed": allowed}
+        with suppress(OSError):  # then it is asked again
+            replace_private(self._agreed, json.dumps(told, indent=1).encode(), sync=False)
+
+    def expanded(self, text: str) -> str:
+        """Return the prompt that `/name arguments` stands for; others as they are."""
+        name, _, arguments = text.partition(" ")
+        command = self.commands.get(name[1:]) if name.startswith("/") else None
+        return command.prompt(arguments.strip()) if command else text
+
+    @property
+    def listing(self) -> str:
+        """What the model is told of the skills, within 4,000 characters; empty without any."""
+        lines: list[str] = []
+        room = _LISTED_CHARS
+        for skill in self.skills.values():
+            line = f"- {skill.name}: {one_line(skill.description, _DESCRIPTION_CHARS)}"
+            room -= len(line) + 1
+            if room < 0:
+                lines.append(f"- and {len(self.skills) - len(lines)} more, which read_skill names")
+                break
+            lines.append(line)
+        return "\n".join([prompt_text("skills"), *lines]) if lines else ""
+
+    def _answer(self) -> Json:
+        said = self._answers().get(str(self._top))
+        is_this = isinstance(said, dict) and said.get("digest") == self._digest
+        return said.get("allowed") if is_this and isinstance(said, dict) else None
+
+    def _answers(self) -> dict[str, Json]:
+        try:
+            told: Json = json.loads(self._agreed.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def _look(self) -> dict[str, bytes]:
+        """Return what the project brings, by its paths."""
+        found: dict[str, bytes] = {}
+        size = 0
+        for folder in (home / kind for home in self._homes for kind in ("skills", "commands")):
+            for file in _walk(folder):
+                data = _data(file, self._top)
+                if data is None:
+                    continue
+                size += len(data)
+                if len(found) >= _MOST_FILES or size > _MOST_BYTES:
+                    self.problem = (
+                        "The skills and commands of this project are not used: they are more than "
+                        f"{_MOST_FILES} files, or {_MOST_BYTES // 1_000_000} MB."
+                    )
+                    return {}
+                found[str(file.relative_to(self._top))] = data
+        return found
+
+    def _use(self) -> None:
+        for home in self._homes:
+            self._add(home, self._brought)
+
+    def _add(self, home: Path, pinned: Mapping[str, bytes] | None) -> None:
+        """Take those of a folder, unless one of the name is there already."""
+        for name in _names(home / "skills", pinned, self._top):
+            folder = home / "skills" / name
+            files = None if pinned is None else _below(folder, pinned, self._top)
+            skill = Skill(name=name, description="", folder=folder, pinned=files)
+            with suppress(ToolFailure):
+                fields, _ = _front(skill.read("SKILL.md"))
+                called = fields.get("name", "")
+                if not _NAME.fullmatch(called):
+                    called = name
+                about = clean(visible(fields.get("description", "")))
+                made = msgspec.structs.replace(skill, name=called, description=about)
+                self.skills.setdefault(called, made)
+        for name in _names(home / "commands", pinned, self._top):
+            file = home / "commands" / name
+            data = _data(file, home) if pinned is None else pinned[_inside(file, self._top)]
+            if file.suffix == ".md" and data and _NAME.fullmatch(file.stem):
+                fields, body = _front(data.decode("utf-8", "replace"))
+                about = fields.get("description") or body.strip().split("\n")[0]
+                self.commands.setdefault(
+                    file.stem,
+                    OwnCommand(
+                        name=file.stem,
+                        description=one_line(about, 100),
+                        text=clean(body).strip(),
+                    ),
+                )
+
+
+class ReadSkillParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of read_skill."""
+
+    name: Annotated[str, msgspec.Meta(description="The skill's name.")]
+    path: Annotated[
+        str, msgspec.Meta(description="Another file of its folder, from that folder on.")
+    ] = "SKILL.md"
+
+
+class ReadSkill:
+    """Reads a skill, and the files beside it."""
+
+    name = "read_skill"
+    effect: Effect = "read"
+    description = (
+        "Read a skill that the system message lists, and then, where it names other files of its "
+        "folder, those with `path`."
+    )
+    Params: type[msgspec.Struct] = ReadSkillParams
+
+    def __init__(self, skills: Mapping[str, Skill]) -> None:
+        self._skills = skills
+
+    def title(self, params: ReadSkillParams) -> str:
+        """Return what is read."""
+        return f"{params.name} {params.path}".removesuffix(" SKILL.md")
+
+    async def run(self, params: ReadSkillParams) -> ToolOutput:
+        """Return the text, with the folder and its other files before the first."""
+        skill = self._skills.get(params.name)
+        if skill is None:
+            names = clip_middle(", ".join(self._skills), 4_000)
+            raise ToolFailure(
+                f"There is no skill {one_line(params.name, 80)!r}. There are: {names}."
+            )
+        text = clip_middle(visible(skill.read(params.path)), _READ_CHARS)
+        if params.path == "SKILL.md":
+            beside = one_line(", ".join(skill.files()), 2_000) or "none"
+            text = f"[Its folder is {visible(str(skill.folder))}; other files: {beside}]\n\n{text}"
+        return ToolOutput(text=text, display=counted(text.count("\n") + 1, "line"))
+
+
+# --- files ------------------------------------------------------------------------
+
+
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield the files below, by name; links, and what begins with a dot, are none."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.is_symlink():
+            continue
+        if entry.is_dir() and depth < _MOST_DEPTH:
+            yield from _walk(Path(entry.path), depth + 1)
+        elif entry.is_file():
+            yield Path(entry.path)
+
+
+def _data(file: Path, inside: Path) -> bytes | None:
+    """Return a regular file of at most 500 kB that is inside a folder; else None."""
+    try:
+        real = file.resolve(strict=True)
+        if not real.is_relative_to(inside.resolve()):
+            return None
+        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, RuntimeError, ValueError):
+        return None
+    with open(fd, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        data = stream.read(_FILE_BYTES + 1)
+    return data if len(data) <= _FILE_BYTES else None
+
+
+def _names(folder: Path, pinned: Mapping[str, bytes] | None, top: Path) -> list[str]:
+    if pinned is None:
+        with suppress(OSError):
+            return sorted(os.listdir(folder))
+        return []
+    return sorted({name.split("/")[0] for name in _below(folder, pinned, top)})
+
+
+def _below(folder: Path, files: Mapping[str, bytes], top: Path) -> dict[str, bytes]:
+    before = f"{_inside(folder, top)}/"
+    return {
+        name.removeprefix(before): data for name, data in files.items() if name.startswith(before)
+    }
+
+
+def _inside(path: Path, top: Path) -> str:
+    return str(path.relative_to(top))
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    each = {name: sha256(data).hexdigest() for name, data in files.items()}
+    return sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()
+
+
+def _front(text: str) -> tuple[dict[str, str], str]:
+    """Part the `name: value` lines between two `---` at the beginning from the rest."""
+    head, mark, body = text.lstrip("\ufeff").partition("\n---")
+    if not mark or not head.startswith("---"):
+        return {}, text
+    fields: dict[str, str] = {}
+    last = ""
+    for line in head.split("\n")[1:]:
+        if found := _FIELD.fullmatch(line.rstrip()):
+            last = found[1]
+            value = (found[2] or "").strip()
+            fields[last] = "" if value in (">", "|", ">-", "|-") else value.strip("\"'")
+        elif last and line.startswith((" ", "\t")):
+            fields[last] = f"{fields[last]} {line.strip()}".strip()
+    return fields, body.partition("\n")[2]

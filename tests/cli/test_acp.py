@@ -1,0 +1,217 @@
+"""`ragmem acp`: the agent in an editor, as the protocol's own client sees it, a real process."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp import RequestError, spawn_agent_process, text_block
+from acp.schema import (
+    AllowedOutcome,
+    DeniedOutcome,
+    RequestPermissionResponse,
+    ResourceContentBlock,
+)
+
+from tests.cli.process import COMMAND, Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+EDIT = Call("edit_file", {"path": "a.py", "old": "hello", "new": "goodbye"})
+
+MAKE = Call("create_file", {"path": "b.py", "content": "1\n"})
+
+
+class Editor:
+    """The client's side: keeps what it is told, and answers what it is asked with `says`."""
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+        self.asked: list[Any] = []
+        self.says = ["yes"]
+        self.heard = asyncio.Event()
+        self.conn: Any = None
+
+    def on_connect(self, conn: Any) -> None:
+        self.conn = conn
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        self.heard.set()
+
+    async def request_permission(
+        self, session_id: str, tool_call: Any, options: Any, **_: Any
+    ) -> RequestPermissionResponse:
+        self.asked.append((tool_call, options))
+        said = self.says.pop(0)
+        if said == "stop":
+            await self.conn.cancel(session_id)
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=said))
+
+    def of(self, kind: str) -> list[Any]:
+        """What it was told of that kind."""
+        return [each for each in self.updates if each.session_update == kind]
+
+    @property
+    def answer(self) -> str:
+        return "".join(each.content.text for each in self.of("agent_message_chunk"))
+
+
+@asynccontextmanager
+async def editing(ragmem: Ragmem) -> AsyncIterator[tuple[Editor, Any]]:
+    editor = Editor()
+    command, *arguments = COMMAND
+    async with spawn_agent_process(
+        editor, command, *arguments, "acp", env=ragmem.env, cwd=ragmem.project
+    ) as (conn, process):
+        started = await conn.initialize(protocol_version=1)
+        assert (started.protocol_version, started.agent_capabilities.load_session) == (1, True)
+        yield editor, conn
+        await conn.close()
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+@asynccontextmanager
+async def scripted(folder: Path, *answers: Any) -> AsyncIterator[tuple[Ragmem, LLMServer]]:
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(folder, server.env)
+        (ragmem.project / "a.py").write_text('print("hello")\n')
+        yield ragmem, server
+
+
+async def asked(conn: Any, session: Any, text: str) -> str:
+    done = await conn.prompt(session_id=session.session_id, prompt=[text_block(text)])
+    return done.stop_reason
+
+
+async def test_an_edit_is_streamed_asked_for_in_the_editor_and_remembered(tmp_path: Path) -> None:
+    script = [
+        Answer("I look.", tools=[Call("read_file", {"path": "a.py"})]),
+        Answer(tools=[EDIT]),
+        Answer("Now it says goodbye.\u202e"),
+        Answer("As I said."),
+    ]
+    async with scripted(tmp_path, *script) as (ragmem, server):
+        async with editing(ragmem) as (editor, conn):
+            session = await conn.new_session(cwd=str(ragmem.project))
+            assert session.modes.current_mode_id == "default"
+            assert await asked(conn, session, "say goodbye") == "end_turn"
+            assert editor.answer == "I look.Now it says goodbye.\\u{202e}"
+            assert len(editor.of("agent_message_chunk")) > 2
+            read, edit = editor.of("tool_call")
+            assert (read.kind, read.raw_input) == ("read", {"path": "a.py"})
+            assert [each.path for each in read.locations] == [str(ragmem.project / "a.py")]
+            assert (edit.kind, edit.status) == ("edit", "pending")
+            (diff,) = edit.content
+            assert (diff.type, diff.old_text, diff.new_text) == ("diff", "hello", "goodbye")
+            ended = [(u.tool_call_id, u.status) for u in editor.of("tool_call_update")]
+            assert ended == [(read.tool_call_id, "completed"), (edit.tool_call_id, "completed")]
+            ((call, options),) = editor.asked
+            assert call.tool_call_id == edit.tool_call_id
+            assert call.content[0].type == "diff"
+            assert [each.kind for each in options] == ["allow_once", "allow_always", "reject_once"]
+            assert (ragmem.project / "a.py").read_text() == 'print("goodbye")\n'
+        async with editing(ragmem) as (editor, conn):
+            loaded = await conn.load_session(cwd=str(ragmem.project), session_id=session.session_id)
+            assert loaded.modes.current_mode_id == "default"
+            assert [u.content.text for u in editor.of("user_message_chunk")] == ["say goodbye"]
+            assert [u.status for u in editor.of("tool_call")] == ["completed", "completed"]
+            assert "goodbye" in editor.answer
+            assert await asked(conn, session, "and?") == "end_turn"
+            assert "say goodbye" in str(server.requests[-1].body["messages"])
+            (listed,) = (await conn.list_sessions(cwd=str(ragmem.project))).sessions
+            assert listed.session_id == session.session_id
+
+
+async def test_a_mode_holds_at_once_and_a_refusal_is_told_to_the_model(tmp_path: Path) -> None:
+    run = Answer(tools=[Call("run_command", {"command": "touch made"})])
+    script = [Answer(tools=[EDIT]), Answer("Planned."), run, Answer("Not run.")]
+    async with scripted(tmp_path, *script) as (ragmem, server), editing(ragmem) as (editor, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        await conn.set_session_mode(session_id=session.session_id, mode_id="plan")
+        assert await asked(conn, session, "change it") == "end_turn"
+        assert "plan mode" in str(server.requests[1].body["messages"])
+        assert editor.asked == []
+        with pytest.raises(RequestError):
+            await conn.set_session_mode(session_id=session.session_id, mode_id="bypassPermissions")
+        await conn.set_session_mode(session_id=session.session_id, mode_id="default")
+        editor.says = ["no"]
+        assert await asked(conn, session, "run it") == "end_turn"
+        ((call, _),) = editor.asked
+        assert (call.kind, "touch made" in call.content[0].content.text) == ("execute", True)
+        assert editor.of("tool_call_update")[-1].status == "failed"
+        assert not (ragmem.project / "made").exists()
+
+
+async def test_a_turn_is_cancelled_while_it_answers_and_while_it_asks(tmp_path: Path) -> None:
+    endless = Answer("Never heard to the end, " * 50, chunk_delay_s=0.1, chunk_chars=10)
+    async with (
+        scripted(tmp_path, endless, Answer(tools=[MAKE])) as (ragmem, _),
+        editing(ragmem) as (editor, conn),
+    ):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        running = asyncio.create_task(asked(conn, session, "tell me"))
+        await asyncio.wait_for(editor.heard.wait(), 60)
+        await conn.cancel(session_id=session.session_id)
+        assert await asyncio.wait_for(running, 60) == "cancelled"
+        editor.says = ["stop"]
+        assert await asked(conn, session, "make it") == "cancelled"
+        assert not (ragmem.project / "b.py").exists()
+    (session,) = ragmem.sessions()
+    turns = ragmem.shown(session["session_id"])["turns"]
+    assert [turn["status"] for turn in turns] == ["interrupted", "interrupted"]
+
+
+async def test_files_that_are_linked_are_read_and_own_commands_are_offered(tmp_path: Path) -> None:
+    async with scripted(tmp_path, Answer("Read."), Answer("Tidied.")) as (ragmem, server):
+        (ragmem.home / "commands").mkdir(parents=True, mode=0o700)
+        (ragmem.home / "commands" / "tidy.md").write_text("Tidy $ARGUMENTS up.")
+        async with editing(ragmem) as (editor, conn):
+            session = await conn.new_session(cwd=str(ragmem.project))
+            await asyncio.wait_for(editor.heard.wait(), 60)
+            ((command,),) = [u.available_commands for u in editor.of("available_commands_update")]
+            assert command.name == "tidy"
+            uri = (ragmem.project / "a.py").as_uri()
+            link = ResourceContentBlock(type="resource_link", name="a.py", uri=uri)
+            await conn.prompt(
+                session_id=session.session_id, prompt=[text_block("What does "), link]
+            )
+            assert 'print("hello")' in str(server.requests[0].body["messages"])
+            await asked(conn, session, "/tidy the hall")
+            assert "Tidy the hall up." in str(server.requests[1].body["messages"])
+
+
+async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
+    async with (
+        scripted(tmp_path, Answer(mode="401")) as (ragmem, _),
+        editing(ragmem) as (_, conn),
+    ):
+        for cwd in ("relative", str(tmp_path / "none")):
+            with pytest.raises(RequestError, match="is no folder"):
+                await conn.new_session(cwd=cwd)
+        with pytest.raises(RequestError, match=r"ffffffff"):
+            await conn.load_session(cwd=str(ragmem.project), session_id="ffffffff")
+        with pytest.raises(RequestError, match="Invalid params"):
+            await conn.prompt(session_id="none", prompt=[text_block("x")])
+        session = await conn.new_session(cwd=str(ragmem.project))
+        with pytest.raises(RequestError, match="key"):
+            await asked(conn, session, "hello")
+
+
+def test_without_an_editor_or_the_package_it_says_so(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    with ragmem.start("acp") as process:
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, b"is for editors" in err) == (2, True)
+    hidden = (
+        "import sys; sys.modules['acp'] = None; "
+        "from ragmem.cli.main import run; sys.exit(run(['acp']))"
+    )
+    done = subprocess.run(
+        [COMMAND[0], "-c", hidden], env=ragmem.env, cwd=ragmem.project, capture_output=True
+    )
+    assert (done.returncode, b"pip install" in done.stderr) == (2, True)

@@ -1,0 +1,131 @@
+"""`ragmem graph` and `ragmem stats --html`: one file, for its user alone, where it says it is."""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ragmem.memory.requests import FILE, RequestLog
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+    answers = [
+        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
+        Answer("It says hello."),
+        Answer("Because."),
+    ]
+    with LLMServer(answers, repeat=True) as server:
+        one = Ragmem(tmp_path, server.env)
+        (one.project / "hello.py").write_text("print('hello')\n")
+        assert one.run("ask", "What does hello.py do?").code == 0
+        assert one.run("ask", "-c", "Why?").code == 0
+        assert one.run("memory", "add", "Greetings are short.").code == 0
+        yield one
+
+
+def shown(ragmem: Ragmem, *arguments: str) -> dict[str, list[str]]:
+    """Labels of the nodes by their kind."""
+    file = ragmem.project.parent / "out.json"
+    file.unlink(missing_ok=True)
+    done = ragmem.run("graph", *arguments, "--format", "json", "-o", str(file))
+    assert done.code == 0, done.err
+    assert done.out == f"{file}\n"
+    labels: dict[str, list[str]] = {}
+    for node in json.loads(file.read_text())["nodes"]:
+        labels.setdefault(node["kind"], []).append(node["label"])
+    return labels
+
+
+def test_the_page_lies_in_the_own_folder_and_takes_the_place_of_the_one_before(
+    ragmem: Ragmem,
+) -> None:
+    for _ in range(2):
+        done = ragmem.run("graph")
+        assert done.code == 0, done.err
+        file = Path(done.out.strip())
+        assert file == ragmem.home / "data" / "graph.html"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert done.err == "5 nodes, 3 lines\n"
+    page = file.read_text()
+    assert "What does hello.py do?" in page
+    assert "default-src 'none'" in page
+
+
+def test_what_is_asked_for_is_shown(ragmem: Ragmem) -> None:
+    asked = ["What does hello.py do?", "Why?"]
+    whole = shown(ragmem)
+    assert whole["turn"] == asked
+    assert whole["file"] == ["hello.py"]
+    assert whole["memory"] == ["Greetings are short."]
+    assert shown(ragmem, "--all")["file"] == [str(ragmem.project / "hello.py")]
+    assert shown(ragmem, "--file", "hello.py")["turn"] == asked[:1]
+    [session] = ragmem.sessions()
+    assert shown(ragmem, "-r", session["session_id"])["turn"] == asked
+    [memory] = ragmem.run("memory", "list", "--format", "json").json
+    assert shown(ragmem, "--memory", memory["id"]) == {"memory": ["Greetings are short."]}
+    assert shown(ragmem, "--since", "7d")["turn"] == asked
+    file = ragmem.project.parent / "out.graphml"
+    assert ragmem.run("graph", "--format", "graphml", "-o", str(file)).code == 0
+    assert ElementTree.parse(file).getroot().tag.endswith("graphml")
+
+
+def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: Ragmem) -> None:
+    log = RequestLog(ragmem.home / "data")
+    kept = list(log.known().values())
+    [session] = ragmem.sessions()
+    assert [each.session_id for each in kept] == [session["session_id"]] * 2
+    sections = {each.name: each for each in kept[1].sections}
+    assert sections["Prompt"].chars == len("Why?")
+    file = ragmem.home / "data" / FILE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    page = Path(ragmem.run("graph").out.strip()).read_text()
+    assert '"request":{"most":' in page
+    assert ragmem.run("ask", "--ephemeral", "Not to be kept?").code == 0
+    assert len(log.known()) == 2
+    assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 0
+    assert log.known() == {}
+    assert session["session_id"] not in file.read_text()
+
+
+def test_numbers_as_a_page(ragmem: Ragmem) -> None:
+    done = ragmem.run("stats", "--html")
+    assert done.code == 0, done.err
+    file = Path(done.out.strip())
+    assert file == ragmem.home / "data" / "stats.html"
+    page = file.read_text()
+    assert '"numbers":[{"day":' in page
+    assert '"input_tokens":' in page
+    assert ragmem.run("stats", "--html", "--format", "json").code == 2
+    assert ragmem.run("stats", "-o", "x.html").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--all", "--file", "a.py"), "exclude each other"),
+        (("--memory", "nothing"), "0 memories with that id"),
+        (("--since", "soon"), "is no age, no date and no session"),
+        (("-r", "nothing"), "nothing"),
+    ],
+)
+def test_what_can_not_be_drawn_is_said(
+    tmp_path: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    done = Ragmem(tmp_path).run("graph", *arguments)
+    assert done.code != 0
+    assert problem in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
+    done = Ragmem(tmp_path).run("graph")
+    assert done.code == 0
+    assert done.err.startswith("Nothing is remembered of it yet.")
+    assert Path(done.out.strip()).is_file()

@@ -1,0 +1,74 @@
+"""Skills and commands through real processes: a pipe and a chat."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.e2e.test_chat_pty import House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+SKILL = "---\nname: ferns\ndescription: Waters the ferns.\n---\nTake the green can.\n"
+
+
+def put(home: Path, name: str, text: str) -> None:
+    file = home / name
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.write_text(text)
+
+
+def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_path: Path) -> None:
+    read = Answer(tools=[Call("read_skill", {"name": "ferns"})])
+    with LLMServer([read, Answer("Done."), Answer("Tidied.")]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        put(ragmem.home, "skills/ferns/SKILL.md", SKILL)
+        put(tmp_path, ".claude/skills/moss/SKILL.md", SKILL.replace("ferns", "moss"))
+        put(ragmem.home, "commands/tidy.md", "Tidy $ARGUMENTS up.")
+        put(ragmem.project, ".claude/skills/evil/SKILL.md", SKILL.replace("ferns", "evil"))
+        done = ragmem.run("ask", "Water them")
+        assert done.out == "Done.\n"
+        assert done.err.endswith(
+            "This project brings 1 skill (evil): a chat asks whether to use them.\n"
+        )
+        system = json.dumps(server.requests[0].body["messages"][0])
+        assert "- ferns: Waters the ferns." in system
+        assert "- moss: Waters the moss." in system
+        assert "evil" not in system
+        assert "Take the green can." in json.dumps(server.requests[1].body["messages"][-1])
+        assert ragmem.run("ask", "/tidy the hall").err == ""
+        assert "Tidy the hall up." in json.dumps(server.requests[2].body["messages"][-1])
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: House) -> None:
+    house.server.extend(Answer("First."), Answer("Tidied."))
+    put(house.project, ".ragmem/skills/ferns/SKILL.md", SKILL)
+    put(house.project, ".ragmem/commands/tidy.md", "Tidy $ARGUMENTS up.")
+    with house.chat("chat") as chat:
+        chat.wait_for(r"brings 1 skill \(ferns\) and 1 command \(/tidy\)")
+        chat.wait_for_screen(r"^Use them\?")
+        chat.send("n")
+        loaded(chat)
+        chat.send("hello\r")
+        chat.wait_for_turn(r"^First\.")
+        assert "ferns" not in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    put(house.project, ".ragmem/commands/tidy.md", "Tidy $ARGUMENTS well.")
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(r"^Use them\?")
+        chat.send("y")
+        loaded(chat)
+        chat.send("/tidy the hall\r")
+        chat.wait_for_turn(r"^Tidied\.")
+        assert "Tidy the hall well." in house.last_prompt()
+        assert "Waters the ferns" in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0

@@ -1,0 +1,366 @@
+"""A small project's memory as it might be after two weeks, and the same with hostile content."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from ragmem.memory.requests import SentItem, SentRequest, SentSection
+from ragmem.records import (
+    AddSummary,
+    CodeFile,
+    CodeReference,
+    CodeScope,
+    Evidence,
+    FileAccess,
+    MemoryRecord,
+    Project,
+    PutCodeFile,
+    PutMemory,
+    PutReferences,
+    PutSession,
+    PutTurn,
+    RegisterProject,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Usage,
+    Write,
+)
+
+START = datetime(2026, 11, 9, 8, 30, tzinfo=UTC)
+PROJECT = Project(project_id="garden", path="/home/ana/garden", created_at=START)
+_TALKS = (
+    (
+        "Watering by the weather",
+        "beds/watering.py",
+        "Watering.plan",
+        (
+            "Skip watering when rain is forecast",
+            "Where does the forecast come from?",
+            "Cache it for an hour",
+            "The plan waters twice after midnight",
+            "Write a test for the change of day",
+            "Round to half litres",
+        ),
+    ),
+    (
+        "Import plants from a spreadsheet",
+        "plants/importer.py",
+        "read_sheet",
+        (
+            "Read plants.csv into the catalogue",
+            "Some rows have two names",
+            "Keep the Latin name apart",
+            "It fails on an empty line",
+            "Show which rows were skipped",
+        ),
+    ),
+    (
+        "Frost warnings",
+        "alerts/frost.py",
+        "frost_risk",
+        (
+            "Warn the evening before a frost",
+            "Send it by mail, not by text",
+            "Only for beds without cover",
+            "The threshold is too low for citrus",
+            "Let each plant have its own",
+        ),
+    ),
+    (
+        "The calendar page",
+        "web/calendar.py",
+        "CalendarPage",
+        (
+            "Show what is due this week",
+            "Group it by bed",
+            "Make it readable on a phone",
+            "Mark what is overdue",
+            "The week begins on Monday here",
+            "Print it on one sheet",
+            "Add a colour-blind palette",
+        ),
+    ),
+    (
+        "Faster start",
+        "app/start.py",
+        "open_catalogue",
+        (
+            "Why does it take three seconds?",
+            "Load the pictures later",
+            "Measure it before and after",
+        ),
+    ),
+    (
+        "Soil readings over radio",
+        "sensors/radio.py",
+        "Receiver",
+        (
+            "Read the moisture sensors",
+            "One of them reports every second",
+            "Drop readings that can't be",
+            "Keep a week of them",
+            "Draw a line for each bed",
+            "The receiver hangs after a day",
+        ),
+    ),
+    (
+        "Moving to the new database",
+        "store/tables.py",
+        "migrate",
+        (
+            "Write the migration",
+            "Keep the old file until it is checked",
+            "It runs twice on Tuesdays",
+            "Make it resumable",
+            "Count the rows on both sides",
+        ),
+    ),
+    (
+        "Names of varieties",
+        "plants/names.py",
+        "Variety",
+        (
+            "Tomatoes are called four different things",
+            "Let one name be the main one",
+            "Search by any of them",
+        ),
+    ),
+)
+_SAID = (
+    (
+        "decision",
+        "Watering is planned once an evening; rain in the forecast cancels it.",
+        0,
+        0,
+        "person",
+    ),
+    (
+        "fact",
+        "The forecast comes from the weather office's open data, once an hour.",
+        0,
+        1,
+        "model",
+    ),
+    ("failure", "Planning by local midnight waters twice when the clocks change.", 0, 3, "model"),
+    ("rule", "Latin names are never translated.", 1, 2, "person"),
+    ("fact", "plants.csv has rows with two common names, divided by a slash.", 1, 1, "tool"),
+    ("preference", "Ana wants warnings by mail, not by text message.", 2, 1, "person"),
+    ("decision", "Each plant has a frost threshold of its own.", 2, 4, "person"),
+    ("deadline", "The calendar has to work before the spring sale.", 3, 0, "person"),
+    ("decision", "The week begins on Monday.", 3, 4, "person"),
+    ("failure", "The receiver hangs when two sensors send at once.", 5, 5, "model"),
+    ("decision", "Readings older than a week are thinned to one an hour.", 5, 3, "person"),
+    ("rule", "The old database file stays until both sides count the same.", 6, 1, "person"),
+)
+
+
+def garden(rounds: int = 2, evil: Sequence[str] = ()) -> list[Write]:
+    """The project, its code, and each talk so many times; `evil` texts stand in every field."""
+    writes: list[Write] = [RegisterProject(project=PROJECT), *_code()]
+    for number in range(rounds * len(_TALKS)):
+        writes += _session(number, evil)
+    return [*writes, *_memories(evil)]
+
+
+def requests(count: int = 12) -> dict[str, SentRequest]:
+    """What the first requests of the newest sessions held, by the id of their turn."""
+    found = {}
+    for number in range(count):
+        turn_id = f"turn-{number % len(_TALKS) + len(_TALKS)}-{number % 3}"
+        recalled = tuple(
+            SentItem(
+                f"turn-{other}-1", 400 + 90 * other, "its words, its meaning", 0.61 - other / 10
+            )
+            for other in range(3)
+        )
+        facts = (
+            SentItem("memory-0", 80, "its meaning", 0.7),
+            SentItem("memory-6", 60, "its subject"),
+        )
+        sections = (
+            SentSection("System", 3100, 0),
+            SentSection("Rules", 240, 4000, 0, (SentItem("memory-3", 40, "a rule of the person"),)),
+            SentSection("Relevant Facts", 700 + 60 * number, 3000, number % 2, facts),
+            SentSection("Relevant Turns", 2400 + 300 * (number % 4), 8000, number % 3, recalled),
+            SentSection("Recent Conversation", 5200 + 800 * (number % 5), 24_000, 0),
+            SentSection("Prompt", 90, 0),
+        )
+        at = START + timedelta(days=number)
+        found[turn_id] = SentRequest(
+            turn_id=turn_id, session_id=f"session-{number}", at=at, max_chars=48_000,
+            sections=sections,
+        )  # fmt: skip
+    return found
+
+
+def _session(number: int, evil: Sequence[str]) -> list[Write]:
+    title, path, name, asked = _TALKS[number % len(_TALKS)]
+    again = number >= len(_TALKS)
+    at = START + timedelta(hours=23 * number + number % 5)
+    session_id = f"session-{number}"
+    bad = "".join(evil)
+    session = Session(
+        session_id=session_id,
+        cwd=PROJECT.path,
+        project_id=PROJECT.project_id,
+        project_path=PROJECT.path,
+        title=f"{title}{', again' if again else ''}{bad}",
+        summary=f"{title}: {len(asked)} steps, ending with “{asked[-1]}”.{bad}",
+        tags=("spring", *evil),
+        started_at=at,
+        updated_at=at,
+        last_activity_at=at + timedelta(minutes=9 * len(asked)),
+    )
+    writes: list[Write] = [PutSession(session=session)]
+    ids = []
+    for index, text in enumerate(asked):
+        turn_id = f"turn-{number}-{index}"
+        ids.append(turn_id)
+        writes.append(_turn(session_id, turn_id, index, text, path, at, evil))
+        how = "edited" if index % 2 else "read"
+        reference = CodeReference(scope_id=f"scope-{name}", how=how)
+        writes.append(PutReferences(turn_id=turn_id, references=(reference,)))
+    for start in range(0, len(ids) - 2, 3):
+        said = "; ".join(asked[start : start + 3])
+        writes.append(_summary(number, f"part-{start}", 1, ids[start : start + 3], said, bad))
+    parts = [f"summary-{number}-part-{start}" for start in range(0, len(ids) - 2, 3)]
+    if len(parts) > 1:
+        said = f"From “{asked[0]}” to “{asked[-1]}”"
+        writes.append(_summary(number, "whole", 2, parts, said, bad))
+    return writes
+
+
+def _summary(
+    number: int, name: str, level: int, covers: Sequence[str], said: str, bad: str
+) -> AddSummary:
+    return AddSummary(
+        summary=Summary(
+            summary_id=f"summary-{number}-{name}",
+            session_id=f"session-{number}",
+            text=f"{said}.{bad}",
+            level=level,
+            turn_count=3 * len(covers) if level > 1 else len(covers),
+            topics=("garden",),
+            key_findings=(f"It works for every bed.{bad}",),
+            created_at=START + timedelta(hours=23 * number + 6),
+            covers=tuple(covers),
+        )
+    )
+
+
+def _turn(
+    session_id: str,
+    turn_id: str,
+    index: int,
+    text: str,
+    path: str,
+    at: datetime,
+    evil: Sequence[str],
+) -> PutTurn:
+    began = at + timedelta(minutes=9 * index)
+    bad = "".join(evil)
+    fails = index == 3
+    touched = [(path, "read"), (f"tests/test_{path.split('/')[-1]}", "read")]
+    if index % 2:
+        touched.append((path, "write"))
+    if evil:
+        touched.append((evil[index % len(evil)], "read"))
+    tools = ["read_file", "run_command", "edit_file", "read_file"][: len(touched)]
+    calls, accesses = [], {}
+    for order, ((file, how), tool) in enumerate(zip(touched, tools, strict=False)):
+        arguments = {"path": file} if tool != "run_command" else {"command": f"pytest {file}"}
+        broken = fails and tool == "run_command"
+        result = {"text": f"1 failed: {file}{bad}" if broken else f"def plan(bed):\n    ...{bad}"}
+        call = ToolCall(
+            tool_call_id=f"call-{turn_id}-{order}",
+            turn_id=turn_id,
+            order=order,
+            tool_name=tool + bad,
+            arguments=json.dumps(arguments | ({"more": bad} if bad else {})),
+            result=json.dumps(result | ({"exit_code": 1} if broken else {})),
+            success=not broken,
+            error=f"exit code 1{bad}" if broken else None,
+            started_at=began,
+            duration_ms=40,
+        )
+        calls.append(call)
+        accesses[call.tool_call_id] = (
+            FileAccess(path=file, tool_name=tool, access_type=how, accessed_at=began),  # type: ignore[arg-type]
+        )
+    turn = Turn(
+        turn_id=turn_id,
+        session_id=session_id,
+        turn_index=index + 1,
+        user_message=f"{text}{'' if text.endswith('?') else '.'}{bad}",
+        assistant_message=f"Done: I looked at `{path}`, changed it, and ran its tests.{bad}",
+        status="completed",
+        started_at=began,
+        finished_at=began + timedelta(minutes=2),
+        model="anthropic/claude-sonnet",
+        usage=Usage(input_tokens=9000 + 700 * index, output_tokens=800, cost_usd=0.031),
+        tool_calls=tuple(calls),
+    )
+    return PutTurn(turn=turn, accesses=accesses)
+
+
+def _code() -> list[Write]:
+    writes: list[Write] = []
+    for _, path, name, _ in _TALKS:
+        scope = CodeScope(
+            scope_id=f"scope-{name}",
+            kind="method" if "." in name else "class" if name[0].isupper() else "function",
+            name=name.split(".")[-1],
+            qualified_name=name,
+            signature=f"def {name}(bed):",
+            docstring="Return what is to be done.",
+            start_line=12,
+            end_line=40,
+            hash=f"hash-{name}",
+        )
+        file = CodeFile(
+            project_id=PROJECT.project_id, path=path, language="python", hash=path, scopes=(scope,)
+        )
+        writes.append(PutCodeFile(file=file))
+    return writes
+
+
+def _memories(evil: Sequence[str]) -> list[Write]:
+    bad = "".join(evil)
+    old = MemoryRecord(
+        memory_id="memory-old",
+        content=f"Watering is planned every morning.{bad}",
+        kind="decision",
+        project_id=PROJECT.project_id,
+        created_at=START,
+        updated_at=START,
+        evidence=(_said(0, 0, f"every morning, please{bad}"),),
+    )
+    writes: list[Write] = [PutMemory(memory=old)]
+    for number, (kind, content, talk, turn, trust) in enumerate(_SAID):
+        at = START + timedelta(hours=23 * talk + 1)
+        memory = MemoryRecord(
+            memory_id=f"memory-{number}",
+            kind=kind,  # type: ignore[arg-type]
+            content=content + bad,
+            subjects=("garden", *evil),
+            trust=trust,  # type: ignore[arg-type]
+            project_id=PROJECT.project_id,
+            pinned=number == 3,
+            created_at=at,
+            updated_at=at,
+            evidence=(_said(talk, turn, content.split(";")[0] + bad),),
+        )
+        writes.append(PutMemory(memory=memory, supersedes=("memory-old",) if not number else ()))
+    return writes
+
+
+def _said(talk: int, turn: int, quote: str) -> Evidence:
+    return Evidence(
+        session_id=f"session-{talk}",
+        turn_id=f"turn-{talk}-{turn}",
+        turn_index=turn + 1,
+        quote=quote,
+        at=START + timedelta(hours=23 * talk),
+    )

@@ -1,0 +1,435 @@
+"""Sessions of opencode, Gemini CLI, kimi-cli and mistral-vibe, as these keep them, become turns."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragmem.importers import AGENTS, AgentName, Tally, find_files
+from ragmem.importers.jsonl import FoundFile
+from tests.importers.reading import NOW, Read
+from tests.importers.test_importing import sqlite, states, taken
+from tests.importers.test_mutations import _change, _check
+
+GARDEN = "/home/ana/garden"
+MS = 1_780_000_000_000
+"""In May 2026."""
+EXPECTED = [
+    {
+        "user": "Which ferns like shade?",
+        "calls": [("ferns.txt", "lady fern: shade", False)],
+        "files": [f"read {GARDEN}/ferns.txt"],
+        "assistant": "The lady fern.",
+        "reasoning": "The list will tell.",
+        "status": "completed",
+    },
+    {
+        "user": "Delete the rest.",
+        "calls": [("rm -r .", "not allowed", True)],
+        "files": [],
+        "assistant": "I may not.",
+        "reasoning": None,
+        "status": "completed",
+    },
+]
+"""Of each agent the same conversation."""
+
+
+def lines(file: Path, records: list[Any]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return file
+
+
+def written(file: Path, content: object) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))
+    return file
+
+
+def said(read: Read) -> list[dict[str, Any]]:
+    """As `EXPECTED` has it: of each call the first argument, its result and whether it failed."""
+    return [
+        {
+            "user": put.turn.user_message,
+            "calls": [
+                (
+                    Path(next(iter(json.loads(call.arguments).values()))).name,
+                    json.loads(call.result)["text"],
+                    not call.success,
+                )
+                for call in put.turn.tool_calls
+            ],
+            "files": [
+                f"{each.access_type} {each.path}"
+                for found in put.accesses.values()
+                for each in found
+            ],
+            "assistant": put.turn.assistant_message,
+            "reasoning": put.turn.reasoning,
+            "status": put.turn.status,
+        }
+        for put in read.puts
+    ]
+
+
+# --- opencode ------------------------------------------------------------------
+
+
+def opencode_messages() -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Messages with their parts, as both storages have them, without their ids."""
+
+    def tool(name: str, given: dict[str, Any], at: int, **state: object) -> dict[str, Any]:
+        state |= {"input": given, "time": {"start": MS + at, "end": MS + at + 40}}
+        return {"type": "tool", "callID": f"call_{at}", "tool": name, "state": state}
+
+    def answer(at: int, **more: object) -> dict[str, Any]:
+        used = {"input": 10, "output": 3, "reasoning": 1, "cache": {"read": 5, "write": 0}}
+        return {"role": "assistant", "modelID": "m", "time": {"created": MS + at}, "tokens": used,
+                **more}  # fmt: skip
+
+    read = {"status": "completed", "output": "lady fern: shade"}
+    return [
+        ({"role": "user", "time": {"created": MS}},
+         [{"type": "text", "text": "Which ferns like shade?"},
+          {"type": "text", "text": "<file>…</file>", "synthetic": True}]),
+        (answer(100, finish="tool-calls"),
+         [{"type": "step-start"}, {"type": "reasoning", "text": "The list will tell."},
+          tool("read", {"filePath": f"{GARDEN}/ferns.txt"}, 110, **read)]),
+        (answer(200, finish="stop"), [{"type": "text", "text": "The lady fern."}]),
+        ({"role": "user", "time": {"created": MS + 300}},
+         [{"type": "text", "text": "Delete the rest."}, {"type": "gnome"}]),
+        (answer(400), [tool("bash", {"command": "rm -r ."}, 410, status="error",
+                            error="not allowed")]),
+        (answer(450, summary=True), [{"type": "text", "text": "Ferns were looked for."}]),
+        (answer(500, finish="stop"), [{"type": "text", "text": "I may not."}]),
+    ]  # fmt: skip
+
+
+def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
+    file = home / "opencode.db"
+    home.mkdir(parents=True, exist_ok=True)
+    db = apsw.Connection(str(file))
+    db.execute("PRAGMA journal_mode = WAL")
+    with db:
+        db.execute(
+            "CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT,"
+            " directory TEXT, title TEXT, time_created INTEGER, time_updated INTEGER);"
+            "CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER,"
+            " data TEXT);"
+            "CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, data TEXT);"
+        )
+        row = ("ses_1", "p", None, GARDEN, title, MS, MS + 600)
+        db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        row = ("ses_2", "p", "ses_1", GARDEN, "Child session - 2026", MS, MS + 600)
+        db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        for session in ("ses_1", "ses_2"):
+            for number, (info, parts) in enumerate(opencode_messages()):
+                message = f"msg_{session}_{number}"
+                row = (message, session, MS + number, json.dumps(info))
+                db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+                for place, part in enumerate(parts):
+                    row = (f"prt_{message}_{place}", message, session, json.dumps(part))
+                    db.execute("INSERT INTO part VALUES (?, ?, ?, ?)", row)
+    db.close()
+    return file
+
+
+def opencode_files(storage: Path) -> Path:
+    for number, (info, parts) in enumerate(opencode_messages()):
+        message = f"msg_{number}"
+        written(storage / "message" / "ses_1" / f"{message}.json", info | {"id": message})
+        for place, part in enumerate(parts):
+            written(storage / "part" / message / f"prt_{number}_{place}.json", part)
+    session = {"id": "ses_1", "directory": GARDEN, "title": "Ferns", "time": {"created": MS}}
+    return written(storage / "session" / "p" / "ses_1.json", session)
+
+
+# --- the others ----------------------------------------------------------------
+
+
+def gemini_records() -> list[Any]:
+    def at(second: int) -> str:
+        return f"2026-05-28T20:26:{second:02}.000Z"
+
+    read: dict[str, Any] = {"id": "c1", "name": "read_file", "timestamp": at(3), "args": {
+        "file_path": f"{GARDEN}/ferns.txt"}, "status": "success", "result": [
+            {"functionResponse": {"response": {"output": "lady fern: shade"}}}]}  # fmt: skip
+    run: dict[str, Any] = {"id": "c2", "name": "run_shell_command", "timestamp": at(8), "args": {
+        "command": "rm -r ."}, "status": "error", "result": [
+            {"functionResponse": {"response": {"error": "not allowed"}}}]}  # fmt: skip
+    used = {"input": 15, "output": 3, "cached": 5, "thoughts": 1, "total": 19}
+    thought = {"subject": "The list will tell.", "timestamp": at(2)}
+    first = {"id": "m2", "type": "gemini", "timestamp": at(2), "content": "", "model": "m"}
+    return [
+        {"sessionId": "s-1", "projectHash": "x", "startTime": at(0), "lastUpdated": at(0)},
+        {"id": "m0", "type": "user", "timestamp": at(0),
+         "content": [{"text": "<session_context>\nToday is …"}]},
+        {"id": "m1", "type": "user", "timestamp": at(1), "content": [{"text": "@ferns expanded"}],
+         "displayContent": "Which ferns like shade?"},
+        first,
+        {**first, "thoughts": [thought], "tokens": used, "toolCalls": [read]},
+        {"id": "m3", "type": "gemini", "timestamp": at(4), "content": "The lady fern."},
+        {"$set": {"lastUpdated": at(4), "summary": "Ferns"}},
+        {"id": "m4", "type": "user", "timestamp": at(6), "content": "Delete the rest."},
+        {"id": "m5", "type": "gemini", "timestamp": at(7), "content": "", "toolCalls": [run]},
+        {"id": "m6", "type": "gnome", "timestamp": at(8)},
+        {"id": "m7", "type": "gemini", "timestamp": at(9), "content": [{"text": "I may not."}]},
+        {"$rewindTo": "m4"},
+    ]  # fmt: skip
+
+
+def kimi_records() -> list[Any]:
+    def event(at: float, kind: str, **payload: object) -> dict[str, Any]:
+        return {"timestamp": MS / 1000 + at, "message": {"type": kind, "payload": payload}}
+
+    def call(at: float, name: str, **given: str) -> dict[str, Any]:
+        asked = {"name": name, "arguments": json.dumps(given)}
+        return event(at, "ToolCall", type="function", id=f"c{at}", function=asked)
+
+    def result(at: float, of: float, words: str, *, failed: bool = False) -> dict[str, Any]:
+        value = {"is_error": failed, "output": "" if failed else words, "message": words}
+        return event(at, "ToolResult", tool_call_id=f"c{of}", return_value=value)
+
+    used = {"input_other": 10, "output": 4, "input_cache_read": 5, "input_cache_creation": 0}
+    return [
+        {"type": "metadata", "protocol_version": "1.3"},
+        event(0, "TurnBegin", user_input=[{"type": "text", "text": "Which ferns like shade?"}]),
+        event(1, "StepBegin", n=1),
+        event(1, "ContentPart", type="think", think="The list will tell.", encrypted=None),
+        call(2, "ReadFile", path=f"{GARDEN}/ferns.txt"),
+        event(2, "StatusUpdate", token_usage=used),
+        result(3, 2, "lady fern: shade"),
+        event(4, "StepBegin", n=2),
+        event(4, "ContentPart", type="text", text="The lady fern."),
+        event(5, "TurnEnd"),
+        event(6, "TurnBegin", user_input="Delete the rest."),
+        event(7, "StepBegin", n=1),
+        call(8, "Shell", command="rm -r ."),
+        event(8, "ApprovalRequest", id="r"),
+        event(8, "GnomeSeen"),
+        result(9, 8, "not allowed", failed=True),
+        event(9, "SubagentEvent", event={}),
+        event(10, "StepBegin", n=2),
+        event(10, "ContentPart", type="text", text="I may not."),
+        event(11, "TurnEnd"),
+    ]
+
+
+def vibe_messages() -> list[Any]:
+    def call(name: str, **given: str) -> list[dict[str, Any]]:
+        asked = {"name": name, "arguments": json.dumps(given)}
+        return [{"id": name, "type": "function", "function": asked}]
+
+    failed = "<tool_error>not allowed</tool_error>"
+    return [
+        {"role": "user", "content": "Which ferns like shade?", "message_id": "1"},
+        {"role": "assistant", "content": "", "reasoning_content": "The list will tell.",
+         "tool_calls": call("read_file", path=f"{GARDEN}/ferns.txt")},
+        {"role": "tool", "content": "lady fern: shade", "tool_call_id": "read_file"},
+        {"role": "assistant", "content": "The lady fern."},
+        {"role": "user", "content": "<vibe_warning>half full</vibe_warning>", "injected": True},
+        {"role": "user", "content": "Delete the rest."},
+        {"role": "assistant", "tool_calls": call("bash", command="rm -r .")},
+        {"role": "tool", "content": failed, "tool_call_id": "bash"},
+        {"role": "gnome", "content": "?"},
+        {"role": "assistant", "content": "I may not."},
+    ]  # fmt: skip
+
+
+def vibe_metadata() -> dict[str, Any]:
+    return {
+        "session_id": "5ca1ab1e-0000-4000-8000-000000000001",
+        "start_time": "2026-05-28T20:26:40+00:00",
+        "end_time": "2026-05-28T20:27:40+00:00",
+        "environment": {"working_directory": GARDEN},
+        "title": "Ferns",
+        "title_source": "manual",
+        "config": {"active_model": "m"},
+    }
+
+
+def kimi_session(home: Path) -> Path:
+    written(home / "kimi.json", {"work_dirs": [{"path": "/tmp"}, {"path": GARDEN}]})
+    folder = home / "sessions" / hashlib.md5(GARDEN.encode()).hexdigest() / "k-1"
+    written(folder / "state.json", {"custom_title": "Ferns"})
+    lines(folder / "context.jsonl", [{"role": "user", "content": "Which ferns like shade?"}])
+    lines(folder / "context_1.jsonl", [{"role": "user", "content": "before a compaction"}])
+    return lines(folder / "wire.jsonl", kimi_records())
+
+
+def gemini_session(home: Path) -> Path:
+    folder = home / "tmp" / hashlib.sha256(GARDEN.encode()).hexdigest() / "chats"
+    written(home / "projects.json", {"projects": {"/tmp": "tmp", GARDEN: "garden"}})
+    return lines(folder / "session-2026-05-28T20-26-0000.jsonl", gemini_records())
+
+
+def vibe_session(home: Path) -> Path:
+    folder = home / "session_20260528_202640_5ca1ab1e"
+    written(folder / "meta.json", vibe_metadata())
+    return lines(folder / "messages.jsonl", vibe_messages())
+
+
+PLACES: dict[AgentName, Callable[[Path], Path]] = {
+    "opencode": opencode_database,
+    "gemini-cli": gemini_session,
+    "kimi-cli": kimi_session,
+    "mistral-vibe": vibe_session,
+}
+
+
+def reads(name: AgentName, home: Path) -> Read:
+    PLACES[name](home)
+    [found, *_] = find_files(AGENTS[name], home).files
+    read = Read(name, found.file, session=found.session)
+    if name == "mistral-vibe":  # Its messages have no times; the answers keep their tags.
+        expected = deepcopy(EXPECTED)
+        expected[1]["calls"] = [("rm -r .", "<tool_error>not allowed</tool_error>", True)]
+    else:
+        expected = EXPECTED
+    assert said(read) == expected
+    return read
+
+
+@pytest.mark.parametrize("name", PLACES)
+async def test_all_comes_once_with_its_folder_and_title(name: AgentName, tmp_path: Path) -> None:
+    """The same conversation from each of them; what isn't known is counted; again it is known."""
+    home = tmp_path / "there"
+    read = reads(name, home)
+    assert (read.facts.cwd, read.facts.title) == (GARDEN, "Ferns")
+    assert read.facts.started_at is not None
+    assert sum(read.tally.unknown.values()) == 1
+    assert "gnome" in str(read.tally.unknown).lower()
+    if name != "mistral-vibe":
+        first = read.puts[0].turn
+        assert (first.usage.input_tokens, first.usage.cached_tokens) in ((15, 5), (30, 10))
+        assert first.tool_calls[0].started_at <= (first.finished_at or NOW)
+    before = {file: file.read_bytes() for file in home.rglob("*") if file.is_file()}
+    store = await sqlite(tmp_path / "home")
+    try:
+        came = [each for each in await taken(store, home, name) if each.session_id]
+        assert states(came) == [("new", 2, 0)]
+        assert (await store.session(came[0].session_id)).tags == (name,)
+        again = [each for each in await taken(store, home, name) if each.session_id]
+        assert states(again) == [("unchanged", 0, 0)]
+        assert await store.check() == []
+    finally:
+        await store.aclose()
+    # It was only read: nothing has changed, and no file has come beside.
+    assert {file: file.read_bytes() for file in home.rglob("*") if file.is_file()} == before
+
+
+def test_opencode_before_its_database(tmp_path: Path) -> None:
+    """Once the database is there, the files beside it are left alone."""
+    file = opencode_files(tmp_path / "storage")
+    assert [each.file for each in find_files(AGENTS["opencode"], tmp_path).files] == [file]
+    assert said(Read("opencode", file)) == EXPECTED
+    opencode_database(tmp_path)
+    sessions = [each.session for each in find_files(AGENTS["opencode"], tmp_path).files]
+    assert sessions == ["ses_1", "ses_2"]
+
+
+def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:
+    file = opencode_database(tmp_path)
+    writing = apsw.Connection(str(file))
+    writing.execute("UPDATE session SET title = 'Not yet in the file' WHERE id = 'ses_1'")
+    assert Read("opencode", file, session="ses_1").facts.title == "Not yet in the file"
+    writing.close()
+    (tmp_path / "by").symlink_to(tmp_path)
+    assert [each.session for each in find_files(AGENTS["opencode"], tmp_path / "by").files] == [
+        "ses_1",
+        "ses_2",
+    ]
+    foreign = tmp_path / "opencode-local.db"
+    with apsw.Connection(str(foreign)) as db:
+        db.execute("CREATE VIEW session AS SELECT 1; CREATE TABLE message (id)")
+    db.close()
+    (tmp_path / "opencode-x.db").write_bytes(b"no database at all" * 100)
+    search = find_files(AGENTS["opencode"], tmp_path)
+    assert {found.file for found in search.files} == {file}
+    reasons = {Path(name).name: reason for name, reason in search.skipped}
+    assert reasons["opencode-local.db"] == "its tables are not those of opencode"
+    assert "not a database" in reasons["opencode-x.db"]
+
+
+def test_gemini_before_it_wrote_lines_and_its_subagents(tmp_path: Path) -> None:
+    head, *records = gemini_records()
+    messages = [each for each in records if "id" in each]
+    folder = tmp_path / "garden" / "chats"
+    (tmp_path / "garden").mkdir()
+    (tmp_path / "garden" / ".project_root").write_text(f"{GARDEN}\n")
+    file = written(folder / "session-2026-05-28-aaaa.json", {**head, "messages": messages})
+    lines(folder / "s-1" / "helper.jsonl", gemini_records())
+    search = find_files(AGENTS["gemini-cli"], tmp_path)
+    assert [each.file for each in search.files] == [file]
+    assert search.tally.left_out["files of other names"] == 2
+    read = Read("gemini-cli", file)
+    assert (said(read), read.facts.cwd) == (EXPECTED, GARDEN)
+    # It goes on in a file that begins with what stands in this one.
+    lines(file.with_suffix(".jsonl"), gemini_records())
+    assert [each.file.suffix for each in find_files(AGENTS["gemini-cli"], tmp_path).files] == [
+        ".jsonl"
+    ]
+
+
+def test_kimi_and_vibe_as_they_once_were(tmp_path: Path) -> None:
+    """Messages alone: the first has them in `context.jsonl`, the other in one JSON document."""
+    messages = [{"role": "_system_prompt", "content": "Be good."}, *vibe_messages()]
+    messages.insert(1, {"role": "user", "content": "<system>CHECKPOINT 0</system>"})
+    file = lines(tmp_path / "kimi" / "sessions" / "0" / "k-1" / "context.jsonl", messages)
+    assert [found.file for found in find_files(AGENTS["kimi-cli"], tmp_path / "kimi").files] == [
+        file
+    ]
+    read = Read("kimi-cli", file)
+    assert [each["user"] for each in said(read)] == [each["user"] for each in EXPECTED]
+    assert read.facts.foreign_id == "k-1"
+    whole = {"metadata": vibe_metadata(), "messages": vibe_messages()}
+    old = written(tmp_path / "vibe" / "session_20260528_202640_5ca1ab1e.json", whole)
+    assert [found.file for found in find_files(AGENTS["mistral-vibe"], old.parent).files] == [old]
+    read = Read("mistral-vibe", old)
+    assert [each["user"] for each in said(read)] == [each["user"] for each in EXPECTED]
+    assert (read.facts.cwd, read.facts.foreign_id) == (GARDEN, vibe_metadata()["session_id"])
+
+
+def shapes(name: AgentName) -> list[Any]:
+    if name == "opencode":
+        session = {"directory": GARDEN, "title": "Ferns", "time_created": MS}
+        told = [{"info": info | {"id": f"m{i}"}, "parts": parts}
+                for i, (info, parts) in enumerate(opencode_messages())]  # fmt: skip
+        return [{"session": session}, *told]
+    if name == "gemini-cli":
+        return gemini_records()
+    if name == "kimi-cli":
+        return kimi_records()
+    return [{"metadata": vibe_metadata()}, *vibe_messages()]
+
+
+@pytest.mark.parametrize("name", PLACES)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_whatever_the_records_hold_turns_come_of_it(name: AgentName, data: Any) -> None:
+    """Any value may be anything: nothing raises, and what comes can be stored."""
+    records = deepcopy(shapes(name))
+    for number in data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1, max_size=4)):
+        _change(data.draw, records[number])
+    tally = Tally()
+    found = FoundFile(Path("/nowhere/0/s/wire.jsonl"), 1, NOW, "ses_1")
+    parser = AGENTS[name].parser(found, tally, now=NOW, titles={})
+
+    def puts() -> Iterator[Any]:
+        for record in records:
+            yield from parser.feed(record)
+        yield from parser.finish()
+
+    ids = []
+    for put in puts():
+        _check(put)
+        ids.append(put.turn.turn_id)
+    assert len(set(ids)) == len(ids)

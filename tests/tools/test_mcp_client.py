@@ -1,0 +1,76 @@
+"""Servers of the Model Context Protocol at an address, and what is told of a server's settings."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from ragmem.config import McpServerConfig
+from ragmem.redact import redact
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.mcp_client import Server
+from tests.fakes.mcp_server import answer
+
+KEY = "hT5-bearer-0987zyxw"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """The protocol over HTTP, each answer whole."""
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.headers["authorization"] != f"Bearer {KEY}":
+            return self._send(401, None)
+        if "id" not in request:
+            return self._send(202, None)
+        result = answer("good", request["method"], request.get("params") or {})
+        return self._send(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    def do_GET(self) -> None:
+        self._send(405, None)
+
+    def _send(self, status: int, body: object) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_server_at_an_address_is_asked_with_its_headers(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TEST_BEARER", KEY)
+    said: list[str] = []
+    for headers, state in (
+        ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
+        ({"Authorization": "Bearer no"}, "not there: "),
+    ):
+        server = Server("h", McpServerConfig(url=url, headers=headers), said.append)
+        server.start(tmp_path)
+        await server.settled.wait()
+        assert server.state.startswith(state)
+        if server.tools:
+            assert (await server.call("echo", {"text": "fern"}, 30)).endswith("fern")
+            with pytest.raises(ToolFailure, match="no"):
+                await server.call("fail", {"text": "no"}, 30)
+        await server.aclose()
+    assert len(said) == 1
+    assert KEY not in redact(f"it was {KEY}")

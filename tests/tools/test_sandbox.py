@@ -1,0 +1,357 @@
+"""The sandbox of commands: what it refuses, by each mechanism and for root and others."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.config import Paths, SandboxConfig, load_config
+from ragmem.errors import ConfigError
+from ragmem.messages import ToolUse
+from ragmem.tools import kernel
+from ragmem.tools.base import Decision
+from ragmem.tools.sandbox import Mechanism, Rules, Sandbox, find_mechanism, profile
+from tests.tools.escapes import GUARD, REACHED, WAYS
+
+_REPOSITORY = Path(__file__).parents[2]
+_NOBODY_ELSE = 61_234
+_SOME_SYSTEMS_REFUSE = {
+    "ptrace", "memory of a process", "new namespaces", "new namespace by clone", "io_uring",
+    "keyring", "setuid", "type into a terminal",
+}  # fmt: skip
+_IS_ROOT = os.geteuid() == 0
+
+
+def missing(kind: str) -> str:
+    """Why a mechanism can't be tried here; empty where it can."""
+    if kind == "landlock" and kernel.landlock_version() < kernel.LEAST_ABI:
+        return f"Landlock of this kernel is {kernel.landlock_version()}"
+    if kind == "bubblewrap" and find_mechanism().kind != kind:
+        return find_mechanism().why
+    return ""
+
+
+def attempt(kind: str, who: str) -> dict[str, tuple[str, bool]]:
+    """Try every way out, as this user or as an ordinary one; what came of each."""
+    # Not below /tmp, which commands see another one of.
+    folder = Path(tempfile.mkdtemp(prefix="ragmem-escapes-", dir="/var/tmp"))
+    other = _NOBODY_ELSE if who == "user" and _IS_ROOT else None
+    try:
+        if _IS_ROOT:
+            shutil.copy("/usr/bin/id", folder / "setuid-id")
+            (folder / "setuid-id").chmod(0o4755)
+        if other:
+            os.chown(folder, other, other)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tests.tools.escapes", kind, str(folder)],
+            cwd=_REPOSITORY,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+            user=other,
+            group=other,
+            extra_groups=[] if other else None,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def escaped(outcome: tuple[str, bool]) -> bool:
+    text, intact = outcome
+    return REACHED in text or GUARD in text or not intact
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("who", ["root", "user"])
+def test_no_way_leads_out(kind: str, who: str) -> None:
+    if why := missing(kind):
+        pytest.skip(why)
+    if who == "root" and not _IS_ROOT:
+        pytest.skip("this is not root")
+    found = attempt(kind, who)
+    out = {name for name, outcome in found.items() if escaped(outcome)}
+    assert out == {name for name, way in WAYS.items() if kind not in way.held_by}, [
+        (name, found[name]) for name in out
+    ]
+    for name in out:
+        assert "[Can run by itself, and was made or changed meanwhile: " in found[name][0]
+
+
+@pytest.mark.parametrize("who", ["root", "user"])
+def test_without_a_sandbox_they_all_lead_out(who: str) -> None:
+    """The honest counterpart: each way is one, where what it is after is there."""
+    if who == "root" and not _IS_ROOT:
+        pytest.skip("this is not root")
+    found = attempt("none", who)
+    held = {name for name, outcome in found.items() if not escaped(outcome)}
+    expected = {name for name, way in WAYS.items() if who not in way.works}
+    assert expected <= held <= expected | _SOME_SYSTEMS_REFUSE, [
+        (name, found[name]) for name in held
+    ]
+
+
+# --- what it is like to work in it ------------------------------------------------
+
+Made = Callable[..., Sandbox]
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Made]:
+    """A sandbox by a mechanism, with settings; skips where it can't be."""
+    made = []
+
+    def make(kind: str = "bubblewrap", **settings: object) -> Sandbox:
+        if why := missing(kind):
+            pytest.skip(why)
+        program = Path(shutil.which("bwrap") or "/")
+        found = Mechanism(kind, program)  # type: ignore[arg-type]
+        private = (tmp_path / "home",)
+        made.append(Sandbox(SandboxConfig(**settings), private=private, mechanism=found))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+KINDS = pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+
+
+@KINDS
+async def test_one_works_in_the_project_and_a_temporary_folder(make_desk, sandbox: Made, kind):
+    made = sandbox(kind)
+    desk = make_desk(mode="bypassPermissions", sandbox=made)
+    work = "mkdir -p a/b && echo 1 >a/x && mv a/x a/b/y && ln -s b a/l && cat a/l/y && rm -r a"
+    assert (await desk.do("run_command", command=work)).text == "Exit code 0\n1"
+    await desk.do("run_command", command='echo kept >"$TMPDIR/t"')
+    assert "kept" in (await desk.do("run_command", command='cat "$TMPDIR/t"')).text
+    if kind == "bubblewrap":
+        assert "kept" in (await desk.do("run_command", command="cat /tmp/t")).text
+        served = "python3 -m http.server -b 127.0.0.1 0 & sleep 0.1; kill %1"
+        assert "denied" not in (await desk.do("run_command", command=served)).text
+    (folder,) = [each for each in [made._temporary] if each]
+    made.close()
+    assert not folder.exists()
+
+
+@KINDS
+async def test_a_project_in_a_closed_folder_is_worked_in_all_the_same(
+    make_desk, sandbox: Made, tmp_path: Path, kind
+):
+    (tmp_path / "beside").write_text("closed")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind, deny_read=(str(tmp_path),)))
+    desk.file("made", "mine")
+    done = await desk.do("run_command", command="cat made; cat ../beside; echo more >>made")
+    assert "mine" in done.text
+    assert "closed" not in done.text
+    assert (desk.cwd / "made").read_text() == "minemore\n"
+
+
+@KINDS
+async def test_closed_folders_of_a_project_are_closed(make_desk, sandbox: Made, tmp_path, kind):
+    desk = make_desk(
+        mode="bypassPermissions", sandbox=sandbox(kind, deny_read=(f"{tmp_path}/w/keys",))
+    )
+    desk.file("keys/one", "secret")
+    desk.file("other/one", "known")
+    done = await desk.do("run_command", command="cat other/one keys/one; echo >keys/two; true")
+    assert "known" in done.text
+    assert "secret" not in done.text
+    assert os.listdir(desk.cwd / "keys") == ["one"]
+
+
+@KINDS
+@pytest.mark.parametrize("network", ["none", "loopback", "all"])
+async def test_the_network_is_what_the_settings_say(make_desk, sandbox: Made, kind, network):
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind, network=network))
+    command = (
+        "python3 -IS -c 'import socket; print(socket.socket().fileno() > 0)'; ls /sys/class/net"
+    )
+    done = await desk.do("run_command", command=command)
+    inet = network == "all" or (network, kind) == ("loopback", "bubblewrap")
+    assert ("True" in done.text) == inet
+    unix = "python3 -IS -c 'import socket; socket.socketpair(); socket.socket(socket.AF_UNIX)'"
+    refused = await desk.do("run_command", command=unix)
+    assert refused.text.count("Operation not permitted") == 1
+
+
+async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made):
+    desk = make_desk(sandbox=sandbox())
+    refused = await desk.do("run_command", command="echo x >/etc/made")
+    assert "[This ran in the sandbox: it writes in the working directory" in refused.text
+    assert "call run_command again with `outside_sandbox`" in refused.text
+    assert "sandbox" not in refused.display
+    other = await desk.do("run_command", command="echo unknown flag; false")
+    assert "sandbox" not in other.text
+    piped = await desk.do("run_command", command="touch /etc/made 2>&1 | tail -1")
+    assert "[This ran in the sandbox" in piped.text
+
+
+async def test_leaving_it_is_asked_for_each_time_and_says_what_for(make_desk, sandbox: Made):
+    desk = make_desk(mode="acceptEdits", allow=("run_command",), sandbox=sandbox(auto_allow=True))
+    desk.answer = Decision(True, remember=True)
+    await desk.do("run_command", command="true")
+    assert desk.proposals == []
+    for _ in range(2):
+        done = await desk.do("run_command", command="echo $TMPDIR", outside_sandbox="it installs")
+        assert "/tmp" not in done.text
+    first, second = desk.proposals
+    assert first.warnings == ("it runs outside of the sandbox, for this: it installs",)
+    assert (first.always, second.body) == ("", "echo $TMPDIR")
+    desk.deny("no")
+    refused = await desk.fails("run_command", command="true", outside_sandbox="it installs")
+    assert "not allowed: no" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "settings", "asked"),
+    [
+        ("bubblewrap", "acceptEdits", {"auto_allow": True}, False),
+        ("bubblewrap", "default", {"auto_allow": True}, True),
+        ("bubblewrap", "acceptEdits", {}, True),
+        ("bubblewrap", "acceptEdits", {"auto_allow": True, "mode": "off"}, True),
+        ("landlock", "acceptEdits", {"auto_allow": True}, True),
+    ],
+)
+async def test_what_is_asked_for(make_desk, sandbox: Made, kind, mode, settings, asked):
+    desk = make_desk(mode=mode, sandbox=sandbox(kind, **settings))
+    await desk.do("run_command", command="true")
+    assert bool(desk.proposals) == asked
+
+
+async def test_without_one_nothing_is_allowed_that_was_not(make_desk):
+    none = Sandbox(SandboxConfig(auto_allow=True), mechanism=Mechanism("", why="a fake"))
+    desk = make_desk(mode="acceptEdits", sandbox=none)
+    await desk.do("run_command", command="true", outside_sandbox="whatever")
+    (asked,) = desk.proposals
+    assert (asked.warnings, asked.always) == ((), "exactly this command in this session")
+    assert none.told() == "none: a fake; commands do as you"
+
+
+async def test_where_it_is_required_no_command_runs_without(make_desk, sandbox: Made):
+    none = Sandbox(SandboxConfig(mode="required"), mechanism=Mechanism("", why="a fake"))
+    refused = await make_desk(mode="bypassPermissions", sandbox=none).fails(
+        "run_command", command="touch made"
+    )
+    assert refused.text == "sandbox.mode is `required`, and a fake: not run."
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(mode="required"))
+    refused = await desk.fails("run_command", command="touch made", outside_sandbox="please")
+    assert refused.text == "sandbox.mode is `required`, and commands run in it alone: not run."
+    assert not (desk.cwd / "made").exists()
+
+
+async def test_what_one_types_runs_outside_unless_that_is_set(make_desk, sandbox: Made):
+    for own in (False, True):
+        desk = make_desk(sandbox=sandbox(own_commands=own))
+        use = ToolUse("1", "run_command", json.dumps({"command": "echo at $TMPDIR"}))
+        typed = await desk.toolset.of_person.call(use)
+        assert ("at /tmp" in typed.text) == own
+
+
+@KINDS
+async def test_new_files_that_run_by_themselves_are_told(make_desk, sandbox: Made, kind):
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
+    command = (
+        "mkdir -p .vscode .git src; echo >.vscode/tasks.json; echo >.git/commondir; echo >src/a"
+    )
+    desk.file(".git/HEAD")
+    done = await desk.do("run_command", command=command)
+    where = desk.cwd
+    told = f"made or changed meanwhile: {where}/.git/commondir, {where}/.vscode]"
+    assert told in done.text
+    assert told in done.display
+    # It would lead git to another configuration, at once.
+    assert not (where / ".git/commondir").exists()
+
+
+def test_only_ones_own_settings_reach_it(tmp_path: Path):
+    with pytest.raises(ConfigError, match="permissions never come from the environment"):
+        load_config(tmp_path / "ragmem.toml", environ={"RAGMEM_SANDBOX__MODE": "off"})
+    (tmp_path / "ragmem.toml").write_text('[sandbox]\nwrite = ["relative"]\n')
+    with pytest.raises(ConfigError, match=r"line 2: sandbox\.write"):
+        load_config(Paths(tmp_path, tmp_path, tmp_path).config_file, environ={})
+
+
+def test_macos_is_given_the_rules_as_it_takes_them():
+    rules = Rules(
+        write=(Path("/p"),),
+        kept=(Path('/p/.git/ho"oks'),),
+        hidden=(Path("/u/.ssh"),),
+        network="loopback",
+        temporary=Path("/t"),
+    )
+    lines = profile(rules).splitlines()
+    assert lines[:2] == ["(version 1)", "(allow default)"]
+    writes = [line for line in lines if "file-write*" in line]
+    assert writes[:2] == [
+        "(deny file-write*)",
+        '(allow file-write* (subpath "/p") (subpath "/t"))',
+    ]
+    assert writes[-2:] == [
+        '(deny file-write* (subpath "/p/.git/ho\\"oks"))',
+        '(deny file-read* file-write* (subpath "/u/.ssh"))',
+    ]
+    assert lines[-2] == "(deny network*)"
+    assert "localhost" in lines[-1]
+
+
+# --- what is left behind ------------------------------------------------------------
+
+
+async def nothing_is_left_of(count: int, make_desk, made: Sandbox) -> None:
+    desk = make_desk(mode="bypassPermissions", sandbox=made, timeout_s=0.2)
+    nap = f"71.{int.from_bytes(os.urandom(5), 'big')}"
+    ways = [
+        "true", "exit 3", "kill -9 $$", f"sleep {nap} & true", f"setsid sleep {nap} & true",
+        f"sleep {nap}", f"trap '' TERM; sleep {nap}", "kill -9 $PPID; true",
+        f"(setsid nohup sleep {nap} >/dev/null 2>&1 &); exit 1", "STOP",
+    ]  # fmt: skip
+
+    async def one(way: str) -> None:
+        if way != "STOP":
+            await desk.call("run_command", command=way)
+            return
+        running = asyncio.create_task(desk.call("run_command", command=f"sleep {nap}"))
+        await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    for _ in range(count // len(ways)):
+        await asyncio.gather(*map(one, ways))
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line, state = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
+        except OSError:
+            continue
+        assert nap.encode() not in line
+        # No zombie of ours either.
+        assert state.rpartition(")")[2].split()[:2] != ["Z", str(os.getpid())]
+    assert not [fd for fd in os.listdir("/proc/self/fd") if _leads_to(fd, "memfd:filter")]
+
+
+def _leads_to(fd: str, what: str) -> bool:
+    try:
+        return what in os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return False
+
+
+@KINDS
+async def test_nothing_is_left_of_50_commands(make_desk, sandbox: Made, kind):
+    await nothing_is_left_of(50, make_desk, sandbox(kind))
+
+
+@pytest.mark.campaign
+@KINDS
+async def test_nothing_is_left_of_500_commands(make_desk, sandbox: Made, kind):
+    await nothing_is_left_of(500, make_desk, sandbox(kind))

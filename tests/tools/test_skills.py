@@ -1,0 +1,127 @@
+"""Skills and commands of one's own: where they come from, what pins those of a project."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.skills import ReadSkill, ReadSkillParams, Shelf
+
+FERNS = """---
+name: ferns
+description: >
+  Water the ferns.
+  Use it when somebody asks about plants.
+---
+Take the can. See [times](times.md).
+"""
+
+
+class Desk:
+    """A person's folder, a project's, and the answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.own, self.top = folder / "own", folder / "project"
+        self.top.mkdir()
+        self.agreed = folder / "agreed.json"
+
+    def put(self, home: Path, name: str, text: str) -> Path:
+        file = home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def shelf(self) -> Shelf:
+        return Shelf([self.own], self.top, self.agreed)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def read(shelf: Shelf, name: str, path: str = "SKILL.md") -> str:
+    return (await ReadSkill(shelf.skills).run(ReadSkillParams(name, path))).text
+
+
+async def test_ones_own_are_listed_by_what_they_say_and_read_with_their_files(desk: Desk) -> None:
+    desk.put(desk.own, "skills/f/SKILL.md", FERNS)
+    desk.put(desk.own, "skills/f/times.md", "At seven.\x1b[2J")
+    desk.put(desk.own, "skills/plain/SKILL.md", "No head.")
+    shelf = desk.shelf()
+    assert "- ferns: Water the ferns. Use it when somebody asks about plants." in shelf.listing
+    assert list(shelf.skills) == ["ferns", "plain"]
+    said = await read(shelf, "ferns")
+    assert said.startswith(f"[Its folder is {desk.own}/skills/f; other files: times.md]")
+    assert "Take the can" in said
+    assert "description:" in said
+    assert await read(shelf, "ferns", "times.md") == "At seven.\\e[2J"
+    for path in ("../plain/SKILL.md", "/etc/passwd", "none.md", "a\0b"):
+        with pytest.raises(ToolFailure, match="has no file"):
+            await read(shelf, "ferns", path)
+    with pytest.raises(ToolFailure, match="There are: ferns, plain"):
+        await read(shelf, "moss")
+
+
+def test_the_list_is_bounded(desk: Desk) -> None:
+    for number in range(60):
+        desk.put(desk.own, f"skills/s{number:02}/SKILL.md", f"---\ndescription: {'x' * 500}\n---\n")
+    listing = desk.shelf().listing
+    assert len(listing) < 4_500
+    assert listing.endswith("more, which read_skill names")
+
+
+def test_commands_are_prompts_with_arguments(desk: Desk) -> None:
+    desk.put(desk.own, "commands/review.md", "---\ndescription: Look\n---\nReview $ARGUMENTS now.")
+    desk.put(desk.own, "commands/tidy.md", "Tidy up.")
+    shelf = desk.shelf()
+    assert shelf.expanded("/review a.py b.py") == "Review a.py b.py now."
+    assert shelf.expanded("/tidy the hall") == "Tidy up.\n\nthe hall"
+    assert shelf.expanded("/etc/hosts is what?") == "/etc/hosts is what?"
+    assert [each.description for each in shelf.commands.values()] == ["Look", "Tidy up."]
+
+
+async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> None:
+    skill = desk.put(desk.top, ".claude/skills/ferns/SKILL.md", FERNS)
+    desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")
+    shelf = desk.shelf()
+    assert (shelf.skills, shelf.commands) == ({}, {})
+    assert shelf.question == "This project brings 1 skill (ferns) and 1 command (/tidy)"
+    assert "a chat asks" in shelf.hint()
+    assert desk.shelf().hint() == ""
+    assert desk.shelf().question
+    shelf.answer(True)
+    assert (list(shelf.skills), list(shelf.commands)) == (["ferns"], ["tidy"])
+    again = desk.shelf()
+    assert (again.question, list(again.skills)) == ("", ["ferns"])
+    skill.write_text("Rather burn them.")
+    assert "Take the can" in await read(again, "ferns")
+    # Another time it is asked again, and a no holds as well.
+    changed = desk.shelf()
+    assert (bool(changed.question), changed.skills) == (True, {})
+    changed.answer(False)
+    assert (desk.shelf().question, desk.shelf().skills) == ("", {})
+
+
+def test_what_leads_out_of_the_project_or_is_too_much_is_not_taken(desk: Desk) -> None:
+    outside = desk.put(desk.own.parent / "outside", "skills/evil/SKILL.md", FERNS)
+    (desk.top / ".claude").symlink_to(outside.parents[2])
+    desk.put(desk.top, ".ragmem/skills/linked/notes.md", "x")
+    (desk.top / ".ragmem/skills/linked/SKILL.md").symlink_to(outside)
+    os.mkfifo(desk.top / ".ragmem/skills/fifo")
+    shelf = desk.shelf()
+    shelf.answer(True)
+    assert shelf.skills == {}
+    for number in range(501):
+        desk.put(desk.top, f".ragmem/skills/many/{number}.md", "x")
+    shelf = desk.shelf()
+    assert (shelf.question, "not used" in shelf.problem) == ("", True)
+
+
+def test_ones_own_folder_is_never_asked_for(desk: Desk) -> None:
+    """A home that is a project too."""
+    home = desk.top / ".claude"
+    desk.put(home, "skills/ferns/SKILL.md", FERNS)
+    shelf = Shelf([home], desk.top, desk.agreed)
+    assert (shelf.question, list(shelf.skills)) == ("", ["ferns"])
