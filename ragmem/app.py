@@ -56,7 +56,9 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
-from ragmem.tools.base import Approver, CurrentMode, PermissionMode
+from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
+from ragmem.tools.jobs import Job, Jobs
+from ragmem.tools.patterns import Rules
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.sandbox import Sandbox
 from ragmem.usage import UsageLog
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
     from ragmem.tools.mcp_client import Servers
+    from ragmem.tools.planning import UpdateTasks
     from ragmem.tools.skills import Shelf
 
 
@@ -82,7 +85,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_budget_usd: float | None = None
     allow: tuple[str, ...] = ()
-    """Tools that need no approval."""
+    """Rules of what needs no approval, beside those of the settings."""
     no_tools: bool = False
     schema: "AnswerSchema | None" = None
 
@@ -145,6 +148,8 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
+        self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
+        self.rules = Rules(config.permissions.allow, config.permissions.deny)
         private = paths.own_folders
         self.sandbox = Sandbox(config.sandbox, private=private, not_in=(self.cwd,))
         self.remembers = True
@@ -215,6 +220,7 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
+        await self.jobs.aclose()
         if self.servers:
             await self.servers.aclose()
         if self._preparing:
@@ -236,6 +242,9 @@ class App:
 
     def _say(self, text: str) -> None:
         self._notices.append(text)
+
+    def _job_ended(self, job: Job) -> None:
+        self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows what it wrote.")
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
@@ -461,6 +470,7 @@ class App:
         from ragmem.agent import Agent, Dependencies, Limits
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
+        from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
         from ragmem.tools.shell import commands_of
         from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset
@@ -469,8 +479,9 @@ class App:
         project = await self._places.project_of(session)
         top = real_folder(project.path, self.cwd)
         seen = SeenFiles(self.metrics)
+        tasks = UpdateTasks()
         if session.turn_count:
-            await self._restore(seen, session)
+            await self._restore(seen, tasks, session)
             if others := await self.memory.attach(session):
                 self._notices.append(
                     f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
@@ -481,18 +492,23 @@ class App:
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
+        rules = self.rules.for_session(options.allow)
+        plan = PresentPlan(mode, approver, keep_decision(self.memory, session))
         toolset = standard_toolset(
             workspace,
             mode=mode,
             approver=approver,
             seen=seen,
             data_dir=self.paths.data_dir,
-            allow=options.allow,
+            rules=rules,
+            jobs=self.jobs,
             commands=commands_of(
                 self.memory, session, self.config.tools.command_timeout_s, self.sandbox
             ),
             of_servers=self._servers().tools,
             of_memory=[
+                tasks,
+                *([] if approver is deny_all else [plan]),
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
                 *([ReadSkill(shelf.skills)] if shelf.skills else []),
@@ -517,6 +533,7 @@ class App:
                     skills="" if options.no_tools else shelf.listing,
                 ),
                 mode=mode,
+                rules=rules,
                 find_code=code.passages if code.is_there else None,
                 project=project,
                 limits=Limits(
@@ -584,12 +601,14 @@ class App:
             self._notices.append(f"Your own instructions: {', '.join(map(str, yours))}")
         return found
 
-    async def _restore(self, seen: "SeenFiles", session: Session) -> None:
+    async def _restore(self, seen: "SeenFiles", tasks: "UpdateTasks", session: Session) -> None:
         with suppress(StoreError):
             turns = await (await self.store()).turns(
                 session.session_id, TurnQuery(limit=_SEEN_LOOKBACK)
             )
-            seen.restore(call for turn in turns for call in turn.tool_calls)
+            calls = [call for turn in turns for call in turn.tool_calls]
+            seen.restore(calls)
+            tasks.restore(calls)
 
 
 @asynccontextmanager

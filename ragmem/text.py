@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 
@@ -224,10 +224,23 @@ def hanging(head: str, text: str, width: int | None = None) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """Columns on a terminal."""
+    """Columns on a terminal; an emoji of several characters is one of two columns."""
     if text.isascii():
         return len(text)
-    return sum(_char_width(char) for char in text)
+    from wcwidth import wcswidth
+
+    cells = wcswidth(text)
+    # What is a control character has no width of its own, and its whole text none.
+    return cells if cells >= 0 else sum(max(0, wcswidth(char)) for char in text)
+
+
+def clusters(text: str) -> Iterable[str]:
+    """What has a place of its own on a terminal: a character with all that combines with it."""
+    if text.isascii():
+        return text
+    from wcwidth import iter_graphemes
+
+    return iter_graphemes(text)
 
 
 def clip_to_width(text: str, width: int) -> str:
@@ -235,11 +248,11 @@ def clip_to_width(text: str, width: int) -> str:
     if display_width(text) <= width:
         return text
     kept, room = [], width - 1
-    for char in text:
-        room -= _char_width(char)
+    for cluster in clusters(text):
+        room -= display_width(cluster)
         if room < 0:
             break
-        kept.append(char)
+        kept.append(cluster)
     return "".join(kept) + "…"
 
 
@@ -253,11 +266,3 @@ def flowing(parts: Sequence[str], width: int) -> list[str]:
         else:
             lines[-1] = longer
     return [clip_to_width(visible(line), width) for line in lines]
-
-
-def _char_width(char: str) -> int:
-    if char.isascii():
-        return 1
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -17,6 +17,7 @@ from ragmem.memory.facts.values import Remembered
 from ragmem.messages import ToolUse
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.tools.base import PermissionMode
+from ragmem.tools.patterns import Rules
 
 
 class CommandRun(TurnRun):
@@ -79,6 +80,16 @@ class Agent:
     def permission_mode(self) -> PermissionMode:
         """Who may do what at the moment."""
         return self._parts.mode.value
+
+    @property
+    def rules(self) -> Rules:
+        """What the person has allowed and denied in advance."""
+        return self._parts.rules
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Of all that the model may call."""
+        return self._parts.toolset.names
 
     def use_mode(self, mode: PermissionMode) -> None:
         """Let another mode hold from the next tool call on, also in a running turn."""

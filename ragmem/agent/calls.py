@@ -204,7 +204,8 @@ class CallRunner:
     async def _run_one(self, call: ToolCall) -> None:
         use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
         read_only = self._toolset.is_read_only(use.name)
-        if self._guard.refuses(use, read_only=read_only):
+        may_repeat = self._toolset.may_repeat(use.name)
+        if not may_repeat and self._guard.refuses(use, read_only=read_only):
             await self._refuse(
                 call,
                 f"This is the same {use.name} call for the {_SAME_CALL_LIMIT}rd time or more and "

@@ -71,6 +71,7 @@ from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.mentions import at_paths, named_files
+from ragmem.tools.patterns import Rules
 
 _GOAL = (3, 4)
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
@@ -217,6 +218,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     mode: CurrentMode = msgspec.field(default_factory=CurrentMode)
     """Who may do what; the tools look at it with each call."""
+    rules: Rules = msgspec.field(default_factory=Rules)
+    """What the person has allowed and denied in advance; the same."""
     find_code: FindCode | None = None
     """Looks through the project's code; None where that is not indexed."""
     project: Project
@@ -408,7 +411,9 @@ class TurnRun:
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         schema = self._parts.schema
         rule = (user(schema.rule),) if schema else ()
-        messages = (*self._with_images(context.messages), *rule)
+        standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
+        told = (user(f"[{standing}]"),) if standing else ()
+        messages = (*self._with_images(context.messages), *rule, *told)
         images = IMAGE_CHARS * len(self._calls.images)
         return ToolLoop(messages, limit=context.chars + images + room)
 

@@ -177,7 +177,13 @@ AddDir = Annotated[
     option("--add-dir", "Another folder that tools may use; may be repeated.", "DIR"),
 ]
 Allow = Annotated[
-    list[str] | None, option("--allow", "Allow this tool without asking; may be repeated.", "TOOL")
+    list[str] | None,
+    option(
+        "--allow",
+        "Allow this tool without asking, or tool(pattern): run_command(git status*). May be "
+        "repeated.",
+        "RULE",
+    ),
 ]
 Ephemeral = Annotated[bool, option("--ephemeral", "Write neither session nor memory.")]
 ColorOption = Annotated[
@@ -244,16 +250,19 @@ def permission_mode(
     return "bypassPermissions" if yolo else mode or configured
 
 
-def allowed_tools(names: list[str] | None) -> tuple[str, ...]:
-    """The tools of --allow; UsageError for one that does not exist."""
-    for name in names or ():
+def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
+    """The rules of --allow; UsageError for what is none, and for a tool that does not exist."""
+    for each in rules or ():
+        from ragmem.tools.patterns import read_rule
+
+        tool = read_rule(each).tool
         # Which tools a server has is known when it runs.
-        if name not in TOOL_NAMES and "__" not in name:
+        if tool not in TOOL_NAMES and "__" not in tool:
             raise UsageError(
-                f"--allow: there is no tool {name!r}.",
+                f"--allow: there is no tool {tool!r}.",
                 hint=f"The tools are {', '.join(TOOL_NAMES)}.",
             )
-    return tuple(names or ())
+    return tuple(rules or ())
 
 
 def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:

@@ -2,9 +2,10 @@
 
 import ast
 import inspect
+import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ def change(key: str, value: str) -> str:
     save(file, with_value(read(file), file, key, value))
     shadow = _shadowing(key)
     return f"{shadow} is set in the environment and goes before the file." if shadow else ""
+
+
+def change_list(
+    key: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Add to a setting that is a list, and take from it; what it holds then. ConfigError."""
+    file = find_paths().make().config_file
+    text = read(file)
+    tree: Any = tomllib.loads(text)
+    for name in key.split("."):
+        tree = tree.get(name, {})
+    held = [each for each in tree or () if each not in remove]
+    held += [each for each in add if each not in held]
+    save(file, with_value(text, file, key, json.dumps(held, ensure_ascii=False)))
+    return tuple(held)
 
 
 def read(file: Path) -> str:

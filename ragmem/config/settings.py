@@ -230,6 +230,22 @@ class UiConfig(_Section, frozen=True):
     """`default` asks before edits and commands, `acceptEdits` before commands; `plan` reads."""
 
 
+Rule = Annotated[str, msgspec.Meta(pattern=r"^\s*[A-Za-z_][\w-]*(\([\s\S]+\))?\s*$")]
+
+
+class PermissionsConfig(_Section, frozen=True):
+    """What may be done without asking, and what never: `tool`, or `tool(pattern)`.
+
+    `"run_command(git status*)"` is held against each command that a line runs, and
+    `"edit_file(src/**)"` against the file's path. /permissions in a chat changes them.
+    """
+
+    allow: tuple[Rule, ...] = ()
+    """Never asked for, but in plan mode and for files that can run by themselves."""
+    deny: tuple[Rule, ...] = ()
+    """Never done, in any mode, whatever else allows it."""
+
+
 Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
 
 
@@ -301,6 +317,7 @@ class Config(_Section, frozen=True):
     code: CodeConfig = CodeConfig()
     tools: ToolsConfig = ToolsConfig()
     ui: UiConfig = UiConfig()
+    permissions: PermissionsConfig = PermissionsConfig()
     sandbox: SandboxConfig = SandboxConfig()
     chat: ChatConfig = ChatConfig()
     mcp: McpConfig = McpConfig()
@@ -339,7 +356,11 @@ _NOT_SETTINGS = {
     "RAGMEM_TEST_NEO4J_PASSWORD",
 }
 # Permissions never come from the environment.
-_NEVER_FROM_ENV = {("ui", "permission_mode")}
+_NEVER_FROM_ENV = {
+    ("ui", "permission_mode"),
+    ("permissions", "allow"),
+    ("permissions", "deny"),
+}
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
@@ -478,7 +499,7 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         message = str(error)
         at = re.search(r" - at (?:`key` in )?`\$\.([\w.]+)", message)
         dotted = at[1] if at else ""
-        reason = message.split(" - at ")[0]
+        reason = message.split(" - at ")[0].partition(" matching regex ")[0]
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {dotted}: {reason}.", hint=_choices(dotted)) from None
 
@@ -536,7 +557,9 @@ def _type_of(path: tuple[str, ...]) -> Any:
 
 
 def _choices(dotted: str) -> str:
-    """What a setting may be, where that is a list."""
+    """What a setting may be, where that can be told."""
+    if dotted.startswith("permissions."):
+        return 'A list of rules such as ["run_command(git status*)", "edit_file(src/**)"].'
     kind = _type_of(tuple(dotted.split("."))) if dotted in keys() else None
     names = get_args(kind) if get_origin(kind) is Literal else ()
     return f"It is one of {', '.join(names)}." if names else ""

@@ -219,6 +219,9 @@ _HARMLESS = frozenset(
         "get_recent_memories",
         "remember",
         "brain_search",
+        "read_job",
+        "update_tasks",
+        "present_plan",
     }
 )
 _NOT_RUN = ("nothing was done", "not executed", "nothing was executed")

@@ -173,6 +173,31 @@ def _is_done(what: str, later: Sequence[frozenset[str]]) -> bool:
     return any(len(words & turn) >= _DONE * len(words) for turn in later)
 
 
+# --- the agent's own list of tasks ------------------------------------------------------------
+
+TASKS_TOOL = "update_tasks"
+
+
+class _Task(msgspec.Struct, frozen=True):
+    text: str
+    state: str = "open"
+
+
+class _Tasks(msgspec.Struct, frozen=True):
+    tasks: tuple[_Task, ...] = ()
+
+
+def tasks_left(turns: Sequence[Turn]) -> list[str]:
+    """What was not done of the last list of tasks that the agent kept in these turns, in order."""
+    calls = (call for turn in reversed(turns) for call in reversed(turn.tool_calls))
+    last = next((c for c in calls if c.tool_name == TASKS_TOOL and c.success), None)
+    try:
+        held = msgspec.json.decode(last.arguments, type=_Tasks) if last else _Tasks()
+    except msgspec.DecodeError:
+        return []
+    return [one_line(task.text, _LINE_CHARS) for task in held.tasks if task.state != "done"]
+
+
 # --- a session ------------------------------------------------------------------------------------
 
 
@@ -221,7 +246,7 @@ def recap(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
         ),
         decided=tuple(one_line(each, _LINE_CHARS) for each in decided)[:_MOST],
-        open=tuple(_open(turns, later)),
+        open=tuple(dict.fromkeys([*_tasks_open(turns, later), *_open(turns, later)])),
     )
 
 
@@ -237,6 +262,12 @@ def _outcome(turn: Turn, limit: int) -> str:
     said = [s for s in prose_sentences(turn.assistant_message) if not _UNDONE.search(plain(s))]
     answer = opening(said, limit)
     return " — ".join(filter(None, [one_line(turn.user_message, _ASKED_CHARS), answer]))
+
+
+def _tasks_open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
+    """Tasks of the list that no later session has seen to."""
+    after = [frozenset(turn_terms(turn)) for turn in later if turn.status == "completed"]
+    return [each for each in tasks_left(turns) if not _is_done(each, after)][:_MOST]
 
 
 def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:

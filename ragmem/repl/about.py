@@ -2,18 +2,20 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from ragmem import __version__
 from ragmem.config import keys, nearest
-from ragmem.config.file import change, notes
-from ragmem.errors import StoreError, UsageError
+from ragmem.config.file import change, change_list, notes
+from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.listings import folded
 from ragmem.redact import redact
 from ragmem.repl.output import columns, listing
 from ragmem.repl.session import ChatSession
 from ragmem.text import one_line, visible
+from ragmem.tools.patterns import read_rule
 
 _MODES = {
     "default": "asks before edits and commands",
@@ -21,6 +23,38 @@ _MODES = {
     "plan": "reads only",
     "bypassPermissions": "everything is allowed",
 }
+
+
+async def jobs(said: str, chat: ChatSession) -> None:
+    """Run `/jobs`, `/jobs 1` and `/jobs stop 1`."""
+    held, output = chat.app.jobs, chat.output
+    words = said.split()
+    if not words:
+        if not held.all:
+            return output.note("Nothing was started in the background in this chat.")
+        for job in held.all:
+            mark, style = ("●", "bold") if job.is_running else ("✓", "green")
+            if not job.is_running and job.exit_code != 0:
+                mark, style = "✗", "red"
+            row = Text.assemble((f"{mark} ", style), visible(job.title), (f"  {job.state}", "dim"))
+            output.show(row, "notice")
+        return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
+    number = words[-1]
+    found = held.find(int(number)) if number.isdecimal() else None
+    if found is None or words[:-1] not in ([], ["stop"]):
+        raise UsageError("Which job?", hint="/jobs lists them, /jobs 1 shows one, /jobs stop 1.")
+    if words[0] == "stop":
+        await held.stop(found)
+    else:
+        output.show(Text(visible(found.tail()).rstrip("\n")))
+    output.say(f"{found.title}: {found.state}")
+
+
+_VERBS = ("allow", "deny", "session", "remove")
+_HOW = (
+    "/permissions allow run_command(git status*) asks no more for that, in every folder; deny "
+    "instead never lets it be done, session allows it here alone, remove takes a rule back."
+)
 
 
 async def status(_: str, chat: ChatSession) -> None:
@@ -101,6 +135,74 @@ async def settings(said: str, chat: ChatSession) -> None:
             rows = folded("    ", about[key], chat.output.width)
             chat.output.show(listing("\n".join(rows)), "notice")
     chat.output.note("/config key value changes one, /config word looks for it and says more.")
+
+
+async def permissions(said: str, chat: ChatSession) -> None:
+    """Run `/permissions`, and with `allow`, `deny`, `session` or `remove` and a rule change it."""
+    verb, _, text = said.partition(" ")
+    rules, text = chat.agent.rules, text.strip()
+    if not verb:
+        return _show_rules(chat)
+    if verb not in _VERBS or not text:
+        raise UsageError("What about it?", hint=_HOW)
+    if verb == "remove":
+        return _remove(text, chat)
+    rule = read_rule(text)
+    if rule.tool not in chat.agent.tool_names:
+        names = ", ".join(chat.agent.tool_names)
+        raise UsageError(f"There is no tool {one_line(rule.tool, 40)!r}.", hint=f"There is {names}")
+    if verb == "session":
+        rules.flags.append(text)
+        chat.output.say(f"Allowed in this session: {text}")
+    elif verb == "deny":
+        rules.deny[:] = change_list("permissions.deny", add=[text])
+        chat.output.say(f"Denied from now on, in every folder: {text}")
+    else:
+        keep_rules([text], chat)
+
+
+def keep_rules(given: Sequence[str], chat: ChatSession) -> None:
+    """Allow what they say for good, or for this session where the settings can't be written."""
+    try:
+        chat.agent.rules.allow[:] = change_list("permissions.allow", add=given)
+    except ConfigError as error:
+        chat.agent.rules.flags += given
+        chat.output.say(f"{error} It is allowed in this session alone.", "warning")
+    else:
+        chat.output.say(f"Allowed from now on, in every folder: {', '.join(given)}")
+        chat.output.note(f"/permissions remove {given[0]} takes it back.")
+
+
+def _remove(text: str, chat: ChatSession) -> None:
+    rules = chat.agent.rules
+    if text not in (*rules.allow, *rules.deny, *rules.flags):
+        raise UsageError(
+            f"There is no rule {one_line(text, 80)!r}.", hint="/permissions lists them."
+        )
+    for key, held in (("permissions.allow", rules.allow), ("permissions.deny", rules.deny)):
+        if text in held:
+            held[:] = change_list(key, remove=[text])
+    rules.flags[:] = [each for each in rules.flags if each != text]
+    chat.output.say(f"No rule any more: {text}")
+
+
+def _show_rules(chat: ChatSession) -> None:
+    rules = chat.agent.rules
+    rows = [("mode", _MODES[chat.options.permission_mode])]
+    for label, held in (
+        ("allowed for good", rules.allow),
+        ("denied for good", rules.deny),
+        ("in this session", [*rules.flags, *_said_always(chat)]),
+    ):
+        rows += [(label if not i else "", visible(each)) for i, each in enumerate(held)]
+    chat.output.show(columns(rows))
+    chat.output.note(_HOW)
+
+
+def _said_always(chat: ChatSession) -> list[str]:
+    """Return what "always" was said to, in the words of the question."""
+    held = chat.agent.rules.remembered.items()
+    return [f"{label}: {one_line(exact, 100)}" for (_, exact), label in held]
 
 
 def _values(chat: ChatSession) -> dict[str, str]:

@@ -354,6 +354,7 @@ class ChatLoop:
             window=chat.agent.context_window,
             cost_usd=self._beside.total(chat.cost_usd),
             doing=self._beside.doing,
+            jobs=len(chat.app.jobs.running),
             sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
         )
         return toolbar(status, columns)
@@ -406,7 +407,7 @@ class ChatLoop:
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
         await offer_to_join(app, output)
-        approvals = Approvals(output, self._decided, self.stop)
+        approvals = Approvals(output, self._decided, self.stop, self._keep_rules)
 
         async def approve(proposal: "Proposal") -> "Decision":
             return await self._waited_for(approvals(proposal))
@@ -503,11 +504,13 @@ class ChatLoop:
         view = TurnView(
             shows_live=self._mode != "none",
             shows_recall=config.chat.memory_line,
+            tasks=chat.tasks,
             shows_thoughts=config.memory.thoughts and chat.app.memory.records,
         )
         try:
             await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
         finally:
+            chat.tasks = view.tasks
             reminder.close()
 
     async def _show(
@@ -571,8 +574,18 @@ class ChatLoop:
                 self._name(self._chat)
         if decision.remember and self._chat:
             self._chat.always_count += 1
+        if decision.mode and self._chat:
+            self._chat.use_mode(decision.mode)
         return decision
 
+    def _keep_rules(self, rules: Sequence[str]) -> None:
+        from ragmem.repl.about import keep_rules
+
+        if self._chat:
+            keep_rules(rules, self._chat)
+
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
-        if self._view and proposal.kind == "diff":
+        # That a command is denied has been said; what comes of one that is allowed has a block.
+        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
+        if self._view and is_told and proposal.kind != "path":
             self._view.decided(proposal.tool_name, allowed=decision.allowed)

@@ -33,7 +33,7 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, servers, settings, status
+from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
 from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
 from ragmem.repl.expand import expand
@@ -189,6 +189,15 @@ async def _clear(_: str, chat: ChatSession) -> Then:
     if before:
         chat.output.note(f"The session before this one is kept: /resume {before}")
     return "session"
+
+
+async def _plan(text: str, chat: ChatSession) -> Then:
+    chat.use_mode("plan")
+    if text:
+        return Ask(text)
+    said = "Plan mode: the agent reads, and ends with a plan for you to approve. Shift-Tab leaves."
+    chat.output.say(said)
+    return None
 
 
 async def _init(_: str, __: ChatSession) -> Then:
@@ -527,6 +536,13 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("mcp", "servers whose tools the agent may use", servers),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
+    ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),
+    ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
+    (
+        "permissions",
+        "what is done without asking, what never: /permissions [allow|deny|session|remove rule]",
+        permissions,
+    ),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
     ("exit", "leave", _exit),
 )

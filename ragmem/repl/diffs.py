@@ -13,13 +13,12 @@ from itertools import accumulate
 from typing import Literal
 
 import msgspec
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ragmem.events import ToolFinished
 from ragmem.repl.output import fold, gutter
-from ragmem.text import counted, reveal
+from ragmem.text import counted, display_width, reveal
 
 FOLD_ROWS = 40
 """Rows of a change, on the screen, above which its middle is folded."""
@@ -180,7 +179,7 @@ class ChangeBlock:
             yield from lines(at)[-last_rows if at == last else None :]
 
     def _room(self, width: int) -> int:
-        return max(1, width - cell_len(_MARGIN) - self._digits - 3)
+        return max(1, width - display_width(_MARGIN) - self._digits - 3)
 
     def _heights(self, width: int) -> list[int]:
         room = self._room(width)

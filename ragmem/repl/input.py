@@ -38,12 +38,12 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import DynamicStyle, Style
+from prompt_toolkit.styles import DynamicStyle
 
 from ragmem.config import environment
 from ragmem.repl import early
 from ragmem.repl.completion import ChatCompleter, command_at, mention_at, menu_rows, value_at
+from ragmem.repl.drawing import ChatRenderer, ChatTerminal, style_of
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
@@ -55,56 +55,21 @@ from ragmem.repl.terminal import (
 )
 from ragmem.repl.typed import EarlierPrompts, KeyParser, Pastes, PromptHistory
 from ragmem.text import clean, visible
-from ragmem.themes import ASKS_BACKGROUND, Colors, Theme
+from ragmem.themes import ASKS_BACKGROUND, Colors
 
 if TYPE_CHECKING:
     from ragmem.repl.picker import Picker
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
+REDRAW_S = 0.03
+"""What streams by is drawn so often; a key at once."""
 _OFFERED_AGAIN = 5
 _GO_BACK, _EXPAND = "/rewind", "/expand"
 _ERASE_ROW = "\x1b[K"
 _MENU_ROWS = 10
 _HELD_LIVE = 2
 """Rows of what goes on that are shown beside a picker."""
-_STYLE = {
-    "prompt": "bold ansicyan",
-    "question": "bold ansiyellow",
-    "key": "bold underline",
-    "dim": "ansibrightblack",
-    "warning": "ansiyellow",
-    "tool": "ansicyan",
-    "plan": "bold ansiblue",
-    "danger": "bold ansired",
-    "chosen": "bold",
-    "match": "bold underline ansicyan",
-    "argument": "ansicyan",
-}
-
-
-def _style(theme: Theme) -> Style:
-    """Return the style of what is drawn around the prompt, in a theme's colours."""
-    names = {
-        ("ansibrightblack" if name == "dim" else f"ansi{name}"): color
-        for name, color in theme.colors.items()
-    }
-    return Style.from_dict(
-        {
-            of: " ".join(names.get(word, word) for word in said.split())
-            for of, said in _STYLE.items()
-        }
-    )
-
-
-class _Output(Vt100_Output):
-    """An output whose renderer moves back to its first row without erasing, where told to."""
-
-    erases = True
-
-    def erase_down(self) -> None:
-        if self.erases:
-            super().erase_down()
 
 
 class LiveTerminal:
@@ -123,7 +88,7 @@ class LiveTerminal:
         """Show a chat; without `colors` in none."""
         self._host = host
         self._colors = colors or Colors()
-        self._style = _style(self._colors.theme)
+        self._style = style_of(self._colors.theme)
         self._history = PromptHistory(history)
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
@@ -151,7 +116,7 @@ class LiveTerminal:
         terminal_input.vt100_parser = KeyParser(
             terminal_input.vt100_parser.feed_key_callback, self._told
         )
-        self._output = cast(_Output, _Output.from_pty(sys.stdout))
+        self._output = cast(ChatTerminal, ChatTerminal.from_pty(sys.stdout))
         self._output.enable_cpr = False
         self._app: Application[None] = Application(
             layout=chat_layout(self, host),
@@ -161,11 +126,14 @@ class LiveTerminal:
             input=terminal_input,
             output=self._output,
             erase_when_done=True,
-            min_redraw_interval=0.03,
+            min_redraw_interval=REDRAW_S,
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
+        self._app.renderer = ChatRenderer(self._app, environment())
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.05
         self._app.key_processor.before_key_press += self._note_key
+        self._app.key_processor.after_key_press += self._show_key
+        self._shows_key = False
 
     # --- what the chat does with it -----------------------------------------
 
@@ -221,7 +189,7 @@ class LiveTerminal:
     def _told(self, answer: str) -> None:
         """Take what the terminal says of its background."""
         self._colors.answered(answer)
-        self._style = _style(self._colors.theme)
+        self._style = style_of(self._colors.theme)
         self.refresh()
 
     def clear(self) -> None:
@@ -537,6 +505,17 @@ class LiveTerminal:
         return asks and bool(self.buffer.text) and not self._choice()
 
     # --- inner ways ---------------------------------------------------------
+
+    def _show_key(self, _: object) -> None:
+        """Draw what a key has done at once: what streams by may wait, who types may not."""
+        if not self._shows_key:
+            self._shows_key = True
+            asyncio.get_running_loop().call_soon(self._draw)
+
+    def _draw(self) -> None:
+        self._shows_key = False
+        if self._app.is_running and not self._app.is_done and not self._away:
+            self._app._redraw()
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()

@@ -14,7 +14,6 @@ from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
@@ -26,7 +25,7 @@ from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
 from ragmem.repl.terminal import ChatQuestion, PickQuestion, Terminal
-from ragmem.text import counted, duration, one_line, visible
+from ragmem.text import clusters, counted, display_width, duration, one_line, visible
 from ragmem.themes import Colors
 
 _THEME = Theme(
@@ -163,12 +162,12 @@ def _chop(line: str, width: int) -> list[str]:
     if line.isascii():
         return [line[at : at + width] for at in range(0, len(line), width)] or [""]
     rows, row, taken = [], "", 0
-    for char in line:
-        cells = cell_len(char)
+    for cluster in clusters(line):
+        cells = display_width(cluster)
         if row and taken + cells > width:
             rows.append(row)
             row, taken = "", 0
-        row, taken = row + char, taken + cells
+        row, taken = row + cluster, taken + cells
     return [*rows, row]
 
 
@@ -178,10 +177,10 @@ def wrap(text: str, width: int) -> list[str]:
     for line in text.expandtabs(4).split("\n"):
         row = ""
         for word in re.findall(r"\S+\s*|\s+", line):
-            if row and cell_len(row + word.rstrip()) > width:
+            if row and display_width(row + word.rstrip()) > width:
                 rows.append(row.rstrip())
                 row = ""
-            *whole, row = fold(row + word, width) if cell_len(word) > width else [row + word]
+            *whole, row = fold(row + word, width) if display_width(word) > width else [row + word]
             rows += whole
         rows.append(row.rstrip())
     return rows
@@ -195,7 +194,7 @@ class _Gutter:
         self._cut = wrap if words else fold
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        rows = self._cut(self._text, max(1, options.max_width - cell_len(self._mark)))
+        rows = self._cut(self._text, max(1, options.max_width - display_width(self._mark)))
         for i, row in enumerate(rows):
             yield Text((self._rest if i else self._mark) + row, self._style)
 
@@ -207,7 +206,7 @@ def gutter(
 
     Every character stays; with `words` rows end between words, and lose the blanks there.
     """
-    return _Gutter(text, mark, rest or " " * cell_len(mark), style, words)
+    return _Gutter(text, mark, rest or " " * display_width(mark), style, words)
 
 
 def clipped(*parts: tuple[str, str]) -> Text:

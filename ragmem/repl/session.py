@@ -96,6 +96,8 @@ class ChatSession:
         """Things that the person has allowed always, of this agent."""
         self.recalled: Sequence[Recalled] | None = None
         """What memory put into the last request; None before the first."""
+        self.tasks = ""
+        """What is left of the agent's list of tasks, a row each."""
         self.commands: Mapping[str, OwnCommand] = {}
         """The person's own, and the project's, by their names."""
         self.undone: set[str] = set()
@@ -175,7 +177,7 @@ class ChatSession:
     async def _go_to(self, session: Session) -> None:
         await self._exchange(session, self.options)
         self.turn_count, self.context_tokens, self.recalled = 0, 0, None
-        self.cost_usd = 0.0
+        self.cost_usd, self.tasks = 0.0, ""
         self._is_own_fork = False
 
     async def _exchange(self, session: Session, options: "Options") -> None:

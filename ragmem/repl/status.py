@@ -6,7 +6,7 @@ A row is made to fit: of what has no room the least important goes first.
 import msgspec
 
 from ragmem.repl.terminal import Line
-from ragmem.text import clip_to_width, display_width, in_short, visible
+from ragmem.text import clip_to_width, counted, display_width, in_short, visible
 from ragmem.tools.base import PermissionMode
 
 BAR_CELLS = 10
@@ -41,6 +41,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Of the session, with its background work; None where a price is not known."""
     doing: str = ""
     """What goes on in the background."""
+    jobs: int = 0
+    """Commands that run in the background."""
     sandboxed: bool = False
     """Commands are known to run in a sandbox."""
 
@@ -84,12 +86,14 @@ def dollars(cost_usd: float) -> str:
 
 def _left(status: Status) -> list[_Piece]:
     style, mode = _MODES[status.mode]
+    jobs = counted(status.jobs, "job") if status.jobs else ""
     always = f"{status.always_count} allowed always" if status.always_count else ""
     pieces = [
         _Piece(2, "dim", visible(status.model)),
         _Piece(5, "dim", clip_to_width(visible(status.session), _NAME_CELLS)),
         _Piece(0, style, mode),
         _Piece(4, "warning", always),
+        _Piece(3, "dim", jobs),
         _Piece(8, "dim", "sandbox" if status.sandboxed else ""),
     ]
     return [piece for piece in pieces if piece.text]

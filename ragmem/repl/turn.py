@@ -3,10 +3,9 @@
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
@@ -24,11 +23,13 @@ from ragmem.events import (
     ToolStarted,
     TurnFinished,
 )
+from ragmem.memory.last_time import TASKS_TOOL
 from ragmem.repl.diffs import EDITING_TOOLS, ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
     Kind,
     answer,
+    clipped,
     closing,
     command_block,
     command_result,
@@ -42,7 +43,7 @@ from ragmem.repl.output import (
 )
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import clip_to_width, counted, duration, one_line, reveal, visible
+from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
 
 Part = tuple[Kind, RenderableType]
@@ -59,9 +60,14 @@ _LABELS = {
     "command": "Allow this command?",
     "path": "Allow this?",
     "call": "Allow this call?",
+    "plan": "Carry out this plan?",
 }
+_FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
+_TASK_SIGNS = "☑▸☐"
+"""Of what is done, what is being done, what is open."""
+_TASK_ROWS = 6
 _LEAST_TITLE = 10
 _TAIL_ROWS = 5
 """Of what a command prints while it runs."""
@@ -78,6 +84,7 @@ class TurnView:
         shows_live: bool = True,
         shows_recall: bool = True,
         shows_thoughts: bool = True,
+        tasks: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -87,6 +94,9 @@ class TurnView:
         self._shows_thoughts = shows_thoughts
         """Whether how much was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
+        self._tasks = tasks
+        """The agent's list, a row each; empty where there is none, or all is done."""
+        self._tasks_changed = False
         self._tools: dict[str, ToolStarted] = {}
         self._begun: dict[str, float] = {}
         """When each that runs began, on the clock; while the person was waited for, it did not."""
@@ -144,7 +154,8 @@ class TurnView:
                 waited_ms = round(self._waited * 1000)
                 own_ms = max(0, event.duration_ms - waited_ms)
                 event = msgspec.structs.replace(event, duration_ms=own_ms)
-                parts = [*self._thoughts(), *self._cut_off(), ("closing", closing(event))]
+                left = self._tasks_left() if self._tasks_changed else []
+                parts = [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
             case _:
                 return []
         rest = self._stream.finish()
@@ -154,6 +165,34 @@ class TurnView:
         """Say once how much was thought, when something follows."""
         thought, self._thought = self._thought, 0
         return [("notice", thoughts_row(thought))] if thought and self._shows_thoughts else []
+
+    @property
+    def tasks(self) -> str:
+        """Return the agent's list as it is now; empty where nothing of it is left."""
+        return self._tasks
+
+    def _tasks_left(self) -> list[Part]:
+        """Show the whole list, for the scrollback, where something of it is left."""
+        return [("tool", gutter(self._tasks, mark="  ", words=True))] if self._tasks else []
+
+    def _take_tasks(self, title: str, event: ToolFinished) -> list[Part]:
+        """Keep the list in sight, and say how far it is; where nothing can be live, all of it."""
+        rows = visible(event.display)
+        is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
+        self._tasks, self._tasks_changed = rows if is_left else "", True
+        head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{TASKS_TOOL} "), 300), ""))
+        parts: list[Part] = [("tool", head)]
+        return parts if self._shows_live else [*parts, *self._tasks_left()]
+
+    def _task_rows(self, columns: int, rows: int) -> list[Line]:
+        """Return what has room of the list: what is being done, and what follows."""
+        tasks = self._tasks.split("\n") if self._tasks else []
+        doing = next((i for i, row in enumerate(tasks) if row[:1] != _TASK_SIGNS[0]), 0)
+        first = max(0, min(doing - 1, len(tasks) - rows))
+        return [
+            (("" if row[:1] == _TASK_SIGNS[1] else "dim", clip_to_width(f"  {row}", columns)),)
+            for row in tasks[first : first + rows]
+        ]
 
     def decided(self, tool_name: str, *, allowed: bool) -> None:
         """Take note that the person was shown what this tool is about to change, and decided."""
@@ -187,6 +226,8 @@ class TurnView:
             return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
+        if event.name == TASKS_TOOL and event.success:
+            return self._take_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
             return [("tool" if allowed is None else "closing", change)]
         if allowed is not None:
@@ -216,6 +257,7 @@ class TurnView:
         running = [call for each, call in self._tools.items() if not asked or each in self._printed]
         for call in running[: max(1, rows - 2)]:
             below += self._running(call, columns, rows - len(below) - 2)
+        below += self._task_rows(columns, max(0, min(_TASK_ROWS, (rows - len(below) - 2) // 2)))
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2
         tail = self._stream.tail.strip("\n")
@@ -232,7 +274,7 @@ class TurnView:
             return [(("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))]
         seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
         said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
-        room = columns - 4 - cell_len(said)
+        room = columns - 4 - display_width(said)
         title = call.title.removeprefix(f"{_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if room >= _LEAST_TITLE:
@@ -413,10 +455,13 @@ class Approvals:
         output: ChatOutput,
         on_decided: Callable[[Proposal, Decision], None],
         stop: Callable[[], object],
+        keep: Callable[[Sequence[str]], None],
     ) -> None:
         self._output = output
         self._on_decided = on_decided
         self._stop = stop
+        self._keep = keep
+        """Keeps rules for good."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
         """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
@@ -430,14 +475,31 @@ class Approvals:
             self._output.show(outcome, "closing")
         return decision
 
+    async def _decide_plan(self) -> Decision:
+        choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
+        answer = await self._output.ask(ChatQuestion(_LABELS["plan"], choices))
+        if answer in ("y", "e"):
+            return Decision(True, mode="default" if answer == "y" else "acceptEdits")
+        wish: str | None = ""
+        if answer == "c":
+            wish = await self._output.ask(ChatQuestion("What is to be otherwise?"))
+        if answer is None or wish is None:
+            self._stop()
+        said = (wish or "").strip()
+        return Decision(False, reason=said or _REFUSED, changes=bool(said))
+
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
+        if proposal.kind == "plan":
+            return await self._decide_plan()
         answer = await self._answer(proposal, folded=folded)
-        if folded and answer in ("y", "a", "v"):
+        if folded and answer in ("y", "a", "p", "v"):
             self._output.show(ProposalBlock(proposal, folds=False))
             if answer != "v":
                 said = "Part of it was folded. All of it is above now: please answer again."
                 self._output.show(gutter(said, mark="  ", style="bold", words=True), "closing")
             answer = await self._answer(proposal, folded=False)
+        if answer == "p":
+            answer = await self._for_good(proposal)
         if answer in ("y", "a"):
             return Decision(True, remember=answer == "a")
         reason: str | None = ""
@@ -449,9 +511,20 @@ class Approvals:
 
     async def _answer(self, proposal: Proposal, *, folded: bool) -> str | None:
         always = [("a", f"always: {proposal.always}")] if proposal.always else []
+        good = [("p", "permanently …")] if proposal.for_good else []
         whole = [("v", "view all")] if folded else []
-        choices = (("y", "yes"), ("n", "no"), *always, ("r", "reason"), *whole)
+        choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
         return await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+
+    async def _for_good(self, proposal: Proposal) -> str | None:
+        """Ask which rule is to be kept; `y` where one is, or where it is allowed this once."""
+        offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
+        choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
+        question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
+        answer = await self._output.ask(question)
+        if answer in offers:
+            self._keep(offers[answer])
+        return answer if answer in ("n", None) else "y"
 
 
 class ProposalBlock:
@@ -477,6 +550,9 @@ class ProposalBlock:
         proposal = self._proposal
         if self._change:
             yield self._change
+        elif proposal.kind == "plan":
+            yield gutter(reveal(proposal.title), mark="? ", style="bold yellow", words=True)
+            yield answer(proposal.body)
         else:
             yield gutter(reveal(proposal.title), mark="? ", style="bold yellow")
             yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
@@ -487,11 +563,14 @@ class ProposalBlock:
 
 def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
     """Say what was decided; of an edit that is allowed, what comes of it will be said."""
-    is_edit = proposal.kind == "diff"
+    is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
         always = f"always: {proposal.always}" if decision.remember else ""
         if is_edit:
             return Text(f"  {always}", style="green") if always else None
         return Text("  allowed" + (f", {always}" if always else ""), style="green")
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
+    if proposal.kind == "plan":
+        how = "to be changed" if decision.changes else "refused"
+        return Text(f"  ✗ {how}{said}", style="yellow" if decision.changes else "red")
     return Text(f"  {'✗ ' if is_edit else ''}denied{said}", style="red")

@@ -96,15 +96,17 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     title: str
-    kind: Literal["diff", "command", "path", "call"]
+    kind: Literal["diff", "command", "path", "plan", "call"]
     body: str
-    """The whole diff or command; interfaces show it with `text.reveal`, never shortened."""
+    """The whole diff, command or plan; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
     always: str = ""
     """What "always" would allow, and for how long, as both interfaces say it; empty: not offered.
 
     It speaks of what `title` and `body` show in full.
     """
+    for_good: tuple[tuple[str, ...], ...] = ()
+    """Sets of rules (`ragmem.tools.patterns`) of which one can be kept, the narrowest first."""
 
     @property
     def size(self) -> str:
@@ -125,6 +127,10 @@ class Decision(msgspec.Struct, frozen=True):
     """Allow in this session, without asking again, what the proposal's `always` names."""
     reason: str = ""
     """What to tell the model when denied."""
+    changes: bool = False
+    """Of a plan: the reason says how it is to be changed, and it is not refused."""
+    mode: PermissionMode | None = None
+    """Of a plan: the mode that it is to be carried out in."""
 
 
 Approver = Callable[[Proposal], Awaitable[Decision]]
@@ -158,6 +164,15 @@ class TellingTool(Tool, Protocol):
 
     async def run_telling(self, params: Any, tell: Tell) -> ToolOutput:
         """Do as `run` does."""
+        ...
+
+
+@runtime_checkable
+class StandingTool(Tool, Protocol):
+    """A tool that holds something which the model has to know of when a turn begins."""
+
+    def standing(self) -> str:
+        """In a sentence or a list; empty where there is nothing."""
         ...
 
 
@@ -216,6 +231,15 @@ class Toolset:
         """Whether a call of this name has no effects, so that several may run at once."""
         tool = self._tool(name)
         return tool is None or tool.effect == "read"
+
+    def may_repeat(self, name: str) -> bool:
+        """Whether the same call may have another answer, though nothing has changed."""
+        return getattr(self._tools.get(name), "may_repeat", False)
+
+    def standing(self) -> str:
+        """What the model has to know of its tools when a turn begins; empty for nothing."""
+        held = [tool.standing() for tool in self._tools.values() if isinstance(tool, StandingTool)]
+        return "\n\n".join(filter(None, held))
 
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""

@@ -1,16 +1,17 @@
 """Who may do what: modes, what always asks, and approvals of exactly what was shown.
 
-No command is ever taken for harmless by its text: every command asks, unless
-the mode or `--allow` lets all of them through. Published allow-lists fell to
-quoting, flags and pipes again and again; this one has nothing to fall.
+No command is ever taken for harmless by itself: every command asks, unless the mode or a rule
+that the person has written lets it through. A rule is held against all that a line runs, not
+against how it begins: quoting, pipes and substitutions of published allow-lists' falls ask.
 """
 
 import asyncio
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.patterns import COMMAND, Rules, offers_for_command, offers_for_path
 from ragmem.tools.workspace import Target, Workspace, show_name
 
 _FOLDERS = {
@@ -104,16 +105,14 @@ class Permissions:
         *,
         mode: PermissionMode | CurrentMode = "default",
         approver: Approver = deny_all,
-        allow: Collection[str] = (),
+        rules: Rules | None = None,
         outputs: Path | None = None,
     ) -> None:
         self._workspace = workspace
         self._current = mode if isinstance(mode, CurrentMode) else CurrentMode(mode)
         self._approver = approver
-        self._allow = frozenset(allow)
+        self._rules = rules or Rules()
         self._outputs = outputs.resolve() if outputs else None
-        self._remembered: set[tuple[str, str]] = set()
-        """What "always" was said to: a kind, and the exact thing of it."""
         # One question at a time: read-only tools run in parallel.
         self._asking = asyncio.Lock()
 
@@ -128,7 +127,11 @@ class Permissions:
         if self._outputs and real.is_relative_to(self._outputs):
             return target
         self._refuse_private(real)
-        if target.inside or self._mode == "bypassPermissions" or tool_name in self._allow:
+        names = self._names(real)
+        _refuse_denied(self._rules.denial_of_path(tool_name, names))
+        if target.inside or self._mode == "bypassPermissions":
+            return target
+        if self._rules.allows_path(tool_name, names):
             return target
         shown = show_name(str(real))
         await self._ask(
@@ -139,11 +142,28 @@ class Permissions:
                 body=shown,
                 warnings=_link_warning(path, target),
                 always=f"{tool_name} of this path in this session",
+                for_good=offers_for_path(tool_name, real.as_posix()),
             ),
             (tool_name, str(real)),
             f"{shown} is outside of {self._workspace.cwd} and was not allowed",
         )
         return target
+
+    def hides(self, base: Path) -> Callable[[Path], bool]:
+        """What a search below a real path leaves out: what is private, and what a rule denies.
+
+        Nothing of what is private where the search was allowed to start in it.
+        """
+        within = self._workspace.is_private(base)
+
+        def hidden(real: Path) -> bool:
+            if not within and self._workspace.is_private(real):
+                return True
+            return bool(self._rules.denial_of_path("read_file", self._names(real)))
+
+        if not self._rules.hides_files:
+            return (lambda _: False) if within else self._workspace.is_private
+        return hidden
 
     def writable(self, path: str) -> Target:
         """A path that an edit may be proposed for; outside of the workspace none may."""
@@ -167,9 +187,13 @@ class Permissions:
         "Always" stands for every edit of that file; a protected file is asked for each time.
         """
         protected = protection(target.real)
+        names = self._names(target.real)
+        _refuse_denied(self._rules.denial_of_path(tool_name, names))
         if self._mode == "bypassPermissions":
             return
-        if not protected and (self._mode == "acceptEdits" or tool_name in self._allow):
+        if not protected and (
+            self._mode == "acceptEdits" or self._rules.allows_path(tool_name, names)
+        ):
             return
         warnings = [*_link_warning(given, target)]
         if protected:
@@ -183,36 +207,46 @@ class Permissions:
                 body=body,
                 warnings=tuple(warnings),
                 always="" if protected else "every edit of this file in this session",
+                for_good=() if protected else offers_for_path(tool_name, names[0]),
             ),
             ("edit", str(target.real)),
             f"The change of {shown} was not allowed",
         )
 
     async def command(
-        self, command: str, *, known: str = "", outside: str = "", unasked: bool = False
+        self,
+        command: str,
+        *,
+        known: str = "",
+        outside: str = "",
+        unasked: bool = False,
+        goes_on: bool = False,
     ) -> None:
         """Ask for a command, which is shown whole; with what is `known` of it, on one line.
 
         `outside` says what it leaves the sandbox for, and is asked each time. `unasked`: it runs
-        in the sandbox, and the person lets such commands run in acceptEdits.
+        in the sandbox, and the person lets such commands run in acceptEdits. `goes_on`: it is to
+        run in the background.
         """
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
+        _refuse_denied(self._rules.denial_of_command(command))
         if self._mode == "bypassPermissions":
             return
         if not outside and (
-            "run_command" in self._allow or (unasked and self._mode == "acceptEdits")
+            self._rules.allows_command(command) or (unasked and self._mode == "acceptEdits")
         ):
             return
         leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
         await self._ask(
             Proposal(
-                tool_name="run_command",
-                title="run_command",
+                tool_name=COMMAND,
+                title=f"{COMMAND} in the background" if goes_on else COMMAND,
                 kind="command",
                 body=command,
                 warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
                 always="" if outside else "exactly this command in this session",
+                for_good=() if outside else offers_for_command(command),
             ),
             ("command", command),
             "The command was not allowed",
@@ -225,7 +259,8 @@ class Permissions:
                 f"This is plan mode: {tool_name} could change something and is not called. "
                 "Say what you would call it for instead."
             )
-        if self._mode == "bypassPermissions" or tool_name in self._allow:
+        _refuse_denied(self._rules.denies(tool_name))
+        if self._mode == "bypassPermissions" or self._rules.allows_path(tool_name, ()):
             return
         await self._ask(
             Proposal(
@@ -234,10 +269,16 @@ class Permissions:
                 kind="call",
                 body=arguments,
                 always=f"every call of {tool_name} in this session",
+                for_good=((tool_name,),),
             ),
             ("call", tool_name),
             f"The call of {tool_name} was not allowed",
         )
+
+    def _names(self, real: Path) -> tuple[str, str]:
+        """As rules name a file: from the working directory, where it lies in it, and in full."""
+        cwd, full = self._workspace.cwd, real.as_posix()
+        return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
 
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):
@@ -246,14 +287,14 @@ class Permissions:
     async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> None:
         """ToolFailure when denied. "Always" holds for `what`, as `proposal.always` says it."""
         async with self._asking:
-            if proposal.always and what in self._remembered:
+            if proposal.always and what in self._rules.remembered:
                 return
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
                 raise _denied(f"{refusal}{reason}. Nothing was done.")
             if decision.remember:
-                self._remembered.add(what)
+                self._rules.remembered[what] = proposal.always
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
@@ -266,6 +307,13 @@ def _command_warnings(command: str) -> tuple[str, ...]:
     if any(not c.isprintable() and c not in "\n\t" for c in command):
         return ("the command holds hidden characters",)
     return ()
+
+
+def _refuse_denied(rule: str) -> None:
+    if rule:
+        raise _denied(
+            f"The person's rule {rule} denies this, and nothing was done. Only they can change it."
+        )
 
 
 def _denied(text: str) -> ToolFailure:

@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +19,7 @@ from ragmem.ripgrep import find_ripgrep as find_ripgrep
 from ragmem.ripgrep import list_files as list_files
 from ragmem.text import one_line
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.patterns import matcher
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.shell import interruptible
 from ragmem.tools.terminal import spelled
@@ -31,61 +31,6 @@ from ragmem.tools.workspace import (
     plain_failures,
     show_name,
 )
-
-_MAX_ALTERNATIVES = 64
-_MAX_SEGMENTS = 64
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a relative path with `/` matches; without a slash the name alone has to."""
-    pattern = pattern.removeprefix("./")
-    if not pattern or len(pattern) > 1000:
-        raise ToolFailure("The glob pattern is empty or too long. An example: **/*.py")
-    alternatives = [one.split("/") for one in _expand(pattern)]
-    if any(len(parts) > _MAX_SEGMENTS for parts in alternatives):
-        raise ToolFailure("The glob pattern has too many parts.")
-
-    def matches(path: str) -> bool:
-        parts = path.split("/")
-        return any(
-            fnmatchcase(parts[-1], wanted[0]) if len(wanted) == 1 else _match(parts, wanted)
-            for wanted in alternatives
-        )
-
-    return matches
-
-
-def _match(parts: list[str], wanted: list[str]) -> bool:
-    # reached[i]: the pattern so far matches the first i parts.
-    reached = [True] + [False] * len(parts)
-    for segment in wanted:
-        if segment == "**":
-            for i in range(1, len(reached)):
-                reached[i] = reached[i] or reached[i - 1]
-        else:
-            reached = [False] + [
-                reached[i] and fnmatchcase(part, segment) for i, part in enumerate(parts)
-            ]
-    return reached[-1]
-
-
-def _expand(pattern: str) -> list[str]:
-    """Each alternative of the braces; a brace that is not closed is a character."""
-    waiting, done = [pattern], list[str]()
-    while waiting:
-        if len(waiting) + len(done) > _MAX_ALTERNATIVES:
-            raise ToolFailure(f"The glob pattern has more than {_MAX_ALTERNATIVES} alternatives.")
-        one = waiting.pop()
-        opened = one.rfind("{")
-        closed = one.find("}", opened)
-        if opened < 0 or closed < 0:
-            done.append(one)
-            continue
-        waiting += [
-            one[:opened] + middle + one[closed + 1 :]
-            for middle in one[opened + 1 : closed].split(",")
-        ]
-    return done
 
 
 def require_ripgrep(roots: Sequence[Path]) -> Path:
@@ -187,7 +132,7 @@ class GlobFiles:
     ) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
         base, count = target.real, 0
-        hides = _hides(self._workspace, base)
+        hides = self._permissions.hides(base)
         with open_folder(base) as folder:
             files = list_files(program, folder, timeout_s=TIMEOUT_S, stop=stop)
 
@@ -259,7 +204,7 @@ class GrepFiles:
             with open_file(base):
                 base, name = base.parent, base.name
         arguments, selects = _glob_arguments(params.glob)
-        page, hides = _Page(params), _hides(self._workspace, target.real)
+        page, hides = _Page(params), self._permissions.hides(target.real)
         with open_folder(base) as folder:
             run = Ripgrep(
                 program,
@@ -436,11 +381,6 @@ def _hits(chunks: Iterable[bytes], mode: Mode) -> Iterator[_Hit]:
         rest = rest[position:]
 
 
-def _hides(workspace: Workspace, base: Path) -> Callable[[Path], bool]:
-    """What a search leaves out: ragmem's own folders, unless it was allowed to start in one."""
-    return (lambda _: False) if workspace.is_private(base) else workspace.is_private
-
-
 def _modified_at(path: str, folder: int) -> int:
     try:
         return os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns
@@ -490,11 +430,12 @@ class ListDirectory:
         where = self._workspace.record_path(target.real)
         with open_folder(target.real) as by_path:
             folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=by_path)
+        hides = self._permissions.hides(target.real)
         try:
             found = _Entries(self._not_ignored(folder, stop), folder)
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not self._workspace.is_private(target.real / entry.name):
+                    if not hides(target.real / entry.name):
                         found.add(entry)
             chosen = found.first(MAX_ENTRIES)
             lines = [_line(name, is_file, folder) for is_file, name in chosen]

@@ -102,6 +102,12 @@ class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
+    background: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Go on while it runs: for servers and watchers. read_job reads its output."
+        ),
+    ] = False
     outside_sandbox: Annotated[
         str,
         msgspec.Meta(
@@ -116,6 +122,9 @@ async def _never_failed(_: str) -> str:
     return ""
 
 
+InBackground = Callable[[str, Workspace, Sandbox | None], Awaitable[ToolOutput]]
+
+
 class Commands(msgspec.Struct, frozen=True):
     """How commands are run."""
 
@@ -125,6 +134,8 @@ class Commands(msgspec.Struct, frozen=True):
     """What is remembered of a command that is about to be run again, on one line; else empty."""
     sandbox: Sandbox | None = None
     """What they run in, where the system has one and the settings want it."""
+    in_background: "InBackground | None" = None
+    """Begins one that goes on; None where that can't be done."""
 
     def of_person(self) -> "Commands":
         """The same for those that the person types."""
@@ -155,14 +166,15 @@ class RunCommand:
             "Run a command with bash in the working directory. The person is asked first. Each "
             "call is a fresh shell: nothing carries over but files. There is no input and no "
             "terminal, and what is left running in the background is stopped when the command "
-            f"ends. It is stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
+            "ends; what is to go on, such as a server, is started with `background` instead. It is "
+            f"stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
             f"Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the answer names. "
             "Prefer read_file, grep_files, glob_files and edit_file to cat, grep, find and sed."
         )
 
     def title(self, params: RunCommandParams) -> str:
         """The command on one line."""
-        return one_line(params.command, 160)
+        return one_line(params.command, 160) + (" (in the background)" * params.background)
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
         """Its exit code and output; ToolFailure when refused or out of time."""
@@ -181,16 +193,22 @@ class RunCommand:
         known = await self._commands.failed_before(command)
         sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
-        await self._permissions.command(command, known=known, outside=outside, unasked=unasked)
+        await self._permissions.command(
+            command, known=known, outside=outside, unasked=unasked, goes_on=params.background
+        )
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
+        if params.background:
+            if self._commands.in_background is None:
+                raise ToolFailure("Nothing can be run in the background here.")
+            return await self._commands.in_background(command, self._workspace, sandbox)
         timeout = params.timeout or self._commands.timeout_s
-        output = _Output(self._outputs, tell)
-        ended: list[_Ended] = []
+        output = Output(self._outputs, tell)
+        ended: list[Ended] = []
         try:
             await interruptible(
                 lambda stop: ended.append(
-                    _run(command, self._workspace, timeout, output, stop, sandbox)
+                    run_guarded(command, self._workspace, timeout, output, stop, sandbox)
                 )
             )
         except asyncio.CancelledError:
@@ -217,7 +235,9 @@ class RunCommand:
         return None, outside
 
 
-class _Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True):
+    """How a command has ended."""
+
     reason: str
     """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
     status: int | None
@@ -230,7 +250,7 @@ class _Ended(msgspec.Struct, frozen=True):
     """What can run by itself and was made or changed meanwhile."""
 
 
-class _Output:
+class Output:
     """What a command wrote: its start and end in memory, most of it in a file."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
@@ -246,9 +266,30 @@ class _Output:
         self._fd = -1
         self._spilled = 0
         self._held = b""
+        self._lock = threading.Lock()
 
     def feed(self, data: bytes) -> None:
         """Take what was written next."""
+        with self._lock:
+            self._feed(data)
+
+    def since(self, start: int) -> tuple[str, int]:
+        """Return what was written from a byte on, as a screen would show it, and where that ends.
+
+        Of very much the first part is left out.
+        """
+        with self._lock:
+            kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
+            wanted = self.total - start
+            text = plain(kept[max(0, len(kept) - wanted) :].decode("utf-8", "replace"))
+            missed = wanted - len(kept)
+            return (f"[{missed:,} bytes left out]\n{text}" if missed > 0 else text), self.total
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.total <= len(self._head) + len(self._tail)
+
+    def _feed(self, data: bytes) -> None:
         self.total += len(data)
         self.lines += data.count(b"\n")
         room = _MEMORY_BYTES - len(self._head)
@@ -278,7 +319,7 @@ class _Output:
 
     def text(self) -> str:
         """As a screen would have shown it, cut in its middle to what a model is given."""
-        if self.total <= len(self._head) + len(self._tail):
+        if self._is_whole:
             start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
             if len(start) <= MAX_SHOWN_CHARS:
                 return start
@@ -365,15 +406,15 @@ def _safe_cut(data: bytes) -> int:
     return end
 
 
-def _run(
+def run_guarded(
     command: str,
     workspace: Workspace,
     timeout_s: float,
-    output: _Output,
+    output: Output,
     stop: threading.Event,
     sandbox: Sandbox | None = None,
-) -> _Ended:
-    """Run a command to its end, or until it is stopped, in the sandbox if one is given."""
+) -> Ended:
+    """Run a command until it ends or is stopped, in the sandbox if one is given; it blocks."""
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
     if sandbox is None:
         return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
@@ -385,8 +426,8 @@ def _run(
 
 
 def _guarded(
-    start: Confined, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
-) -> _Ended:
+    start: Confined, cwd: Path, timeout_s: float, output: Output, stop: threading.Event
+) -> Ended:
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
@@ -427,7 +468,7 @@ def _guarded(
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
     named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
     is_seen = subprocess_guard.belonging(guard, started, mark) is not None
-    return _Ended(reason, status, leftovers, named if is_seen else None)
+    return Ended(reason, status, leftovers, named if is_seen else None)
 
 
 def _see_out(guard: "subprocess.Popen[bytes]") -> None:
@@ -447,7 +488,7 @@ def _pump(
     line: socket.socket,
     guard: int,
     timeout_s: float,
-    output: _Output,
+    output: Output,
     stop: threading.Event,
 ) -> str:
     """Read until the guard answers, the time is up or the person stops it."""
@@ -463,7 +504,7 @@ def _pump(
             output.feed(data)
             if not data:
                 poll.unregister(pipe)
-            if output.total > MAX_OUTPUT_BYTES:
+            if output.total > MAX_OUTPUT_BYTES and timeout_s < float("inf"):
                 return "endless"
         elif line.fileno() in ready:
             return "exit"
@@ -487,7 +528,7 @@ def _answer(line: socket.socket, guard: int) -> bytes:
     return b""
 
 
-def _drain(pipe: int, output: _Output) -> None:
+def _drain(pipe: int, output: Output) -> None:
     """What is still in the pipe; not waiting for whoever else may hold it."""
     deadline = time.monotonic() + _DRAIN_S
     poll = select.poll()
@@ -499,7 +540,7 @@ def _drain(pipe: int, output: _Output) -> None:
         output.feed(data)
 
 
-def _still_there(ended: _Ended) -> str:
+def _still_there(ended: Ended) -> str:
     """What goes behind "stopped" where that is not true of everything; else empty."""
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
@@ -508,7 +549,7 @@ def _still_there(ended: _Ended) -> str:
 
 
 def _report(
-    ended: _Ended, output: _Output, timeout_s: float, known: str, sandbox: Sandbox | None
+    ended: Ended, output: Output, timeout_s: float, known: str, sandbox: Sandbox | None
 ) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")

@@ -145,6 +145,23 @@ def test_what_was_done_since_is_not_open() -> None:
     assert recap(SESSION, [left], later=[done]).open == ()
 
 
+def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
+    """By its last state; not what a newer session has seen to."""
+
+    def listed(*states: str) -> ToolCall:
+        texts = ("Sort the species by genus", "Draw the legend", "Write the guide")
+        tasks = [{"text": t, "state": s} for t, s in zip(texts, states, strict=True)]
+        arguments = json.dumps({"tasks": tasks})
+        return a_call(tool_name="update_tasks", arguments=arguments, tool_call_id=new_id())
+
+    first = a_turn(1, calls=(listed("doing", "open", "open"),))
+    last = a_turn(2, calls=(listed("done", "doing", "open"),))
+    assert recap(SESSION, [first, last]).open == ("Draw the legend", "Write the guide")
+    later = a_turn(1, "Draw the legend of the map.", "The legend is drawn.")
+    assert recap(SESSION, [first, last], later=[later]).open == ("Write the guide",)
+    assert recap(SESSION, [a_turn(1, calls=(listed("done", "done", "done"),))]).open == ()
+
+
 def test_a_turn_that_was_cut_short_is_open() -> None:
     turns = [a_turn(1, "Move the queue.", "I began", status="interrupted")]
     assert recap(SESSION, turns).open == ("interrupted: “Move the queue.”",)

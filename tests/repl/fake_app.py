@@ -38,6 +38,7 @@ from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
+from ragmem.tools.jobs import Jobs
 from ragmem.tools.sandbox import Mechanism, Sandbox
 from ragmem.tools.skills import Shelf
 
@@ -338,6 +339,7 @@ class FakeApp:
         self.config = Config()
         self.sandbox = Sandbox(self.config.sandbox, mechanism=Mechanism("", why="a fake"))
         self.embedder = None
+        self.jobs = Jobs(log_file.parent)
         known = (
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
         )
@@ -426,7 +428,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 def main(log: str, *settings: str) -> int:
     """A chat; settings: early, past, no_model, resume=…, continue, color=never, theme=…, hurried.
 
-    `editing=vi` is for its keys, `more=40` is as many sessions before it.
+    `editing=vi` is for its keys, `drawn=never` for what is drawn unasked, `more=40` is as many
+    sessions before it.
 
     `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
     before files are listed.
@@ -449,6 +452,10 @@ def main(log: str, *settings: str) -> int:
 
     if "hurried" not in given:
         _be_patient()
+    if "drawn" in given:
+        from ragmem.repl import input as prompt
+
+        prompt.REDRAW_S = 3_600.0
 
     list_now = completion.project_files
 

@@ -20,6 +20,8 @@ from tests.repl.fake_app import gate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
+CUTS = {"XTERM_VERSION": "XTerm(390)", "TMUX": ""}
+"""The emulator cuts what has no room any more off, and folds nothing."""
 
 
 class PtyChat:
@@ -42,7 +44,7 @@ class PtyChat:
             command[0],
             list(command[1:]),
             cwd=str(cwd),
-            env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})},
+            env={**kept, "TERM": "xterm-256color", **CUTS, "PYTHONPATH": str(ROOT), **(env or {})},
             dimensions=(rows, columns),
             timeout=PATIENCE_S,
             echo=True,

@@ -131,3 +131,11 @@ def test_a_part_of_a_name_is_enough_where_only_one_session_has_it(tmp_path: Path
         chat.wait_for_screen(r"openai/scripted · Far away")
         chat.send("/resume nice\r")
         chat.wait_for(r"^✗ Session nice not found\.")
+
+
+def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(tmp_path: Path) -> None:
+    with FakeChat(tmp_path, "drawn=never", "load=held") as chat:
+        chat.wait_for_screen("loading")
+        for typed in ("z", "ze", "zeb"):
+            chat.send(typed[-1])
+            chat.wait_for_screen(f"^› {typed}$")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
@@ -24,6 +25,7 @@ from ragmem.repl.completion import (
     project_files,
     rank,
 )
+from ragmem.repl.drawing import does_fold, folded
 from ragmem.repl.typed import KeyParser, Pastes, PromptHistory
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
@@ -181,3 +183,17 @@ async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
     """The working directory was deleted."""
     assert project_files(tmp_path / "gone", threading.Event()) == []
+
+
+def test_a_narrower_window_folds_what_was_drawn_and_the_first_row_is_farther_up() -> None:
+    widths = [0, 9, 86, 0, 30, 2, 60]
+    assert folded(widths, Point(x=2, y=5), 120) == Point(x=2, y=5)
+    assert folded(widths, Point(x=2, y=5), 60) == Point(x=2, y=6)
+    assert folded(widths, Point(x=50, y=6), 40) == Point(x=10, y=6 + 2 + 1)
+
+
+def test_who_cuts_rows_off_folds_none() -> None:
+    assert does_fold({"TERM": "xterm-256color"})
+    assert does_fold({"TERM": "screen", "TMUX": "/tmp/x,1,0", "XTERM_VERSION": "XTerm(390)"})
+    for cuts in ({"XTERM_VERSION": "XTerm(390)"}, {"TERM": "linux"}, {"STY": "1.tty"}):
+        assert not does_fold(cuts)

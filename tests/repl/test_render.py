@@ -28,7 +28,7 @@ from ragmem.repl.output import (
 )
 from ragmem.repl.picture import picture
 from ragmem.repl.turn import ProposalBlock, TurnView
-from ragmem.text import duration, folder_name
+from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal
 from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
 from tests.repl.paper import Paper
@@ -346,3 +346,24 @@ def test_a_long_folders_end_is_what_is_named() -> None:
     assert folder_name("/home/me", "/home/me", 40) == "~"
     assert folder_name("/home/melon/garden", "/home/me", 40) == "/home/melon/garden"
     assert folder_name("/srv/" + "deep/" * 9 + "garden", "/home/me", 12) == "…deep/garden"
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("cafe\u0301", 4),
+        ("한글", 4),
+        ("👨\u200d👩\u200d👧!", 3),
+        ("❤\ufe0f", 2),
+        ("👍🏽", 2),
+        ("שלום", 4),
+        ("a\u200bb", 2),
+    ],
+)
+def test_what_stands_in_one_place_is_measured_as_one_and_never_cut(text: str, cells: int) -> None:
+    assert display_width(text) == cells
+    for width in range(1, cells + 2):
+        rows = fold(text, width)
+        assert "".join(rows) == text
+        assert all(row in ("", text) or set(clusters(row)) <= set(clusters(text)) for row in rows)
+        assert display_width(clip_to_width(text, width)) <= width

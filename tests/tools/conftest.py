@@ -12,6 +12,8 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.jobs import Jobs
+from ragmem.tools.patterns import Rules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
@@ -27,6 +29,9 @@ class Desk:
         *,
         mode: PermissionMode = "default",
         allow: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
+        deny: tuple[str, ...] = (),
+        jobs: Jobs | None = None,
         extra: tuple[Path, ...] = (),
         home: Path | None = None,
         timeout_s: float = 120,
@@ -46,8 +51,9 @@ class Desk:
             mode=mode,
             approver=self._approve,
             seen=self.seen,
-            allow=allow,
+            rules=Rules(rules, deny, flags=allow),
             commands=Commands(timeout_s, sandbox=sandbox),
+            jobs=jobs,
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:

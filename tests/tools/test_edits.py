@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import Region, count_lines, decode, window
 from ragmem.tools.files import replace_text, unified_diff
-from ragmem.tools.search import matcher
+from ragmem.tools.patterns import matcher
 from ragmem.tools.terminal import plain, spelled
 
 PIECES = st.sampled_from(

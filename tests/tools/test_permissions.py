@@ -193,6 +193,50 @@ async def test_questions_come_one_at_a_time(desk):
     assert most == 1
 
 
+async def test_a_rule_that_denies_goes_before_the_mode_and_what_is_allowed(make_desk):
+    desk = make_desk(
+        mode="bypassPermissions",
+        rules=("run_command", "read_file"),
+        deny=("run_command(git push*)", "read_file(.env)", "edit_file(keep/**)"),
+    )
+    desk.file(".env", "TOKEN=1\n")
+    desk.file("open.txt", "TOKEN\n")
+    for name, arguments in (
+        ("run_command", {"command": "true; git push"}),
+        ("read_file", {"path": ".env"}),
+        ("create_file", {"path": "keep/x", "content": "x"}),
+    ):
+        outcome = await desk.fails(name, **arguments)
+        assert outcome.denied
+        assert "rule" in outcome.text
+    found = await desk.do("grep_files", pattern="TOKEN")
+    assert "open.txt" in found.text
+    assert ".env" not in found.text
+    assert ".env" not in (await desk.do("list_directory")).text
+    assert (await desk.do("run_command", command="echo fine")).success
+
+
+async def test_rules_allow_what_they_say_and_ask_for_the_rest(make_desk):
+    desk = make_desk(rules=("run_command(echo *)", "create_file(src/**)"))
+    await desk.do("run_command", command="echo a && echo b")
+    await desk.do("create_file", path="src/a.py", content="x")
+    assert desk.proposals == []
+    desk.deny()
+    await desk.fails("run_command", command="echo a > b")
+    await desk.fails("create_file", path="b.py", content="x")
+    await desk.fails("create_file", path="src/conftest.py", content="x")
+    command, file, protected = desk.proposals
+    assert command.for_good == ()
+    assert file.for_good == (("create_file(./b.py)",),)
+    assert protected.for_good == ()
+
+
+async def test_rules_do_not_lift_plan_mode(make_desk):
+    desk = make_desk(mode="plan", rules=("run_command", "create_file"))
+    await desk.fails("run_command", command="true")
+    await desk.fails("create_file", path="a", content="x")
+
+
 async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_path: Path) -> None:
     asked = []
 

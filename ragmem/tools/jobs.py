@@ -1,0 +1,236 @@
+"""Commands in the background: servers and watchers, which end with the process that began them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ragmem.messages import Json
+from ragmem.text import clip_middle, counted, duration, one_line
+from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.sandbox import Sandbox
+from ragmem.tools.shell import Ended, InBackground, Output, run_guarded
+from ragmem.tools.workspace import Workspace
+
+MOST_RUNNING = 8
+_FIRST_LOOK_S = 1.0
+"""What fails at once has failed by then, and is told with the beginning."""
+_LONGEST_WAIT_S = 120
+_SHOWN_CHARS = 20_000
+_TICK_S = 0.05
+_ENDED_WITHIN_S = 4.0
+_TITLE_CHARS = 80
+_DISPLAYED = 5
+
+
+class Job:
+    """One command, and what it has written."""
+
+    def __init__(self, number: int, command: str, outputs: Path) -> None:
+        self.number = number
+        self.command = command
+        self.output = Output(outputs, lambda _: None)
+        self.ended: Ended | None = None
+        self.problem = ""
+        """Why it could not be run."""
+        self.stop = threading.Event()
+        self.thread: threading.Thread
+        self._begun = time.monotonic()
+        self._over: float | None = None
+        self._read = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it has not ended yet."""
+        return self._over is None
+
+    @property
+    def title(self) -> str:
+        """Return its number and the command, on one line."""
+        return f"job {self.number}: {one_line(self.command, _TITLE_CHARS)}"
+
+    @property
+    def state(self) -> str:
+        """Return whether it runs or how it ended, for how long, and how much it has written."""
+        lasted = duration(round(((self._over or time.monotonic()) - self._begun) * 1000))
+        if self.is_running:
+            how = f"runs for {lasted}"
+        elif self.ended is None:
+            how = f"could not be run: {self.problem}"
+        elif self.ended.status is None or self.ended.reason != "exit":
+            how = f"stopped after {lasted}"
+        elif self.ended.status < 0:
+            how = f"killed by signal {-self.ended.status} after {lasted}"
+        else:
+            how = f"ended with exit code {self.ended.status} after {lasted}"
+        return f"{how}, {counted(self.output.lines, 'line')}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return its exit code; None while it runs, and where it was stopped."""
+        return self.ended.status if self.ended and self.ended.reason == "exit" else None
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether it has written anything that the agent has not read."""
+        return self.output.total > self._read
+
+    def news(self) -> str:
+        """Return what it has written since this was asked before, the middle left out of much."""
+        text, self._read = self.output.since(self._read)
+        return clip_middle(text, _SHOWN_CHARS)
+
+    def tail(self) -> str:
+        """Return the end of all that it has written."""
+        return self.output.since(0)[0][-_SHOWN_CHARS:]
+
+    def run(self, workspace: Workspace, sandbox: Sandbox | None) -> None:
+        """Run it to its end; in a thread of its own."""
+        output, stop = self.output, self.stop
+        try:
+            self.ended = run_guarded(self.command, workspace, float("inf"), output, stop, sandbox)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        finally:
+            self._over = time.monotonic()
+
+
+class Jobs:
+    """The commands that this process has begun in the background."""
+
+    def __init__(self, outputs: Path, on_ended: Callable[[Job], None] = lambda _: None) -> None:
+        self.all: list[Job] = []
+        self._outputs = outputs
+        self._on_ended = on_ended
+
+    @property
+    def running(self) -> list[Job]:
+        """Return those that have not ended."""
+        return [job for job in self.all if job.is_running]
+
+    def find(self, number: int) -> Job | None:
+        """Return the job of that number."""
+        return self.all[number - 1] if 0 < number <= len(self.all) else None
+
+    async def start(
+        self, command: str, workspace: Workspace, sandbox: Sandbox | None = None
+    ) -> Job:
+        """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure."""
+        if len(self.running) >= MOST_RUNNING:
+            raise ToolFailure(
+                f"{MOST_RUNNING} commands run in the background already. Stop one with read_job."
+            )
+        job = Job(len(self.all) + 1, command, self._outputs)
+        self.all.append(job)
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            job.run(workspace, sandbox)
+            if not loop.is_closed() and not job.stop.is_set():
+                loop.call_soon_threadsafe(self._on_ended, job)
+
+        job.thread = threading.Thread(target=work, name=job.title, daemon=True)
+        job.thread.start()
+        await wait_for(lambda: not job.is_running, _FIRST_LOOK_S)
+        return job
+
+    async def stop(self, job: Job) -> None:
+        """End it, with all that it has started."""
+        job.stop.set()
+        await wait_for(lambda: not job.is_running, _ENDED_WITHIN_S)
+
+    async def aclose(self) -> None:
+        """End all of them."""
+        running = self.running
+        for job in running:
+            job.stop.set()
+        await wait_for(lambda: not any(job.is_running for job in running), _ENDED_WITHIN_S)
+
+
+async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
+    """Wait until it is so, or the time is up."""
+    deadline = time.monotonic() + longest_s
+    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads write it
+        await asyncio.sleep(_TICK_S)
+
+
+class ReadJobParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of read_job."""
+
+    job: Annotated[int, msgspec.Meta(description="Its number.", ge=1)]
+    wait: Annotated[
+        float,
+        msgspec.Meta(
+            description="Wait up to so many seconds for it to write something or to end.",
+            ge=0,
+            le=_LONGEST_WAIT_S,
+        ),
+    ] = 0
+    stop: Annotated[bool, msgspec.Meta(description="End it.")] = False
+
+
+class ReadJob:
+    """Tells how a background command does, and what it has written since that was asked last."""
+
+    name = "read_job"
+    description = (
+        "What a command that was started with `background` has written since you read it last, "
+        "and whether it still runs. It can wait for more, and end the command."
+    )
+    effect: Effect = "read"
+    may_repeat = True
+    """The same call has another answer each time."""
+    Params: type[msgspec.Struct] = ReadJobParams
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    def title(self, params: ReadJobParams) -> str:
+        """The command, and what is done about it."""
+        job = self._jobs.find(params.job)
+        return f"{'stop ' if params.stop else ''}{job.title if job else params.job}"
+
+    def standing(self) -> str:
+        """What runs, for the beginning of a turn."""
+        running = [f"{job.title} ({job.state})" for job in self._jobs.running]
+        return f"In the background: {'; '.join(running)}. read_job tells more." if running else ""
+
+    async def run(self, params: ReadJobParams) -> ToolOutput:
+        """Its state, and what is new; ToolFailure where there is no such job."""
+        job = self._jobs.find(params.job)
+        if job is None:
+            numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"
+            raise ToolFailure(f"There is no job {params.job}. There is: {numbers}.")
+        if params.stop and job.is_running:
+            await self._jobs.stop(job)
+        else:
+            await wait_for(lambda: job.has_news or not job.is_running, params.wait)
+        return told(job)
+
+
+def told(job: Job) -> ToolOutput:
+    """A job's state and what it has written since the last time, as a result."""
+    new = job.news().rstrip("\n")
+    head = f"{job.title[0].upper()}{job.title[1:]}\n{job.state}"
+    end = "\n".join(new.split("\n")[-_DISPLAYED:])
+    data: dict[str, Json] = {"job": job.number}
+    if job.exit_code is not None:
+        data["exit_code"] = job.exit_code
+    if job.output.file is not None:
+        data["output_file"] = str(job.output.file)
+    return ToolOutput(
+        text=f"{head}\n{new or '(nothing new)'}", display=f"{job.state}\n{end}".rstrip(), data=data
+    )
+
+
+def in_background(jobs: Jobs) -> InBackground:
+    """How run_command begins one there."""
+
+    async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
+        return told(await jobs.start(command, workspace, sandbox))
+
+    return start

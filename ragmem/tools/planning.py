@@ -1,0 +1,214 @@
+"""What is to be done: the agent's list of tasks, and the plan that plan mode ends with."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Literal
+
+import msgspec
+
+from ragmem.errors import StoreError
+from ragmem.events import MemoryWritten
+from ragmem.memory.facts.values import Draft
+from ragmem.memory.last_time import TASKS_TOOL
+from ragmem.memory.memory import Memory
+from ragmem.records import Evidence, Session, ToolCall
+from ragmem.text import counted, one_line
+from ragmem.tools.base import (
+    Approver,
+    CurrentMode,
+    Effect,
+    Proposal,
+    ToolFailure,
+    ToolOutput,
+)
+from ragmem.tools.memory import written_event
+
+_MOST_TASKS = 30
+_MARKS = {"done": "☑", "doing": "▸", "open": "☐"}
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One thing to be done."""
+
+    text: Annotated[str, msgspec.Meta(description="What, in a few words.", min_length=1)]
+    state: Literal["open", "doing", "done"] = "open"
+
+    @property
+    def row(self) -> str:
+        """Return it with the sign of its state."""
+        return f"{_MARKS[self.state]} {one_line(self.text, 160)}"
+
+
+class UpdateTasksParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of update_tasks."""
+
+    tasks: Annotated[
+        tuple[Task, ...],
+        msgspec.Meta(
+            description="All of them, in order, the done ones too.", max_length=_MOST_TASKS
+        ),
+    ]
+
+
+class UpdateTasks:
+    """Keeps the list; the call itself is what is recorded of it."""
+
+    name = TASKS_TOOL
+    description = (
+        "Keep the list of what is to be done, for work of three steps or more: the person sees it, "
+        "and what is open at the end is known in the next session. Give the whole list each time, "
+        "when it is made and whenever a task is begun (one at a time) or done."
+    )
+    effect: Effect = "memory"
+    Params: type[msgspec.Struct] = UpdateTasksParams
+
+    def __init__(self) -> None:
+        self.tasks: tuple[Task, ...] = ()
+
+    def title(self, params: UpdateTasksParams) -> str:
+        """How far it is."""
+        return _progress(params.tasks)
+
+    def standing(self) -> str:
+        """What is open, for the beginning of a turn."""
+        if all(task.state == "done" for task in self.tasks):
+            return ""
+        rows = "\n".join(task.row for task in self.tasks)
+        return f"Your list of tasks; keep it true with {TASKS_TOOL}:\n{rows}"
+
+    def restore(self, calls: Iterable[ToolCall]) -> None:
+        """Take up the list of a recorded session; calls in the order they were made."""
+        for call in calls:
+            if call.tool_name == self.name and call.success:
+                try:
+                    params = msgspec.json.decode(call.arguments, type=UpdateTasksParams)
+                except msgspec.DecodeError:
+                    continue
+                self.tasks = params.tasks
+
+    async def run(self, params: UpdateTasksParams) -> ToolOutput:
+        """Take the list as it is now."""
+        self.tasks = params.tasks
+        rows = "\n".join(task.row for task in params.tasks)
+        return ToolOutput(text=_progress(params.tasks), display=rows or "no tasks")
+
+
+def _progress(tasks: tuple[Task, ...]) -> str:
+    done = sum(task.state == "done" for task in tasks)
+    doing = next((task.text for task in tasks if task.state == "doing"), "")
+    return f"{done} of {counted(len(tasks), 'task')} done" + (
+        f"; now: {one_line(doing, 120)}" if doing else ""
+    )
+
+
+class PresentPlanParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of present_plan."""
+
+    decision: Annotated[
+        str,
+        msgspec.Meta(
+            description="In one sentence what is to be done and how, to be understood alone.",
+            min_length=1,
+            max_length=500,
+        ),
+    ]
+    plan: Annotated[
+        str,
+        msgspec.Meta(
+            description="The plan in Markdown: the steps with their files, what could go wrong, "
+            "how it is checked.",
+            min_length=1,
+            max_length=30_000,
+        ),
+    ]
+
+
+KeepDecision = Callable[[str], Awaitable[MemoryWritten | None]]
+"""Keeps a sentence that the person has agreed to as a decision."""
+
+
+class PresentPlan:
+    """Shows the plan to the person; once they have approved it, the mode of plans is over."""
+
+    name = "present_plan"
+    description = (
+        "In plan mode: show your plan to the person, who approves, changes or refuses it. Read all "
+        "that it needs first. It ends plan mode when they approve."
+    )
+    effect: Effect = "memory"
+    Params: type[msgspec.Struct] = PresentPlanParams
+
+    def __init__(self, mode: CurrentMode, approver: Approver, keep: KeepDecision) -> None:
+        self._mode = mode
+        self._approver = approver
+        self._keep = keep
+
+    def title(self, params: PresentPlanParams) -> str:
+        """What would be decided."""
+        return params.decision
+
+    def standing(self) -> str:
+        """What plan mode means, for the beginning of a turn in it."""
+        if self._mode.value != "plan":
+            return ""
+        return (
+            "Plan mode: read and search, change nothing and run nothing. If this asks for work, "
+            f"end with {self.name}; a question is answered as ever."
+        )
+
+    async def run(self, params: PresentPlanParams) -> ToolOutput:
+        """Ask; ToolFailure with what the person says where they don't approve."""
+        if self._mode.value != "plan":
+            raise ToolFailure("This is not plan mode: no plan has to be approved. Do the work.")
+        decision = await self._approver(
+            Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
+        )
+        if not decision.allowed and decision.reason and decision.changes:
+            raise ToolFailure(
+                f"The person wants it otherwise: {decision.reason}. Change the plan and present it "
+                "again.",
+                denied=True,
+            )
+        if not decision.allowed:
+            why = f": {decision.reason}" if decision.reason else ""
+            raise ToolFailure(
+                f"The person refused the plan{why}. Nothing was done. Don't present it again "
+                "before they say what they want.",
+                denied=True,
+            )
+        self._mode.value = decision.mode or "default"
+        written = await self._keep(params.decision)
+        return ToolOutput(
+            text="The person approved the plan, and plan mode is over. Carry it out now, step by "
+            f"step; keep {TASKS_TOOL} if it has three steps or more.",
+            display="approved",
+            data={"mode": self._mode.value},
+            written=(written,) if written else (),
+        )
+
+
+def keep_decision(memory: Memory, session: Session) -> KeepDecision:
+    """How what was approved becomes a decision of the project; the turn that it is of is named."""
+
+    async def keep(text: str) -> MemoryWritten | None:
+        turn = memory.running_turn(session.session_id)
+        if memory.facts is None or turn is None or not memory.records:
+            return None
+        asking = [call for call in turn.tool_calls if call.tool_name == PresentPlan.name]
+        evidence = Evidence(
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            turn_index=turn.turn_index,
+            tool_call_id=asking[-1].tool_call_id if asking else "",
+            tool_name=PresentPlan.name,
+            quote=one_line(turn.user_message, 300),
+            at=turn.started_at,
+        )
+        draft = Draft(
+            content=text, kind="decision", source="chat", scope="project", evidence=(evidence,)
+        )
+        try:
+            return written_event(await memory.facts.remember(draft, session.project_id))
+        except StoreError:
+            return None
+
+    return keep

@@ -1,0 +1,161 @@
+"""What may be done, what runs beside the chat, what is to be done: real processes on a pty."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def run(command: str, **more: object) -> Answer:
+    return Answer(tools=[Call("run_command", {"command": command, **more})])
+
+
+def is_running(command: str) -> bool:
+    """Whether a process has just this command line; one in a sandbox is seen from here too."""
+    wanted = command.replace(" ", "\0").encode() + b"\0"
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if file.read_bytes() == wanted:
+                return True
+    return False
+
+
+def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: Path) -> None:
+    house.server.extend(
+        run("echo one && echo two"),
+        Answer("Once."),
+        run("echo three"),
+        run("echo four > file"),
+        Answer("Twice."),
+        run("echo five"),
+        Answer("Thrice."),
+    )
+    with house.chat("chat", columns=110) as chat:
+        loaded(chat)
+        chat.send("first\r")
+        chat.wait_for_screen(r"p permanently")
+        chat.send("p")
+        chat.wait_for_screen(r"1 run_command\(echo one\) \+ run_command\(echo two\)")
+        chat.send("2")
+        chat.wait_for(r"Allowed from now on, in every folder: run_command\(echo \*\)")
+        chat.wait_for_turn(r"^Once\.")
+        chat.send("again\r")
+        # What writes a file does more than the rule allows, and none can be offered for it.
+        chat.wait_for_screen(r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r reason")
+        assert "p permanently" not in chat.screen
+        chat.send("y")
+        chat.wait_for_turn(r"^Twice\.")
+        assert "three" in chat.text
+        chat.send("/permissions deny run_command(echo f*)\r")
+        chat.wait_for(r"Denied from now on, in every folder: run_command\(echo f\*\)")
+        chat.send("third\r")
+        chat.wait_for_turn(r"^Thrice\.")
+        chat.wait_for(r"rule run_command\(echo f\*\) denies this")
+        chat.send("/permissions\r")
+        chat.wait_for(r"allowed for good\s+run_command\(echo \*\)\s+denied for good\s+run_command")
+        chat.send("/permissions remove run_command(echo f*)\r")
+        chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
+        chat.send("/permissions allow run_comand\r")
+        chat.wait_for(r"There is no tool 'run_comand'")
+    settings = (tmp_path / "home" / "ragmem.toml").read_text()
+    assert 'allow = ["run_command(echo *)"]' in settings
+    assert "deny = []" in settings
+
+
+def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
+    read, seconds = Answer(tools=[Call("read_job", {"job": 1})]), f"30{os.getpid()}"
+    house.server.extend(
+        run(f"echo ready; exec sleep {seconds}", background=True),
+        read,
+        read,
+        read,
+        read,
+        Answer("It is up."),
+    )
+    with house.chat("chat", "--yolo", columns=110) as chat:
+        loaded(chat)
+        chat.send("serve\r")
+        chat.wait_for_turn(r"^● run_command echo ready[\s\S]*^It is up\.")
+        chat.wait_for_screen(r"· 1 job\b")
+        # How it does may be asked as often as one likes.
+        assert "not run again" not in house.last_prompt()
+        chat.send("/jobs\r")
+        chat.wait_for(r"^● job 1: echo ready; .* runs for .*, 1 line")
+        chat.send("/jobs 1\r")
+        chat.wait_for(r"^ready\n")
+        assert is_running(f"sleep {seconds}")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    assert not is_running(f"sleep {seconds}")
+
+
+def tasks(*states: str) -> Answer:
+    texts = ("read the gate", "oil the hinge", "paint it green")
+    listed = [{"text": t, "state": s} for t, s in zip(texts, states, strict=True)]
+    return Answer(tools=[Call("update_tasks", {"tasks": listed})])
+
+
+def plan(decision: str) -> Answer:
+    body = "## Steps\n\n1. Oil the **hinge**\n2. Paint the gate"
+    return Answer(tools=[Call("present_plan", {"decision": decision, "plan": body})])
+
+
+def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_next_day(
+    house: House,
+) -> None:
+    house.server.extend(
+        Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})]),
+        plan("The gate is painted blue."),
+        plan("The gate is painted green, with oil on its hinge."),
+        tasks("done", "doing", "open"),
+        Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "oiled\n"})]),
+        Answer("The hinge is oiled."),
+    )
+    with house.chat("chat", columns=100, rows=40) as chat:
+        loaded(chat)
+        chat.send("/plan mend the gate\r")
+        chat.wait_for_screen(r"plan: reads only")
+        chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
+        assert not (house.project / "gate.txt").exists()
+        assert "Plan mode: read and search" in house.last_prompt()
+        chat.send("c")
+        chat.wait_for_screen(r"What is to be otherwise\?")
+        chat.send("green\r")
+        chat.wait_for(r"✗ to be changed: green")
+        chat.wait_for_screen(r"^\? The gate is painted green, with oil on its hinge\.")
+        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
+        chat.send("e")
+        chat.wait_for(r"✓ approved")
+        chat.wait_for(r"remembered decision \w+: The gate is painted green")
+        chat.wait_for(r"^● 1 of 3 tasks done; now: oil the hinge")
+        chat.wait_for(r"^The hinge is oiled\.")
+        chat.wait_for(r"^  ☑ read the gate\n  ▸ oil the hinge\n  ☐ paint it green\n")
+        chat.wait_for_screen(r"· edits allowed")
+        assert (house.project / "gate.txt").read_text() == "oiled\n"
+        assert "green" in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    house.server.extend(Answer("Paint it."))
+    with house.chat("chat", columns=100) as chat:
+        chat.wait_for(r"Open: oil the hinge; paint it green\.")
+        loaded(chat)
+        chat.send("what's next?\r")
+        chat.wait_for_turn(r"^Paint it\.")
+        assert "Open: oil the hinge; paint it green" in house.last_prompt()
+        chat.send("/resume gate\r")
+        chat.wait_for(r"open: oil the hinge; paint it green")
+        house.server.extend(Answer("On it."))
+        chat.send("go on\r")
+        chat.wait_for_turn(r"^On it\.")
+        assert "Your list of tasks" in house.last_prompt()

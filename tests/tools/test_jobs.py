@@ -1,0 +1,128 @@
+"""Commands in the background: read on demand, ended with the process, bounded in what is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.tools import subprocess_guard
+from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
+from ragmem.tools.workspace import Workspace
+
+
+def lives(pid: int) -> bool:
+    return subprocess_guard.look_at(pid)[0] not in ("", "Z", "X")
+
+
+@pytest.fixture
+async def jobs(tmp_path: Path) -> AsyncIterator[Jobs]:
+    held = Jobs(tmp_path / "outputs")
+    yield held
+    await held.aclose()
+
+
+async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) -> None:
+    desk = make_desk(jobs=jobs)
+    serve = "echo ready; echo $$ > pid; while sleep 0.05; do test -e go && echo went && rm go; done"
+    begun = await desk.do("run_command", command=serve, background=True)
+    assert desk.proposals[0].title == "run_command in the background"
+    assert begun.text.startswith("Job 1: echo ready;")
+    assert begun.text.endswith("\nready")
+    assert "In the background: job 1:" in desk.toolset.standing()
+    desk.file("go")
+    read = await desk.do("read_job", job=1, wait=20)
+    assert "runs for" in read.text
+    assert read.text.endswith("\nwent")
+    assert (await desk.do("read_job", job=1)).text.endswith("(nothing new)")
+    pid = int((desk.cwd / "pid").read_text())
+    stopped = await desk.do("read_job", job=1, stop=True)
+    assert "stopped after" in stopped.text
+    assert not lives(pid)
+    assert desk.toolset.standing() == ""
+    assert "There is: 1" in (await desk.fails("read_job", job=7)).text
+
+
+async def test_what_fails_at_once_is_told_with_the_beginning(make_desk, jobs: Jobs) -> None:
+    begun = await make_desk(jobs=jobs).do(
+        "run_command", command="echo no port >&2; exit 3", background=True
+    )
+    assert "ended with exit code 3" in begun.text
+    assert begun.text.endswith("no port")
+    assert begun.data["exit_code"] == 3
+
+
+async def test_the_end_of_one_is_told_but_not_when_it_was_asked_for(tmp_path: Path) -> None:
+    ended: list[Job] = []
+    jobs = Jobs(tmp_path / "outputs", ended.append)
+    first = await jobs.start(
+        f"until test -e {tmp_path}/go; do sleep 0.05; done", Workspace(tmp_path)
+    )
+    second = await jobs.start("sleep 60", Workspace(tmp_path))
+    (tmp_path / "go").touch()
+    await jobs.stop(second)
+    first.thread.join(20)
+    await wait_for(lambda: bool(ended), 20)
+    assert ended == [first]
+
+
+async def test_of_much_output_the_end_is_kept(jobs: Jobs, tmp_path: Path) -> None:
+    job = await jobs.start(
+        "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", Workspace(tmp_path)
+    )
+    job.thread.join(30)
+    news = job.news()
+    assert len(news) < 25_000
+    assert news.startswith("[2,4")
+    assert news.endswith("x\nend\n")
+
+
+async def test_there_is_a_most(make_desk, jobs: Jobs) -> None:
+    desk = make_desk(jobs=jobs)
+    for _ in range(MOST_RUNNING):
+        jobs.all.append(job := Job(len(jobs.all) + 1, "sleep", desk.cwd))
+        assert job.is_running
+    failed = await desk.fails("run_command", command="sleep 1", background=True)
+    assert "Stop one with read_job" in failed.text
+    jobs.all.clear()
+
+
+async def test_plan_mode_and_a_rule_hold_in_the_background_too(make_desk, jobs: Jobs) -> None:
+    for desk in (
+        make_desk(jobs=jobs, mode="plan"),
+        make_desk(jobs=jobs, mode="bypassPermissions", deny=("run_command(sleep *)",)),
+    ):
+        assert (await desk.fails("run_command", command="sleep 9", background=True)).denied
+    assert jobs.all == []
+
+
+_HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.tools.jobs import Jobs
+from ragmem.tools.workspace import Workspace
+async def main():
+    here = Path(sys.argv[1])
+    await Jobs(here).start("echo $$ > pid; sleep 300 & wait", Workspace(here))
+    await asyncio.sleep(300)
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_when_the_process_is_killed(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], cwd=root)
+    pid_file, deadline = tmp_path / "pid", time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    pid = int(pid_file.read_text())
+    while lives(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

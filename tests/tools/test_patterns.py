@@ -1,0 +1,188 @@
+"""Rules: held against all that a command line runs, and against the whole path of a file."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragmem.config import load_config
+from ragmem.errors import ConfigError, UsageError
+from ragmem.tools.bash import parse
+from ragmem.tools.patterns import Rules, offers_for_command, offers_for_path, read_rule
+
+ALLOWED = Rules(["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"])
+DENIED = Rules(deny=["run_command(rm *)", "run_command(git push*)"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git status",
+        "git status --short",
+        "git status 2>&1 | head -5",
+        "git status 2>/dev/null && pytest -x",
+        "pytest",
+        "pytest -k 'a or b'",
+        "(git status; pytest)",
+        "git status # and nothing; evil",
+        "git \\\n status",
+        "! git status",
+        "pytest $HOME/tests ${NAME}",
+        "git status <<'END'\n$(not run)\nEND",
+        "'git' \"status\"",
+    ],
+)
+def test_a_line_of_which_each_command_is_allowed_is_allowed(line: str) -> None:
+    assert ALLOWED.allows_command(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git status; evil",
+        "git status && evil",
+        "git status & evil",
+        "git status | evil",
+        "git status\nevil",
+        "git status $(evil)",
+        'git status "$(evil)"',
+        'git status "`evil`"',
+        "git status <(evil)",
+        "git status ${x:-$(evil)}",
+        "git status ${x@P}",
+        "git status $((a[$(evil)]))",
+        "git status <<END\n$(evil)\nEND",
+        "git status <<END\n",
+        "git status <<'END'\ntext\nEND\nevil",
+        "git status > file",
+        "git status >> file",
+        "git status &> file",
+        "git status >& file",
+        "git status {a,--exec=b}",
+        "git status $'\\x3b'",
+        "git status 'not closed",
+        "git(){ evil; }; git status",
+        "if git status; then evil; fi",
+        "X=1 git status",
+        "X=$(evil) pytest",
+        "PATH=.",
+        "$GIT status",
+        "g*t status",
+        "'git status/../evil'",
+        "gitstatus",
+        "",
+        "# nothing",
+        "git status " + "$(" * 40 + "evil" + ")" * 40,
+    ],
+)
+def test_what_runs_or_writes_anything_else_is_not_allowed(line: str) -> None:
+    assert not ALLOWED.allows_command(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm x",
+        "rm",
+        "ls; rm x",
+        "ls | xargs rm",
+        "echo $(rm x)",
+        "r''m x",
+        "/bin/rm x",
+        "X=1 rm x",
+        "sudo -u root rm x",
+        "env -i nohup rm x",
+        "bash -c 'ls; rm x'",
+        "eval 'rm x'",
+        "find . -exec rm {} \\;",
+        "if true; then rm x; fi",
+        "for i in a; do git push; done",
+        "cat <<END\ndon't\nEND\nrm x",
+        "echo `rm x`",
+        "git push --force",
+        "f() { rm x; }",
+        'echo "${x:-$(rm x)}"',
+    ],
+)
+def test_a_rule_that_denies_holds_for_any_part(line: str) -> None:
+    assert DENIED.denial_of_command(line)
+
+
+@pytest.mark.parametrize("line", ["echo rm x", "echo '$(rm x)'", "git pull", "cat <<'E'\nrm x\nE"])
+def test_what_is_only_spoken_of_is_not_denied(line: str) -> None:
+    assert not DENIED.denial_of_command(line)
+
+
+_WORDS = st.lists(
+    st.text(st.sampled_from("ab'\"\\ $`;|&()<>{}*?#~=\n\t!-"), max_size=8), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_WORDS)
+def test_a_clear_line_runs_in_bash_what_was_found(words: list[str]) -> None:
+    """Bash itself is asked: it may run nothing but the one command that was found, if one was."""
+    line = "printf '<%s>' " + " ".join(words)
+    parsed = parse(line)
+    if not parsed.is_clear or [each.words[0] for each in parsed.commands] != ["printf"]:
+        return
+    found = parsed.commands[0].words
+    if any(char in line for char in "$`*?~"):
+        return  # what is expanded is not compared
+    script = "trap 'printf \"%s\\n\" ran >&2' DEBUG\n" + line
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=20
+    )
+    if "syntax error" in done.stderr or "unexpected" in done.stderr:
+        return
+    assert done.stderr == "ran\n", line
+    assert done.stdout == "".join(f"<{word}>" for word in found[2:] or [""]), line
+
+
+def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
+    assert offers_for_command("git status -s") == (
+        ("run_command(git status -s)",),
+        ("run_command(git status *)",),
+    )
+    for line in ("git commit -m 'it is done'", "cd 'a b' && make test", "pytest -q | head -3"):
+        for rules in offers_for_command(line):
+            assert Rules(rules).allows_command(line)
+            assert not Rules(rules).allows_command(f"{line}; evil")
+
+
+@pytest.mark.parametrize("line", ["python x.py", "rm x", "bash x", "git", "sudo make"])
+def test_nothing_wide_is_offered_for_what_can_do_anything(line: str) -> None:
+    assert len(offers_for_command(line)) == 1
+
+
+@pytest.mark.parametrize("line", ["ls > x", "echo $(", "a\nb", "rm *.pyc"])
+def test_nothing_is_offered_that_would_not_be_exact(line: str) -> None:
+    assert offers_for_command(line) == ()
+
+
+def test_files_are_named_from_the_folder_or_in_full(tmp_path: Path) -> None:
+    rules = Rules(
+        ["edit_file(src/**)", "write_file"], ["read_file(.env)", "edit_file(src/keep/**)"]
+    )
+    assert rules.allows_path("edit_file", ["src/a/b.py", "/w/src/a/b.py"])
+    assert not rules.allows_path("edit_file", ["lib/src/a.py", "/w/lib/src/a.py"])
+    assert not rules.allows_path("create_file", ["src/a.py", "/w/src/a.py"])
+    assert rules.allows_path("write_file", ["anything", "/w/anything"])
+    assert rules.denial_of_path("grep_files", ["deep/.env", "/w/deep/.env"]) == "read_file(.env)"
+    assert rules.denial_of_path("write_file", ["src/keep/x", "/w/src/keep/x"])
+    for offered in offers_for_path("edit_file", "src/a.py"):
+        assert Rules(offered).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
+    assert not Rules(["edit_file(./a.py)"]).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
+
+
+def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no rule"):
+        read_rule("git status*")
+    file = tmp_path / "config.toml"
+    file.write_text('[permissions]\nallow = ["run_command(ls)", "git status*"]\n')
+    with pytest.raises(ConfigError, match=r"config\.toml, line 2: permissions\.allow"):
+        load_config(file, environ={})
+    with pytest.raises(ConfigError, match="never come from the environment"):
+        load_config(tmp_path / "none", environ={"RAGMEM_PERMISSIONS__ALLOW": "run_command"})
