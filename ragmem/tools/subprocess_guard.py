@@ -173,7 +173,7 @@ def wait_for_end(find: Find) -> list[int]:
     """Give what runs a moment to end by itself; what still runs then."""
     deadline = time.monotonic() + _GRACE_S
     while (left := find()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+        time.sleep(0.001)
     return left
 
 
