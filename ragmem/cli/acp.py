@@ -146,7 +146,7 @@ class Desk:
                 load_session=self._config.memory.enabled,
                 prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
                 session_capabilities=schema.SessionCapabilities(
-                    list=schema.SessionListCapabilities(), close=schema.SessionCloseCapabilities()
+                    list=schema.SessionListCapabilities()
                 ),
             ),
             agent_info=schema.Implementation(name="ragmem", title="ragmem", version=__version__),
@@ -210,11 +210,6 @@ class Desk:
                 for each in found
             ]
         )
-
-    async def close_session(self, session_id: str, **_: Any) -> None:
-        """Let go of one; the memory keeps it."""
-        if seat := self._seats.pop(session_id, None):
-            await seat.agent.aclose()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """Change who may do what, also in a running turn."""
