@@ -172,8 +172,8 @@ async def test_words_open_with_a_click_and_links_lead_on(look: Look) -> None:
     assert await look.text("#panel h2") == "beds/watering.py"
     await page.click("#panel >> text=See in Stories")
     assert await look.count(".story .card") == 12
-    await page.go_back()
-    await page.go_back()
+    await page.evaluate("history.go(-2)")
+    await look.until("state.selected === 'turn=turn-0-3'")
     assert await look.text("#panel h2") == "The plan waters twice after midnight."
     await page.keyboard.press("Escape")
     assert await page.locator("#panel").is_hidden()
