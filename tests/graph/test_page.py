@@ -18,7 +18,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
 from tests.graph.evil import EVIL
-from tests.graph.garden import PROJECT, garden, requests
+from tests.graph.garden import PROJECT, fill, garden, requests
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
@@ -27,7 +27,7 @@ SIZES = {"wide": (1400, 900), "phone": (390, 844)}
 
 
 async def collected(store: Store, writes: list[Write]) -> tuple[Graph, dict[str, int]]:
-    await store.apply(writes)
+    await fill(store, writes)
     wanted = Wanted(title="The garden", project=PROJECT)
     graph = await collect(store, wanted, now=NOW, sent=requests(), numbers=(DAY,))
     counts = (await store.info()).counts
