@@ -27,6 +27,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
+from ragmem.store.base import Store
 
 START = datetime(2026, 11, 9, 8, 30, tzinfo=UTC)
 PROJECT = Project(project_id="garden", path="/home/ana/garden", created_at=START)
@@ -164,11 +165,17 @@ def garden(rounds: int = 2, evil: Sequence[str] = ()) -> list[Write]:
     return [*writes, *_memories(evil)]
 
 
-def requests(count: int = 12) -> dict[str, SentRequest]:
+async def fill(store: Store, writes: Sequence[Write]) -> None:
+    """A few at once: a graph that learns its statements is slow at first."""
+    for start in range(0, len(writes), 40):
+        await store.apply(writes[start : start + 40])
+
+
+def requests(count: int = 12, rounds: int = 2) -> dict[str, SentRequest]:
     """What the first requests of the newest sessions held, by the id of their turn."""
     found = {}
     for number in range(count):
-        turn_id = f"turn-{number % len(_TALKS) + len(_TALKS)}-{number % 3}"
+        turn_id = f"turn-{number % len(_TALKS) + len(_TALKS) * (rounds - 1)}-{number % 3}"
         recalled = tuple(
             SentItem(
                 f"turn-{other}-1", 400 + 90 * other, "its words, its meaning", 0.61 - other / 10

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import CreateSession, MemoryRecord
 from ragmem.store.base import Store
-from tests.graph.garden import PROJECT, START, garden, requests
+from tests.graph.garden import PROJECT, START, fill, garden, requests
 from tests.store.conftest import open_store, store
 from tests.store.samples import a_session, whole_turn
 
@@ -24,9 +24,9 @@ async def shown(store: Store, wanted: Wanted = ALL) -> Graph:
 
 
 async def test_all_of_it_is_there_with_its_links(store: Store) -> None:
-    await store.apply(garden())
+    await fill(store, garden(1))
     counts = (await store.info()).counts
-    graph = await collect(store, ALL, now=NOW, sent=requests())
+    graph = await collect(store, ALL, now=NOW, sent=requests(rounds=1))
     assert kinds(graph) == {
         "session": counts["sessions"],
         "turn": counts["turns"],
@@ -51,13 +51,13 @@ async def test_all_of_it_is_there_with_its_links(store: Store) -> None:
     memory = known["memory=memory-0"].facts
     assert memory["evidence"][0]["turn"] == "turn=turn-0-0"
     assert known["memory=memory-old"].facts["superseded"]
-    assert known["turn=turn-8-0"].facts["request"]["sections"][1]["name"] == "Rules"
+    assert known["turn=turn-0-0"].facts["request"]["sections"][1]["name"] == "Rules"
 
 
 async def test_one_project_session_file_or_memory(store: Store) -> None:
-    await store.apply(garden())
+    await fill(store, garden(1))
     project = await shown(store, Wanted(title="", project=PROJECT))
-    assert kinds(project)["turn"] == 80
+    assert kinds(project)["turn"] == 40
     session = await store.session("session-2")
     alone = await shown(store, Wanted(title="", session=session))
     assert kinds(alone) == {
@@ -67,7 +67,6 @@ async def test_one_project_session_file_or_memory(store: Store) -> None:
     file = await shown(store, Wanted(title="", project=PROJECT, path=path))
     assert {node.session for node in file.nodes if node.kind == "turn"} == {
         "session=session-0",
-        "session=session-8",
     }
     [memory] = await store.get(MemoryRecord, ["memory-0"])
     chain = await shown(store, Wanted(title="", memory=memory))
@@ -79,20 +78,20 @@ async def test_one_project_session_file_or_memory(store: Store) -> None:
 
 
 async def test_what_is_left_out_is_said(store: Store) -> None:
-    await store.apply(garden())
-    few = await shown(store, Wanted(title="", most=40))
-    assert kinds(few)["session"] == 16
-    assert 0 < kinds(few)["turn"] < 40
+    await fill(store, garden(1))
+    few = await shown(store, Wanted(title="", most=30))
+    assert kinds(few)["session"] == 8
+    assert 0 < kinds(few)["turn"] < 30
     assert "`ragmem graph -r ID`" in few.left_out[0]
-    since = START + timedelta(days=10)
+    since = START + timedelta(days=4)
     late = await shown(store, Wanted(title="", since=since))
     assert all(node.at is None or node.at >= since for node in late.nodes)
-    assert 0 < kinds(late)["turn"] < 80
-    assert "2026-11-19" in late.left_out[0]
+    assert 0 < kinds(late)["turn"] < 40
+    assert "2026-11-13" in late.left_out[0]
 
 
 async def test_a_fork_shows_its_own_turns_and_where_it_comes_from(store: Store) -> None:
-    await store.apply(garden(1))
+    await fill(store, garden(1))
     fork = a_session("fork", project_id="garden", parent_session_id="session-0", forked_at_index=2)
     await store.apply([CreateSession(session=fork), *whole_turn("fork", "own")])
     graph = await shown(store)

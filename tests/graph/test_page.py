@@ -18,7 +18,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
 from tests.graph.evil import EVIL
-from tests.graph.garden import PROJECT, garden, requests
+from tests.graph.garden import PROJECT, fill, garden, requests
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
@@ -27,7 +27,7 @@ SIZES = {"wide": (1400, 900), "phone": (390, 844)}
 
 
 async def collected(store: Store, writes: list[Write]) -> tuple[Graph, dict[str, int]]:
-    await store.apply(writes)
+    await fill(store, writes)
     wanted = Wanted(title="The garden", project=PROJECT)
     graph = await collect(store, wanted, now=NOW, sent=requests(), numbers=(DAY,))
     counts = (await store.info()).counts
@@ -172,8 +172,8 @@ async def test_words_open_with_a_click_and_links_lead_on(look: Look) -> None:
     assert await look.text("#panel h2") == "beds/watering.py"
     await page.click("#panel >> text=See in Stories")
     assert await look.count(".story .card") == 12
-    await page.go_back()
-    await page.go_back()
+    await page.evaluate("history.go(-2)")
+    await look.until("state.selected === 'turn=turn-0-3'")
     assert await look.text("#panel h2") == "The plan waters twice after midnight."
     await page.keyboard.press("Escape")
     assert await page.locator("#panel").is_hidden()

@@ -212,11 +212,16 @@ function address(view, id) {
 
 function go(view, id = null) {
   const hash = address(view, id);
-  if (location.hash === hash) arrive();
-  else location.hash = hash;
+  if (location.hash !== hash) location.hash = hash;
+  arrive();
 }
 
-function arrive() {
+let arrivedAt = null;
+
+function arrive(event) {
+  // The browser tells of a change that was arrived at already, too.
+  if (event && location.hash === arrivedAt) return;
+  arrivedAt = location.hash;
   let [view, ...rest] = location.hash.slice(1).split("/");
   if (view.includes("=")) {
     rest = [view, ...rest];

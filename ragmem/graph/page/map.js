@@ -208,9 +208,15 @@ function fit() {
   const cut = Math.floor(map.items.length / 200);
   const [left, right, top, bottom] = [xs[cut], xs[xs.length - 1 - cut], ys[cut], ys[ys.length - 1 - cut]];
   const { clientWidth: width, clientHeight: height } = map.canvas;
-  map.k = Math.min(4, (width - 60) / Math.max(60, right - left), (height - 60) / Math.max(60, bottom - top));
+  // Buttons stand above, a line of words below.
+  const [above, below, beside] = [56, 40, 30];
+  map.k = Math.min(
+    4,
+    (width - 2 * beside) / Math.max(60, right - left),
+    (height - above - below) / Math.max(60, bottom - top),
+  );
   map.x = width / 2 - (map.k * (left + right)) / 2;
-  map.y = height / 2 - (map.k * (top + bottom)) / 2;
+  map.y = (height + above - below) / 2 - (map.k * (top + bottom)) / 2;
   render();
 }
 

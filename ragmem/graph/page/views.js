@@ -337,13 +337,13 @@ function drawMemories(view) {
     ...list.filter((each) => each.facts.superseded && !from(each.id, "supersedes").length),
   ];
   const hidden = list.filter(
-    (each) => !heads.includes(each) && !heads.some((head) => history(head).includes(each)),
+    (each) => !heads.includes(each) && !heads.some((head) => replacedBy(head).includes(each)),
   );
   const chosen = heads.findIndex((each) => each.id === state.selected);
   view.append(rows([...heads, ...hidden], memoryCard, Math.max(100, chosen + 1)));
 }
 
-function history(memory) {
+function replacedBy(memory) {
   const seen = [];
   for (
     let wave = to(memory.id, "supersedes");
@@ -358,7 +358,7 @@ function history(memory) {
 
 function memoryCard(memory) {
   const f = memory.facts;
-  const before = history(memory);
+  const before = replacedBy(memory);
   return el(
     "article",
     { class: `card memory-card ${f.superseded ? "past" : ""}`, "data-id": memory.id },
