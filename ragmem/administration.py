@@ -43,7 +43,7 @@ NewFile = Callable[[Path], AbstractContextManager[Path]]
 """Where to write what is to become a file when the block ends well."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class CopySource(msgspec.Struct, frozen=True):
     """A store or a backup that is copied from."""
 
     stream: "Stream"
@@ -112,7 +112,7 @@ class Administration:
     # --- copies -----------------------------------------------------------------
 
     @asynccontextmanager
-    async def store(self, kind: str) -> AsyncIterator[Source]:
+    async def store(self, kind: str) -> AsyncIterator[CopySource]:
         """All of the store of that kind; StoreUnavailable while writes wait for it."""
         from ragmem.store.spool.files import Spool
 
@@ -126,16 +126,16 @@ class Administration:
                     f"{waiting} writes still wait for {kind}.",
                     hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
                 )
-            yield await _source(store)
+            yield await _copy_source(store)
 
     @asynccontextmanager
-    async def file(self, file: Path) -> AsyncIterator[Source]:
+    async def file(self, file: Path) -> AsyncIterator[CopySource]:
         """All of a backup; UsageError for what is none."""
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer.stream import count_lines, stream_of_lines
 
         if not _is_database(file):
-            yield Source(stream_of_lines(file), str(file), count_lines(file))
+            yield CopySource(stream_of_lines(file), str(file), count_lines(file))
             return
         # A copy: to open a database is to write beside it, and to bring its schema up to date.
         with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
@@ -143,11 +143,11 @@ class Administration:
             shutil.copyfile(file, database)
             store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
             try:
-                yield msgspec.structs.replace(await _source(store), label=str(file))
+                yield msgspec.structs.replace(await _copy_source(store), label=str(file))
             finally:
                 await store.aclose()
 
-    async def copy(self, source: Source, into: "Archive", progress: Progress) -> Copied:
+    async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> Copied:
         """Copy all of it, and compare both sides afterwards."""
         from ragmem.store.transfer import compare, copy
 
@@ -183,7 +183,7 @@ class Administration:
                 if isinstance(store, SQLiteStore):
                     await store.copy_to(part)
                 else:
-                    source = await _source(store)
+                    source = await _copy_source(store)
                     with part.open("wb") as out, progress(source.total) as show:
                         await write_lines(source.stream, out, show)
         return file, found
@@ -386,14 +386,14 @@ def label_of(found: StoreInfo) -> str:
     return f"{found.kind} {found.location} ({contents(found)})"
 
 
-async def _source(store: "Archive") -> Source:
+async def _copy_source(store: "Archive") -> CopySource:
     from ragmem.store.transfer import stream_of
 
     found = await store.info()
     # Files of the code index are moved too.
     code = [len(await store.code_files(project)) for project in await store.code_projects()]
     total = sum(found.counts[kind] for kind in _MOVED) + sum(code)
-    return Source(stream_of(store), label_of(found), total)
+    return CopySource(stream_of(store), label_of(found), total)
 
 
 def _is_database(file: Path) -> bool:

@@ -133,3 +133,17 @@ def _closed(path: Path) -> int:
     except OSError:
         return 0
     return stat.S_IMODE(found.st_mode)
+
+
+def refusal(folder: Path) -> str:
+    """Return why a folder is no project to be indexed; empty where it may be one."""
+    real = Path(os.path.realpath(folder))
+    if real == Path(real.anchor):
+        return "it is the root of the file system"
+    try:
+        home = Path(os.path.realpath(Path.home()))
+    except RuntimeError:  # HOME is not set, and the system knows of none
+        return ""
+    if real == home:
+        return "it is your home folder"
+    return "your home folder is in it" if home.is_relative_to(real) else ""

@@ -26,7 +26,7 @@ from ragmem.index.values import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
-from ragmem.paths import NO_HOME
+from ragmem.paths import NO_HOME, refusal
 from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
 from ragmem.service import SEARCH_S, Client
 from ragmem.usage import Metrics
@@ -244,8 +244,6 @@ class Codebase:
         """Return whether the code of a folder is indexed at all."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return False
-        from ragmem.index.files import refusal
-
         return not refusal(folder)
 
     # --- keeping it current -------------------------------------------------------

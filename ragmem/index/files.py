@@ -192,20 +192,6 @@ def _depth(path: str) -> tuple[int, str]:
     return path.count("/"), path
 
 
-def refusal(folder: Path) -> str:
-    """Return why a folder is no project to be indexed; empty where it may be one."""
-    real = Path(os.path.realpath(folder))
-    if real == Path(real.anchor):
-        return "it is the root of the file system"
-    try:
-        home = Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # HOME is not set, and the system knows of none
-        return ""
-    if real == home:
-        return "it is your home folder"
-    return "your home folder is in it" if home.is_relative_to(real) else ""
-
-
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

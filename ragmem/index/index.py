@@ -26,12 +26,13 @@ from ragmem.index.database import (
     refused,
     transaction,
 )
-from ragmem.index.files import FileStamp, IndexLimits, refusal, stands_of, with_texts
+from ragmem.index.files import FileStamp, IndexLimits, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.index.values import CodeHit, IndexStatus, Refreshed
 from ragmem.locks import take
+from ragmem.paths import refusal
 from ragmem.records import CodeScope, CodeStore, FoundScope, Project, utc_now
 from ragmem.text import visible
 from ragmem.usage import Metrics

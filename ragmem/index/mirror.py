@@ -37,8 +37,6 @@ K = TypeVar("K", bound=Hashable)
 _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
 _NUMBERED = re.compile(r"#\d+$")
 _TELLING_LINES, _TELLING_WORDS = 5, 3
-HOLDERS = ("class", "type", "section")
-"""The kinds of scopes that other scopes are in."""
 
 
 class Described(Protocol):

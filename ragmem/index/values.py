@@ -4,6 +4,10 @@ import msgspec
 
 from ragmem.records import ScopeKind
 
+HOLDERS = ("class", "type", "section")
+"""The kinds of scopes that other scopes are in."""
+
+
 MEANING = "meaning"
 """What `why` says of a scope that is near by its vector."""
 _OWN = ("name: ", "file: ", "folder: ", "words: ")

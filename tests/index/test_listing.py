@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project, refusal
+from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project
+from ragmem.paths import refusal
 
 
 def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -> ProjectFiles:
