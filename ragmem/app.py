@@ -58,7 +58,7 @@ from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
 from ragmem.tools.jobs import Job, Jobs
-from ragmem.tools.patterns import Rules
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.sandbox import Sandbox
 from ragmem.usage import UsageLog
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from ragmem.tools.changed_files import SeenFiles
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.planning import UpdateTasks
-    from ragmem.tools.skills import Shelf
+    from ragmem.tools.skills import SkillSet
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class App:
         )
         self._everyone = everyone
         self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
-        self.rules = Rules(config.permissions.allow, config.permissions.deny)
+        self.rules = PermissionRules(config.permissions.allow, config.permissions.deny)
         private = paths.own_folders
         self.sandbox = Sandbox(config.sandbox, private=private, not_in=(self.cwd,))
         self.remembers = True
@@ -182,7 +182,7 @@ class App:
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
-        self._shelves: dict[Path, Shelf] = {}
+        self._skill_sets: dict[Path, SkillSet] = {}
         self.servers: Servers | None = None
         """Of other people's tools; None before the first agent."""
         self._places = Places(self.memory, self.store, self.cwd)
@@ -488,7 +488,7 @@ class App:
                     "both are recorded, and their turns don't mix."
                 )
         instructions = self._instructions(top)
-        shelf = self._shelf(top)
+        skill_set = self._skill_set(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         mode = CurrentMode(options.permission_mode)
@@ -511,7 +511,7 @@ class App:
                 *([] if approver is deny_all else [plan]),
                 *code.tools(self.memory, session, self.config.memory.scope),
                 *memory_tools(self.memory, session, self.config.memory.scope),
-                *([ReadSkill(shelf.skills)] if shelf.skills else []),
+                *([ReadSkill(skill_set.skills)] if skill_set.skills else []),
             ],
         )
         agent = Agent(
@@ -530,7 +530,7 @@ class App:
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
                     code_tool=code.is_there and not options.no_tools,
-                    skills="" if options.no_tools else shelf.listing,
+                    skills="" if options.no_tools else skill_set.listing,
                 ),
                 mode=mode,
                 rules=rules,
@@ -553,20 +553,20 @@ class App:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
 
-    async def shelf(self, session: Session) -> "Shelf":
+    async def skill_set(self, session: Session) -> "SkillSet":
         """The skills and commands of the session's project, and the person's own."""
         project = await self._places.project_of(session)
-        return self._shelf(real_folder(project.path, self.cwd))
+        return self._skill_set(real_folder(project.path, self.cwd))
 
-    def _shelf(self, top: Path) -> "Shelf":
-        from ragmem.tools.skills import Shelf
+    def _skill_set(self, top: Path) -> "SkillSet":
+        from ragmem.tools.skills import SkillSet
 
-        if top not in self._shelves:
+        if top not in self._skill_sets:
             home = Path(environment().get("HOME") or self.paths.config_dir)
             own = (self.paths.config_dir, home / ".claude")
-            shelf = self._shelves[top] = Shelf(own, top, self.paths.agreed_file)
-            self._notices += [shelf.problem] if shelf.problem else []
-        return self._shelves[top]
+            skill_set = self._skill_sets[top] = SkillSet(own, top, self.paths.agreed_file)
+            self._notices += [skill_set.problem] if skill_set.problem else []
+        return self._skill_sets[top]
 
     def _servers(self) -> "Servers":
         """One set for all sessions; nothing is started yet."""

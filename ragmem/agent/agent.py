@@ -17,7 +17,7 @@ from ragmem.memory.facts.values import Remembered
 from ragmem.messages import ToolUse
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.tools.base import PermissionMode
-from ragmem.tools.patterns import Rules
+from ragmem.tools.patterns import PermissionRules
 
 
 class CommandRun(TurnRun):
@@ -82,7 +82,7 @@ class Agent:
         return self._parts.mode.value
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> PermissionRules:
         """What the person has allowed and denied in advance."""
         return self._parts.rules
 

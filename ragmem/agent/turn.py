@@ -71,7 +71,7 @@ from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.mentions import at_paths, named_files
-from ragmem.tools.patterns import Rules
+from ragmem.tools.patterns import PermissionRules
 
 _GOAL = (3, 4)
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
@@ -218,7 +218,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     mode: CurrentMode = msgspec.field(default_factory=CurrentMode)
     """Who may do what; the tools look at it with each call."""
-    rules: Rules = msgspec.field(default_factory=Rules)
+    rules: PermissionRules = msgspec.field(default_factory=PermissionRules)
     """What the person has allowed and denied in advance; the same."""
     find_code: FindCode | None = None
     """Looks through the project's code; None where that is not indexed."""

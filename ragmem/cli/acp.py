@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ragmem.app import App, Options
     from ragmem.records import Session, ToolCall
     from ragmem.tools.base import Decision, PermissionMode, Proposal
-    from ragmem.tools.skills import Shelf
+    from ragmem.tools.skills import SkillSet
 
 app = commands()
 
@@ -103,12 +103,12 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
 
         logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
         options = Options(model=model or "", effort=effort, permission_mode=chosen)
-        desk = Desk(config, paths, options)
+        agent = EditorAgent(config, paths, options)
         try:
             # It asks for methods that it then tells editors this agent does not have.
-            await run_agent(cast(Any, desk), stdio_buffer_limit_bytes=_LIMIT_BYTES)
+            await run_agent(cast(Any, agent), stdio_buffer_limit_bytes=_LIMIT_BYTES)
         finally:
-            await desk.aclose()
+            await agent.aclose()
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
@@ -119,14 +119,14 @@ def _is_pipe(fd: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-class Desk:
+class EditorAgent:
     """The agent's side of the protocol: sessions by their ids, an App for each folder."""
 
     def __init__(self, config: Config, paths: Paths, options: "Options") -> None:
         self._config, self._paths, self._options = config, paths, options
         self._apps: dict[Path, App] = {}
         self._opening = asyncio.Lock()
-        self._seats: dict[str, Seat] = {}
+        self._sessions: dict[str, EditorSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._client: interfaces.Client
 
@@ -161,10 +161,12 @@ class Desk:
 
         try:
             opened = await self._app(cwd)
-            seat = await self._sit(opened, await opened.start_session(), given)
+            session_open = await self._open(opened, await opened.start_session(), given)
         except RagmemError as error:
             raise _failure(error) from None
-        return NewSessionResponse(session_id=seat.session.session_id, modes=seat.modes())
+        return NewSessionResponse(
+            session_id=session_open.session.session_id, modes=session_open.modes()
+        )
 
     async def load_session(
         self, cwd: str, session_id: str, **given: Any
@@ -176,18 +178,20 @@ class Desk:
             opened = await self._app(cwd)
             found = await opened.resume_session(session_id)
             turns = (await opened.memory.load_session(found.session_id)).turns
-            seat = await self._sit(opened, found, given)
+            session_open = await self._open(opened, found, given)
         except RagmemError as error:
             raise _failure(error) from None
         from acp import helpers
 
         for turn in turns:
-            await seat.tell(helpers.update_user_message_text(visible(turn.user_message)))
+            await session_open.tell(helpers.update_user_message_text(visible(turn.user_message)))
             for call in turn.tool_calls:
-                await seat.replay(call)
+                await session_open.replay(call)
             if turn.assistant_message:
-                await seat.tell(helpers.update_agent_message_text(visible(turn.assistant_message)))
-        return LoadSessionResponse(modes=seat.modes())
+                await session_open.tell(
+                    helpers.update_agent_message_text(visible(turn.assistant_message))
+                )
+        return LoadSessionResponse(modes=session_open.modes())
 
     async def list_sessions(
         self, cwd: str | None = None, **_: Any
@@ -215,10 +219,10 @@ class Desk:
         """Change who may do what, also in a running turn."""
         from acp import RequestError
 
-        seat = self._seat(session_id)
-        if mode_id not in seat.mode_ids:
+        session_open = self._opened(session_id)
+        if mode_id not in session_open.mode_ids:
             raise RequestError.invalid_params({"modeId": f"There is no mode {mode_id!r}."})
-        seat.agent.use_mode(cast("PermissionMode", mode_id))
+        session_open.agent.use_mode(cast("PermissionMode", mode_id))
 
     async def prompt(
         self, session_id: str, prompt: Sequence[Any], **_: Any
@@ -226,9 +230,9 @@ class Desk:
         """Answer, and tell what happens meanwhile."""
         from acp.schema import PromptResponse
 
-        seat = self._seat(session_id)
-        async with seat.turn:
-            finished = await seat.answer(_prompt_text(prompt, seat.cwd))
+        session_open = self._opened(session_id)
+        async with session_open.turn:
+            finished = await session_open.answer(_prompt_text(prompt, session_open.cwd))
         match finished.subtype:
             case "success":
                 return PromptResponse(stop_reason="end_turn")
@@ -240,8 +244,8 @@ class Desk:
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Stop the running turn; what came is kept."""
-        if seat := self._seats.get(session_id):
-            seat.agent.interrupt()
+        if session_open := self._sessions.get(session_id):
+            session_open.agent.interrupt()
 
     async def aclose(self) -> None:
         """End what runs, close what was opened."""
@@ -251,12 +255,12 @@ class Desk:
             await opened.leave_background(model=self._options.model)
             await opened.__aexit__(None, None, None)
 
-    def _seat(self, session_id: str) -> "Seat":
+    def _opened(self, session_id: str) -> "EditorSession":
         from acp import RequestError
 
-        if session_id not in self._seats:
+        if session_id not in self._sessions:
             raise RequestError.invalid_params({"sessionId": f"{session_id!r} is not open."})
-        return self._seats[session_id]
+        return self._sessions[session_id]
 
     async def _app(self, cwd: str) -> "App":
         from ragmem.app import App
@@ -269,34 +273,38 @@ class Desk:
                 opened.start_background(model=self._options.model)
         return self._apps[folder]
 
-    async def _sit(self, opened: "App", session: "Session", given: dict[str, Any]) -> "Seat":
+    async def _open(
+        self, opened: "App", session: "Session", given: dict[str, Any]
+    ) -> "EditorSession":
         folders = tuple(Path(each) for each in given.get("additional_directories") or ())
         options = msgspec.structs.replace(self._options, add_dirs=folders)
-        seat = Seat(self._client, opened.cwd, session, await opened.shelf(session))
-        seat.agent = await opened.agent(session, options, seat.approve)
-        if before := self._seats.pop(session.session_id, None):
+        session_open = EditorSession(
+            self._client, opened.cwd, session, await opened.skill_set(session)
+        )
+        session_open.agent = await opened.agent(session, options, session_open.approve)
+        if before := self._sessions.pop(session.session_id, None):
             await before.agent.aclose()
-        self._seats[session.session_id] = seat
-        seat.agent.prepare()
+        self._sessions[session.session_id] = session_open
+        session_open.agent.prepare()
         # The editor knows of the session once it has its answer.
-        task = asyncio.create_task(seat.tell_commands())
+        task = asyncio.create_task(session_open.tell_commands())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return seat
+        return session_open
 
 
-class Seat:
+class EditorSession:
     """A session in the editor: tells it what its agent does, and asks it for approval."""
 
     agent: "Agent"
 
     def __init__(
-        self, client: "interfaces.Client", cwd: Path, session: "Session", shelf: "Shelf"
+        self, client: "interfaces.Client", cwd: Path, session: "Session", skill_set: "SkillSet"
     ) -> None:
         self.cwd = cwd
         self.session = session
         self._client = client
-        self._shelf = shelf
+        self._skill_set = skill_set
         self._arguments: dict[str, dict[str, Json]] = {}
         """Of the calls of this turn, by their ids."""
         self._running: dict[str, ToolStarted] = {}
@@ -333,10 +341,10 @@ class Seat:
         given = AvailableCommandInput(root=UnstructuredCommandInput(hint="arguments"))
         if commands := [
             AvailableCommand(name=each.name, description=each.description, input=given)
-            for each in self._shelf.commands.values()
+            for each in self._skill_set.commands.values()
         ]:
             await self.tell(helpers.update_available_commands(commands))
-        if hint := self._shelf.hint():
+        if hint := self._skill_set.hint():
             await self._note(hint)
 
     async def answer(self, text: str) -> TurnFinished:
@@ -347,7 +355,7 @@ class Seat:
         self._arguments.clear()
         self._running.clear()
         finished: TurnFinished | None = None
-        async for event in self.agent.ask(self._shelf.expanded(text)):
+        async for event in self.agent.ask(self._skill_set.expanded(text)):
             ready = ""
             match event:
                 case TextDelta(text=more):

@@ -475,10 +475,10 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     )
                 else:
                     output = TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
-                shelf = await opened.shelf(session)
-                if hint := shelf.hint():
+                skill_set = await opened.skill_set(session)
+                if hint := skill_set.hint():
                     say(f"note: {visible(hint)}\n")
-                code = await answer(agent, shelf.expanded(text), output, interruption)
+                code = await answer(agent, skill_set.expanded(text), output, interruption)
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")

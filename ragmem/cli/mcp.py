@@ -73,7 +73,7 @@ _CHARS_OF_A_TOKEN = 4
 _NOTHING = "Nothing in the memory bears on this."
 
 
-class Desk:
+class LateApp:
     """The memory of one folder, opened by the first call that needs it, for all of them.
 
     What can't be opened raises a RagmemError, and is tried again by the next call.
@@ -137,28 +137,28 @@ class Desk:
         self._looked_at = time.monotonic()
 
 
-def tools_of(desk: Desk, *, read_only: bool) -> list[Tool]:
+def tools_of(late: LateApp, *, read_only: bool) -> list[Tool]:
     """All of them; those that change nothing where nothing may change."""
     tools: list[Tool] = [
-        _Tool(desk, "recall", RecallParams, _recall),
-        _Tool(desk, "context", ContextParams, _context),
-        _Tool(desk, "why", WhyParams, _why),
-        _Tool(desk, "remember", RememberParams, _remember, effect="memory"),
-        _Tool(desk, "search_code", SearchCodeParams, _search_code),
-        _Tool(desk, "file_history", FileHistoryParams, _file_history),
+        _Tool(late, "recall", RecallParams, _recall),
+        _Tool(late, "context", ContextParams, _context),
+        _Tool(late, "why", WhyParams, _why),
+        _Tool(late, "remember", RememberParams, _remember, effect="memory"),
+        _Tool(late, "search_code", SearchCodeParams, _search_code),
+        _Tool(late, "file_history", FileHistoryParams, _file_history),
     ]
     return [tool for tool in tools if tool.effect == "read" or not read_only]
 
 
 class _Tool:
-    """A tool over the desk; what the memory can't do is told to the agent, with what to do."""
+    """A tool over the late; what the memory can't do is told to the agent, with what to do."""
 
     def __init__(
         self,
-        desk: Desk,
+        late: LateApp,
         name: str,
         params: type[msgspec.Struct],
-        answer: Callable[[Desk, App, Any], Awaitable[str]],
+        answer: Callable[[LateApp, App, Any], Awaitable[str]],
         effect: Effect = "read",
     ) -> None:
         """What `answer` does is told by its docstring."""
@@ -166,7 +166,7 @@ class _Tool:
         self.description = " ".join((answer.__doc__ or "").split())
         self.effect: Effect = effect
         self.Params = params
-        self._desk = desk
+        self._late = late
         self._answer = answer
 
     def title(self, params: Any) -> str:
@@ -176,7 +176,7 @@ class _Tool:
     async def run(self, params: Any) -> ToolOutput:
         """Ask the memory."""
         try:
-            text = await self._answer(self._desk, await self._desk.app(), params)
+            text = await self._answer(self._late, await self._late.app(), params)
         except RagmemError as error:
             raise ToolFailure(failure_text(error)) from None
         return ToolOutput(text=text, display="")
@@ -229,7 +229,7 @@ class RecallParams(_Params, frozen=True):
     ] = "project"
 
 
-async def _recall(_: Desk, app: App, params: RecallParams) -> str:
+async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     """Search the memory of earlier sessions: facts and decisions, turns of conversations and
     summaries that bear on a query, each with its id, date and source. An answer may name another
     word: search again with that. `why` tells where one comes from."""
@@ -253,7 +253,7 @@ class ContextParams(_Params, frozen=True):
     max_tokens: Annotated[int, _number("At most so many tokens.", 200, 10_000)] = 2_000
 
 
-async def _context(_: Desk, app: App, params: ContextParams) -> str:
+async def _context(_: LateApp, app: App, params: ContextParams) -> str:
     """What the memory has that bears on a task, within a number of tokens: the person's rules and
     preferences, facts, what was said and done last time, summaries, code. Ask it once when you
     begin."""
@@ -267,7 +267,7 @@ class WhyParams(_Params, frozen=True):
     id: Annotated[str, _text("Of a fact, turn or summary, as recall tells it.", 64, 4)]
 
 
-async def _why(_: Desk, app: App, params: WhyParams) -> str:
+async def _why(_: LateApp, app: App, params: WhyParams) -> str:
     """Where something that was recalled comes from, by its id: of a fact who said it, when, in
     which turn or file, and what it took the place of; of a turn or a session all that was said and
     done in it; of a summary the turns that it is made of."""
@@ -285,7 +285,7 @@ async def _why(_: Desk, app: App, params: WhyParams) -> str:
     return _quoted([page(told(chain, utc_now()), _WIDTH)])
 
 
-async def _remember(desk: Desk, app: App, params: RememberParams) -> str:
+async def _remember(late: LateApp, app: App, params: RememberParams) -> str:
     """Remember one fact for later sessions in this project, and only what nobody could know
     otherwise: a decision and its reason, how something works, who is who. What is known already
     is not kept twice; say it anew where it changed, and the old one gives way. Never remember what
@@ -302,7 +302,7 @@ async def _remember(desk: Desk, app: App, params: RememberParams) -> str:
     if place.is_new:
         await app.memory.record(registrations(place.project))
     said = Evidence(
-        tool_name=f"remember, called by {one_line(desk.client or 'an agent', 60)}",
+        tool_name=f"remember, called by {one_line(late.client or 'an agent', 60)}",
         quote=one_line(vouched.content, 300),
         at=now,
     )
@@ -332,11 +332,11 @@ class SearchCodeParams(_Params, frozen=True):
     limit: Annotated[int, _number("At most so many.", 1, 20)] = 8
 
 
-async def _search_code(desk: Desk, app: App, params: SearchCodeParams) -> str:
+async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str:
     """Find functions, classes and sections of the project's files by what they are called, say and
     do; of one that the query names, which sessions worked on it and what was decided there.
     `file_history` tells more of a file."""
-    code = await desk.code(app)
+    code = await late.code(app)
     if code is None:
         hint = how_to_set("code.enabled", "true")
         raise UsageError("The code index is switched off.", hint=hint)
@@ -360,7 +360,7 @@ class FileHistoryParams(_Params, frozen=True):
     path: Annotated[str, _text("A file, from the project's folder on or absolute.", 4_000)]
 
 
-async def _file_history(desk: Desk, app: App, params: FileHistoryParams) -> str:
+async def _file_history(late: LateApp, app: App, params: FileHistoryParams) -> str:
     """What is remembered of a file, whether or not it is still there: sessions that read or changed
     it, what was decided about it, which files change together with it, and what it imports and is
     imported by."""
@@ -369,7 +369,7 @@ async def _file_history(desk: Desk, app: App, params: FileHistoryParams) -> str:
     top = real_folder(project.path, app.cwd)
     path = stored_path(clean(params.path), cwd=app.cwd, project=top)
     try:
-        code = await desk.code(app)
+        code = await late.code(app)
     except (UsageError, StoreUnavailable):  # a home folder, say: nothing of it is indexed
         code = None
     found = await related_to(store, code, project.root_id, path)
@@ -510,26 +510,26 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     log = logging.getLogger("mcp")  # on stderr it would stand in the agent's terminal
     log.addHandler(logging.NullHandler())
     log.propagate = False
-    desk = Desk(folder)
-    server = server_of(desk, read_only=read_only)
+    late = LateApp(folder)
+    server = server_of(late, read_only=read_only)
     try:
         async with stdio_server() as (read, write):
             try:
                 await server.run(read, write, server.create_initialization_options())
             except asyncio.CancelledError:
                 if interruption.exit_code:
-                    await desk.aclose()
+                    await late.aclose()
                     # A thread waits for a line that need never come, and would be waited for.
                     os._exit(interruption.exit_code)
                 raise
     except* BrokenPipeError:
         pass  # whoever asked is gone
     finally:
-        await desk.aclose()
+        await late.aclose()
     return EXIT_DONE
 
 
-def server_of(desk: "Desk", *, read_only: bool) -> "Server[Any]":
+def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
     """The protocol's side: tools, and sessions as resources."""
     import mcp_types as types
     from mcp import MCPError
@@ -540,7 +540,7 @@ def server_of(desk: "Desk", *, read_only: bool) -> "Server[Any]":
     from ragmem.text import clean, one_line
     from ragmem.tools.base import Toolset
 
-    tools = Toolset(tools_of(desk, read_only=read_only))
+    tools = Toolset(tools_of(late, read_only=read_only))
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
@@ -562,7 +562,7 @@ def server_of(desk: "Desk", *, read_only: bool) -> "Server[Any]":
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         client = ctx.session.client_params
-        desk.client = client.client_info.name if client else ""
+        late.client = client.client_info.name if client else ""
         arguments = msgspec.json.encode(params.arguments or {}).decode()
         async with at_once:
             done = await tools.call(ToolUse("", params.name, arguments))
@@ -572,7 +572,7 @@ def server_of(desk: "Desk", *, read_only: bool) -> "Server[Any]":
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
         try:
-            sessions = await sessions_here(await desk.app())
+            sessions = await sessions_here(await late.app())
         except RagmemError:  # who reads the list is told why
             sessions = []
         first = types.Resource(
@@ -605,7 +605,7 @@ def server_of(desk: "Desk", *, read_only: bool) -> "Server[Any]":
     ) -> types.ReadResourceResult:
         try:
             async with at_once:
-                text = await read_page(await desk.app(), str(params.uri))
+                text = await read_page(await late.app(), str(params.uri))
         except RagmemError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=failure_text(error)) from None
         page = types.TextResourceContents(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ragmem.memory.recall import SimilarSession
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver, PermissionMode
-    from ragmem.tools.skills import OwnCommand, Shelf
+    from ragmem.tools.skills import OwnCommand, SkillSet
 
 NO_SESSIONS = "There are no sessions in this folder yet"
 _WELCOME = (
@@ -122,12 +122,12 @@ class ChatSession:
         renames = opening.title and session.turn_count and session.title != opening.title
         if renames and app.memory.records:
             session = await app.memory.rename(session.session_id, opening.title)
-        shelf = await app.shelf(session)
-        if shelf.question:
-            await _ask_of_project(shelf, output)
+        skill_set = await app.skill_set(session)
+        if skill_set.question:
+            await _ask_of_project(skill_set, output)
         agent = await _agent(app, session, options, approver)
         chat = cls(app, options, approver, output, session, agent)
-        chat.commands = shelf.commands
+        chat.commands = skill_set.commands
         return chat
 
     async def new(self) -> None:
@@ -427,14 +427,14 @@ async def _agent(app: "App", session: Session, options: "Options", approver: "Ap
     return agent
 
 
-async def _ask_of_project(shelf: "Shelf", output: "ChatOutput") -> None:
+async def _ask_of_project(skill_set: "SkillSet", output: "ChatOutput") -> None:
     """Ask once whether the agent may use what the project brings for agents."""
     output.say(
-        f"{shelf.question}. They tell the agent what to do, in the words of whoever wrote them."
+        f"{skill_set.question}. They tell the agent what to do, in the words of whoever wrote them."
     )
     answer = await output.ask(ChatQuestion("Use them?", (("y", "yes"), ("n", "no"))))
     if answer is not None:
-        shelf.answer(answer == "y")
+        skill_set.answer(answer == "y")
 
 
 async def _first_session(app: "App", opening: Opening) -> Session:

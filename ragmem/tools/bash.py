@@ -33,7 +33,7 @@ _SHELLS = {
 _MOST_DEPTH = 12
 
 
-class Words(msgspec.Struct, frozen=True):
+class CommandWords(msgspec.Struct, frozen=True):
     """A simple command: its words, as they stand without their quotes."""
 
     words: tuple[str, ...]
@@ -47,7 +47,7 @@ class Words(msgspec.Struct, frozen=True):
 class Parsed(msgspec.Struct, frozen=True):
     """A command line."""
 
-    commands: tuple[Words, ...]
+    commands: tuple[CommandWords, ...]
     """All that it runs: parts of lists, pipelines and substitutions."""
     is_clear: bool
     """Whether that is all that it does: no file is written by it, nothing is left unread."""
@@ -57,7 +57,7 @@ def parse(line: str) -> Parsed:
     """Find the commands of a line of bash."""
     reader = _Reader(line)
     reader.commands("")
-    return Parsed(tuple(map(Words, filter(None, reader.found))), reader.is_clear)
+    return Parsed(tuple(map(CommandWords, filter(None, reader.found))), reader.is_clear)
 
 
 def spelled(word: str) -> str:
@@ -65,7 +65,7 @@ def spelled(word: str) -> str:
     return word if _PLAIN.fullmatch(word) else shlex.quote(word)
 
 
-def also_run(command: Words, depth: int = 0) -> Iterator[Words]:
+def also_run(command: CommandWords, depth: int = 0) -> Iterator[CommandWords]:
     """Yield the command and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
 
     Each by its program's name too, where that is a path. For rules that deny: it is not all that
@@ -77,15 +77,15 @@ def also_run(command: Words, depth: int = 0) -> Iterator[Words]:
     if not words:
         return
     name = words[0].rpartition("/")[2]
-    yield Words(tuple(words))
+    yield CommandWords(tuple(words))
     if name != words[0]:
-        yield Words((name, *words[1:]))
+        yield CommandWords((name, *words[1:]))
     if depth == _MOST_DEPTH:
         return
     if name in _WRAPPERS:
         for at in range(1, len(words)):
             if not words[at].startswith("-"):
-                yield from also_run(Words(tuple(words[at:])), depth + 1)
+                yield from also_run(CommandWords(tuple(words[at:])), depth + 1)
                 if words[at].rpartition("/")[2] in _WRAPPERS | _SHELLS:
                     return
     elif name in _SHELLS:

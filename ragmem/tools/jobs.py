@@ -13,7 +13,7 @@ from ragmem.messages import Json
 from ragmem.text import clip_middle, counted, duration, one_line
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.sandbox import Sandbox
-from ragmem.tools.shell import Ended, InBackground, Output, run_guarded
+from ragmem.tools.shell import CommandOutput, Ended, InBackground, run_guarded
 from ragmem.tools.workspace import Workspace
 
 MOST_RUNNING = 8
@@ -33,7 +33,7 @@ class Job:
     def __init__(self, number: int, command: str, outputs: Path) -> None:
         self.number = number
         self.command = command
-        self.output = Output(outputs, lambda _: None)
+        self.output = CommandOutput(outputs, lambda _: None)
         self.ended: Ended | None = None
         self.problem = ""
         """Why it could not be run."""

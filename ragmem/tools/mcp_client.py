@@ -65,7 +65,7 @@ class Arguments(msgspec.Struct, frozen=True):
     values: dict[str, Json]
 
 
-class Server:
+class McpServer:
     """One of them: `state` says in words how it is, `tools` what it has."""
 
     def __init__(self, name: str, settings: McpServerConfig, say: Callable[[str], None]) -> None:
@@ -206,7 +206,7 @@ class Servers:
         """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
         are started once the model wants them: a short process mostly needs none.
         """
-        self.all = [Server(name, each, say) for name, each in configured.items()]
+        self.all = [McpServer(name, each, say) for name, each in configured.items()]
         self._cwd = cwd
         self._timeout_s = timeout_s
         self._waits = waits
@@ -246,7 +246,7 @@ class ServerTool:
     Params: type[msgspec.Struct] = Arguments
 
     def __init__(
-        self, server: Server, tool: "types.Tool", permissions: Permissions, timeout_s: float
+        self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
     ) -> None:
         self.name = _full_name(server.name, tool.name)
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
@@ -284,7 +284,7 @@ class WaitForServers:
     effect: Effect = "read"
     Params: type[msgspec.Struct] = _NoArguments
 
-    def __init__(self, servers: Servers, starting: Sequence[Server]) -> None:
+    def __init__(self, servers: Servers, starting: Sequence[McpServer]) -> None:
         names = ", ".join(server.name for server in starting)
         self.description = (
             f"There are servers with more tools: {names}. Where a task needs one of them, call "

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.bash import Words, also_run, parse, spelled
+from ragmem.tools.bash import CommandWords, also_run, parse, spelled
 
 # --- paths ----------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ _NEVER_WIDE = {
 """Of these any arguments would be anything at all."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PermissionRule(msgspec.Struct, frozen=True):
     """A tool, and which of its calls."""
 
     tool: str
@@ -106,12 +106,12 @@ class Rule(msgspec.Struct, frozen=True):
         """Return whether any of a file's names matches."""
         return not self.pattern or any(map(_path_matcher(self.pattern), names))
 
-    def covers_command(self, command: Words) -> bool:
+    def covers_command(self, command: CommandWords) -> bool:
         """Return whether it matches, as it is spelled with the quotes that it needs."""
         return _command_matcher(self.pattern).fullmatch(command.text) is not None
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> PermissionRule:
     """Read `tool` or `tool(pattern)`; UsageError for what is neither."""
     found = _RULE.fullmatch(text.strip())
     if found is None:
@@ -119,7 +119,7 @@ def read_rule(text: str) -> Rule:
             f"{text.strip()!r} is no rule.",
             hint="Rules are like run_command(git status*), edit_file(src/**) or run_command.",
         )
-    rule = Rule(found[1], (found[2] or "").strip())
+    rule = PermissionRule(found[1], (found[2] or "").strip())
     if rule.pattern and rule.tool != COMMAND:
         try:
             _path_matcher(rule.pattern)
@@ -149,7 +149,7 @@ def _command_matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(regex + (r"(?: .*)?" if ends_wide else ""), re.DOTALL)
 
 
-class Rules:
+class PermissionRules:
     """What a person has allowed and denied, in advance; a rule that denies goes before all else."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Rules:
             read_rule(each)
 
     @property
-    def _allowing(self) -> list[Rule]:
+    def _allowing(self) -> list[PermissionRule]:
         return list(map(read_rule, (*self.allow, *self.flags)))
 
     def denial_of_command(self, line: str) -> str:
@@ -214,9 +214,9 @@ class Rules:
         """Return whether this tool may have a file without asking."""
         return any(rule.tool == tool and rule.covers_path(names) for rule in self._allowing)
 
-    def for_session(self, flags: Iterable[str] = ()) -> "Rules":
+    def for_session(self, flags: Iterable[str] = ()) -> "PermissionRules":
         """Return the rules for good, shared, beside those of one session."""
-        other = Rules(flags=flags)
+        other = PermissionRules(flags=flags)
         other.allow, other.deny = self.allow, self.deny
         return other
 
@@ -227,7 +227,7 @@ class Rules:
 
     def denies(self, tool: str) -> str:
         """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        return next((text for text in self.deny if read_rule(text) == Rule(tool)), "")
+        return next((text for text in self.deny if read_rule(text) == PermissionRule(tool)), "")
 
 
 def offers_for_command(line: str) -> tuple[tuple[str, ...], ...]:
@@ -245,18 +245,18 @@ def offers_for_command(line: str) -> tuple[tuple[str, ...], ...]:
     return exact, tuple(dict.fromkeys(f"{COMMAND}({each} *)" for each in wide))
 
 
-def _widened(command: Words) -> str:
+def _widened(command: CommandWords) -> str:
     """Return how a command begins whose other arguments may be any; empty where none may."""
     words = command.words
     name = words[0].rpartition("/")[2]
     if name in ("python", "python3") and words[1:2] == ("-m",) and len(words) > 2:
-        return Words(words[:3]).text
+        return CommandWords(words[:3]).text
     if name in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:
         return ""
     if name in _WITH_SUBCOMMANDS:
         second = words[1] if len(words) > 1 else ""
-        return Words(words[:2]).text if second and not second.startswith(("-", "$")) else ""
-    return Words(words[:1]).text
+        return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
+    return CommandWords(words[:1]).text
 
 
 def offers_for_path(tool: str, name: str) -> tuple[tuple[str, ...], ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
-from ragmem.tools.patterns import COMMAND, Rules, offers_for_command, offers_for_path
+from ragmem.tools.patterns import COMMAND, PermissionRules, offers_for_command, offers_for_path
 from ragmem.tools.workspace import Target, Workspace, show_name
 
 _FOLDERS = {
@@ -105,13 +105,13 @@ class Permissions:
         *,
         mode: PermissionMode | CurrentMode = "default",
         approver: Approver = deny_all,
-        rules: Rules | None = None,
+        rules: PermissionRules | None = None,
         outputs: Path | None = None,
     ) -> None:
         self._workspace = workspace
         self._current = mode if isinstance(mode, CurrentMode) else CurrentMode(mode)
         self._approver = approver
-        self._rules = rules or Rules()
+        self._rules = rules or PermissionRules()
         self._outputs = outputs.resolve() if outputs else None
         # One question at a time: read-only tools run in parallel.
         self._asking = asyncio.Lock()

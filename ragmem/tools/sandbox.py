@@ -93,7 +93,7 @@ class Confined(msgspec.Struct, frozen=True):
     environ: dict[str, str] = {}
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """What one command may do. All paths are real ones that are there."""
 
     write: tuple[Path, ...]
@@ -107,7 +107,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     """What there is on this system, tried once; no program below `not_in` is taken for it."""
-    nothing = Rules(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
+    nothing = Confinement(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
     if sys.platform == "darwin":
         program = Path("/usr/bin/sandbox-exec")
         why = _refused_by(program, "-p", profile(nothing))
@@ -261,10 +261,10 @@ class Sandbox:
             for fd in open_ones:
                 os.close(fd)
 
-    def _rules(self, roots: Sequence[Path]) -> Rules:
+    def _rules(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
         kept = [path for root in roots for path in protected_in(root)]
-        return Rules(
+        return Confinement(
             write=tuple(dict.fromkeys(write)),
             kept=tuple(_within({real for path in kept for real in _existing([path])}, write)),
             hidden=tuple(_hidden(self._private, self.settings.deny_read, write)),
@@ -378,7 +378,7 @@ def _hidden(
 # --- bubblewrap -----------------------------------------------------------------
 
 
-def _bubblewrap(rules: Rules, calls: int) -> list[str]:
+def _bubblewrap(rules: Confinement, calls: int) -> list[str]:
     """Its options, up to the command; a path's own rule goes over that of a folder above it."""
     placed: list[tuple[Path, list[str]]] = [(_TMP, ["--bind", str(rules.temporary), str(_TMP)])]
     top = Path("/")
@@ -419,7 +419,7 @@ def _bubblewrap(rules: Rules, calls: int) -> list[str]:
 # --- Landlock -------------------------------------------------------------------
 
 
-def _rights(rules: Rules) -> Iterator[tuple[Path, int]]:
+def _rights(rules: Confinement) -> Iterator[tuple[Path, int]]:
     hidden = {*rules.hidden, _TMP, Path("/dev")}
     yield Path("/"), kernel.NAMES
     for path in _around(Path("/"), hidden):
@@ -445,7 +445,7 @@ def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
 # --- macOS ----------------------------------------------------------------------
 
 
-def profile(rules: Rules) -> str:
+def profile(rules: Confinement) -> str:
     """The rules as sandbox-exec takes them; of several that fit, the last holds."""
 
     def places(paths: Iterable[Path]) -> str:

@@ -203,7 +203,7 @@ class RunCommand:
                 raise ToolFailure("Nothing can be run in the background here.")
             return await self._commands.in_background(command, self._workspace, sandbox)
         timeout = params.timeout or self._commands.timeout_s
-        output = Output(self._outputs, tell)
+        output = CommandOutput(self._outputs, tell)
         ended: list[Ended] = []
         try:
             await interruptible(
@@ -250,7 +250,7 @@ class Ended(msgspec.Struct, frozen=True):
     """What can run by itself and was made or changed meanwhile."""
 
 
-class Output:
+class CommandOutput:
     """What a command wrote: its start and end in memory, most of it in a file."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
@@ -410,7 +410,7 @@ def run_guarded(
     command: str,
     workspace: Workspace,
     timeout_s: float,
-    output: Output,
+    output: CommandOutput,
     stop: threading.Event,
     sandbox: Sandbox | None = None,
 ) -> Ended:
@@ -426,7 +426,7 @@ def run_guarded(
 
 
 def _guarded(
-    start: Confined, cwd: Path, timeout_s: float, output: Output, stop: threading.Event
+    start: Confined, cwd: Path, timeout_s: float, output: CommandOutput, stop: threading.Event
 ) -> Ended:
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
@@ -488,7 +488,7 @@ def _pump(
     line: socket.socket,
     guard: int,
     timeout_s: float,
-    output: Output,
+    output: CommandOutput,
     stop: threading.Event,
 ) -> str:
     """Read until the guard answers, the time is up or the person stops it."""
@@ -528,7 +528,7 @@ def _answer(line: socket.socket, guard: int) -> bytes:
     return b""
 
 
-def _drain(pipe: int, output: Output) -> None:
+def _drain(pipe: int, output: CommandOutput) -> None:
     """What is still in the pipe; not waiting for whoever else may hold it."""
     deadline = time.monotonic() + _DRAIN_S
     poll = select.poll()
@@ -549,7 +549,7 @@ def _still_there(ended: Ended) -> str:
 
 
 def _report(
-    ended: Ended, output: Output, timeout_s: float, known: str, sandbox: Sandbox | None
+    ended: Ended, output: CommandOutput, timeout_s: float, known: str, sandbox: Sandbox | None
 ) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")

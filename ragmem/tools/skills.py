@@ -74,7 +74,7 @@ class OwnCommand(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.text}\n\n{arguments}".strip()
 
 
-class Shelf:
+class SkillSet:
     """The skills and commands that are in use in one project."""
 
     def __init__(self, own: Sequence[Path], top: Path, agreed: Path) -> None:

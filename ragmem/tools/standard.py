@@ -10,7 +10,7 @@ from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Tools
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.jobs import Jobs, ReadJob, in_background
-from ragmem.tools.patterns import Rules
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
@@ -25,7 +25,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     mode: PermissionMode | CurrentMode = "default",
     approver: Approver = deny_all,
     seen: SeenFiles | None = None,
-    rules: Rules | None = None,
+    rules: PermissionRules | None = None,
     commands: Commands = Commands(),  # noqa: B008 - frozen
     jobs: Jobs | None = None,
     of_memory: Sequence[Tool] = (),

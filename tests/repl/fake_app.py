@@ -40,7 +40,7 @@ from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Tur
 from ragmem.tools.base import Approver, Proposal
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.sandbox import Mechanism, Sandbox
-from ragmem.tools.skills import Shelf
+from ragmem.tools.skills import SkillSet
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
@@ -386,8 +386,8 @@ class FakeApp:
     async def doubts_model(self, name: str) -> str:
         return ""
 
-    async def shelf(self, session: Session) -> Shelf:
-        return Shelf((), self.cwd, Path("/dev/null"))
+    async def skill_set(self, session: Session) -> SkillSet:
+        return SkillSet((), self.cwd, Path("/dev/null"))
 
     async def others_of_the_remote(self) -> None:
         """Return none: nothing is asked."""

@@ -13,7 +13,7 @@ from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.jobs import Jobs
-from ragmem.tools.patterns import Rules
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
@@ -51,7 +51,7 @@ class Desk:
             mode=mode,
             approver=self._approve,
             seen=self.seen,
-            rules=Rules(rules, deny, flags=allow),
+            rules=PermissionRules(rules, deny, flags=allow),
             commands=Commands(timeout_s, sandbox=sandbox),
             jobs=jobs,
         )

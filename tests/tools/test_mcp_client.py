@@ -11,7 +11,7 @@ import pytest
 from ragmem.config import McpServerConfig
 from ragmem.redact import redact
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.mcp_client import Server
+from ragmem.tools.mcp_client import McpServer
 from tests.fakes.mcp_server import answer
 
 KEY = "hT5-bearer-0987zyxw"
@@ -63,7 +63,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
         ({"Authorization": "Bearer no"}, "not there: "),
     ):
-        server = Server("h", McpServerConfig(url=url, headers=headers), said.append)
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append)
         server.start(tmp_path)
         await server.settled.wait()
         assert server.state.startswith(state)

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.bash import parse
-from ragmem.tools.patterns import Rules, offers_for_command, offers_for_path, read_rule
+from ragmem.tools.patterns import PermissionRules, offers_for_command, offers_for_path, read_rule
 
-ALLOWED = Rules(["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"])
-DENIED = Rules(deny=["run_command(rm *)", "run_command(git push*)"])
+ALLOWED = PermissionRules(
+    ["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"]
+)
+DENIED = PermissionRules(deny=["run_command(rm *)", "run_command(git push*)"])
 
 
 @pytest.mark.parametrize(
@@ -148,8 +150,8 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
     )
     for line in ("git commit -m 'it is done'", "cd 'a b' && make test", "pytest -q | head -3"):
         for rules in offers_for_command(line):
-            assert Rules(rules).allows_command(line)
-            assert not Rules(rules).allows_command(f"{line}; evil")
+            assert PermissionRules(rules).allows_command(line)
+            assert not PermissionRules(rules).allows_command(f"{line}; evil")
 
 
 @pytest.mark.parametrize("line", ["python x.py", "rm x", "bash x", "git", "sudo make"])
@@ -163,7 +165,7 @@ def test_nothing_is_offered_that_would_not_be_exact(line: str) -> None:
 
 
 def test_files_are_named_from_the_folder_or_in_full(tmp_path: Path) -> None:
-    rules = Rules(
+    rules = PermissionRules(
         ["edit_file(src/**)", "write_file"], ["read_file(.env)", "edit_file(src/keep/**)"]
     )
     assert rules.allows_path("edit_file", ["src/a/b.py", "/w/src/a/b.py"])
@@ -173,8 +175,10 @@ def test_files_are_named_from_the_folder_or_in_full(tmp_path: Path) -> None:
     assert rules.denial_of_path("grep_files", ["deep/.env", "/w/deep/.env"]) == "read_file(.env)"
     assert rules.denial_of_path("write_file", ["src/keep/x", "/w/src/keep/x"])
     for offered in offers_for_path("edit_file", "src/a.py"):
-        assert Rules(offered).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
-    assert not Rules(["edit_file(./a.py)"]).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
+        assert PermissionRules(offered).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
+    assert not PermissionRules(["edit_file(./a.py)"]).allows_path(
+        "edit_file", ["src/a.py", "/w/src/a.py"]
+    )
 
 
 def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ragmem.errors import ConfigError
 from ragmem.messages import ToolUse
 from ragmem.tools import kernel
 from ragmem.tools.base import Decision
-from ragmem.tools.sandbox import Mechanism, Rules, Sandbox, find_mechanism, profile
+from ragmem.tools.sandbox import Confinement, Mechanism, Sandbox, find_mechanism, profile
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -283,7 +283,7 @@ def test_only_ones_own_settings_reach_it(tmp_path: Path):
 
 
 def test_macos_is_given_the_rules_as_it_takes_them():
-    rules = Rules(
+    rules = Confinement(
         write=(Path("/p"),),
         kept=(Path('/p/.git/ho"oks'),),
         hidden=(Path("/u/.ssh"),),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.skills import ReadSkill, ReadSkillParams, Shelf
+from ragmem.tools.skills import ReadSkill, ReadSkillParams, SkillSet
 
 FERNS = """---
 name: ferns
@@ -32,8 +32,8 @@ class Desk:
         file.write_text(text)
         return file
 
-    def shelf(self) -> Shelf:
-        return Shelf([self.own], self.top, self.agreed)
+    def skill_set(self) -> SkillSet:
+        return SkillSet([self.own], self.top, self.agreed)
 
 
 @pytest.fixture
@@ -41,33 +41,33 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-async def read(shelf: Shelf, name: str, path: str = "SKILL.md") -> str:
-    return (await ReadSkill(shelf.skills).run(ReadSkillParams(name, path))).text
+async def read(skill_set: SkillSet, name: str, path: str = "SKILL.md") -> str:
+    return (await ReadSkill(skill_set.skills).run(ReadSkillParams(name, path))).text
 
 
 async def test_ones_own_are_listed_by_what_they_say_and_read_with_their_files(desk: Desk) -> None:
     desk.put(desk.own, "skills/f/SKILL.md", FERNS)
     desk.put(desk.own, "skills/f/times.md", "At seven.\x1b[2J")
     desk.put(desk.own, "skills/plain/SKILL.md", "No head.")
-    shelf = desk.shelf()
-    assert "- ferns: Water the ferns. Use it when somebody asks about plants." in shelf.listing
-    assert list(shelf.skills) == ["ferns", "plain"]
-    said = await read(shelf, "ferns")
+    skill_set = desk.skill_set()
+    assert "- ferns: Water the ferns. Use it when somebody asks about plants." in skill_set.listing
+    assert list(skill_set.skills) == ["ferns", "plain"]
+    said = await read(skill_set, "ferns")
     assert said.startswith(f"[Its folder is {desk.own}/skills/f; other files: times.md]")
     assert "Take the can" in said
     assert "description:" in said
-    assert await read(shelf, "ferns", "times.md") == "At seven.\\e[2J"
+    assert await read(skill_set, "ferns", "times.md") == "At seven.\\e[2J"
     for path in ("../plain/SKILL.md", "/etc/passwd", "none.md", "a\0b"):
         with pytest.raises(ToolFailure, match="has no file"):
-            await read(shelf, "ferns", path)
+            await read(skill_set, "ferns", path)
     with pytest.raises(ToolFailure, match="There are: ferns, plain"):
-        await read(shelf, "moss")
+        await read(skill_set, "moss")
 
 
 def test_the_list_is_bounded(desk: Desk) -> None:
     for number in range(60):
         desk.put(desk.own, f"skills/s{number:02}/SKILL.md", f"---\ndescription: {'x' * 500}\n---\n")
-    listing = desk.shelf().listing
+    listing = desk.skill_set().listing
     assert len(listing) < 4_500
     assert listing.endswith("more, which read_skill names")
 
@@ -75,33 +75,33 @@ def test_the_list_is_bounded(desk: Desk) -> None:
 def test_commands_are_prompts_with_arguments(desk: Desk) -> None:
     desk.put(desk.own, "commands/review.md", "---\ndescription: Look\n---\nReview $ARGUMENTS now.")
     desk.put(desk.own, "commands/tidy.md", "Tidy up.")
-    shelf = desk.shelf()
-    assert shelf.expanded("/review a.py b.py") == "Review a.py b.py now."
-    assert shelf.expanded("/tidy the hall") == "Tidy up.\n\nthe hall"
-    assert shelf.expanded("/etc/hosts is what?") == "/etc/hosts is what?"
-    assert [each.description for each in shelf.commands.values()] == ["Look", "Tidy up."]
+    skill_set = desk.skill_set()
+    assert skill_set.expanded("/review a.py b.py") == "Review a.py b.py now."
+    assert skill_set.expanded("/tidy the hall") == "Tidy up.\n\nthe hall"
+    assert skill_set.expanded("/etc/hosts is what?") == "/etc/hosts is what?"
+    assert [each.description for each in skill_set.commands.values()] == ["Look", "Tidy up."]
 
 
 async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> None:
     skill = desk.put(desk.top, ".claude/skills/ferns/SKILL.md", FERNS)
     desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")
-    shelf = desk.shelf()
-    assert (shelf.skills, shelf.commands) == ({}, {})
-    assert shelf.question == "This project brings 1 skill (ferns) and 1 command (/tidy)"
-    assert "a chat asks" in shelf.hint()
-    assert desk.shelf().hint() == ""
-    assert desk.shelf().question
-    shelf.answer(True)
-    assert (list(shelf.skills), list(shelf.commands)) == (["ferns"], ["tidy"])
-    again = desk.shelf()
+    skill_set = desk.skill_set()
+    assert (skill_set.skills, skill_set.commands) == ({}, {})
+    assert skill_set.question == "This project brings 1 skill (ferns) and 1 command (/tidy)"
+    assert "a chat asks" in skill_set.hint()
+    assert desk.skill_set().hint() == ""
+    assert desk.skill_set().question
+    skill_set.answer(True)
+    assert (list(skill_set.skills), list(skill_set.commands)) == (["ferns"], ["tidy"])
+    again = desk.skill_set()
     assert (again.question, list(again.skills)) == ("", ["ferns"])
     skill.write_text("Rather burn them.")
     assert "Take the can" in await read(again, "ferns")
     # Another time it is asked again, and a no holds as well.
-    changed = desk.shelf()
+    changed = desk.skill_set()
     assert (bool(changed.question), changed.skills) == (True, {})
     changed.answer(False)
-    assert (desk.shelf().question, desk.shelf().skills) == ("", {})
+    assert (desk.skill_set().question, desk.skill_set().skills) == ("", {})
 
 
 def test_what_leads_out_of_the_project_or_is_too_much_is_not_taken(desk: Desk) -> None:
@@ -110,18 +110,18 @@ def test_what_leads_out_of_the_project_or_is_too_much_is_not_taken(desk: Desk) -
     desk.put(desk.top, ".ragmem/skills/linked/notes.md", "x")
     (desk.top / ".ragmem/skills/linked/SKILL.md").symlink_to(outside)
     os.mkfifo(desk.top / ".ragmem/skills/fifo")
-    shelf = desk.shelf()
-    shelf.answer(True)
-    assert shelf.skills == {}
+    skill_set = desk.skill_set()
+    skill_set.answer(True)
+    assert skill_set.skills == {}
     for number in range(501):
         desk.put(desk.top, f".ragmem/skills/many/{number}.md", "x")
-    shelf = desk.shelf()
-    assert (shelf.question, "not used" in shelf.problem) == ("", True)
+    skill_set = desk.skill_set()
+    assert (skill_set.question, "not used" in skill_set.problem) == ("", True)
 
 
 def test_ones_own_folder_is_never_asked_for(desk: Desk) -> None:
     """A home that is a project too."""
     home = desk.top / ".claude"
     desk.put(home, "skills/ferns/SKILL.md", FERNS)
-    shelf = Shelf([home], desk.top, desk.agreed)
-    assert (shelf.question, list(shelf.skills)) == ("", ["ferns"])
+    skill_set = SkillSet([home], desk.top, desk.agreed)
+    assert (skill_set.question, list(skill_set.skills)) == ("", ["ferns"])
