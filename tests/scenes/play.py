@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 _SUMS = re.compile(r"^  [\d.,]+ (?:ms|s|min)\b.* model calls?\b.*(?:\n  \S.*)*$", re.MULTILINE)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ms|s)\b")
 _HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
+_SANDBOX = " · sandbox"
+"""In the footer, where the system has one and it is known in time."""
 _ID = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b")
 
 
@@ -93,7 +95,7 @@ def _run(command: list[str], cwd: Path, env: Mapping[str, str]) -> None:
 
 def settled(screen: str) -> str:
     """Return a screen without what differs from run to run: times, ids, where the project is."""
-    screen = _HEAD.sub("ragmem 0.0.0", screen)
+    screen = _HEAD.sub("ragmem 0.0.0", screen).replace(_SANDBOX, " " * len(_SANDBOX))
     screen = _SUMS.sub("  0 ms · model calls · tokens", screen)
     return _ID.sub("00000000", _TIME.sub("0 ms", screen)) + "\n"
 
