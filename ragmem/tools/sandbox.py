@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -167,6 +168,7 @@ class Sandbox:
         self._not_in = not_in
         self._mechanism = mechanism
         self._temporary: Path | None = None
+        self._removal: weakref.finalize[..., Sandbox] | None = None
         self._making = threading.Lock()
 
     @property
@@ -275,13 +277,18 @@ class Sandbox:
     def _temporary_folder(self) -> Path:
         with self._making:
             if self._temporary is None or not self._temporary.is_dir():
+                self.close()
                 self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
+                # At the latest when the process ends, in whatever way it comes to that.
+                self._removal = weakref.finalize(
+                    self, shutil.rmtree, self._temporary, ignore_errors=True
+                )
             return self._temporary
 
     def close(self) -> None:
         """Remove the temporary folder with what commands left in it."""
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._removal:
+            self._removal()
 
 
 # --- what is to be kept and hidden -----------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from ragmem.config.file import default_toml
 from ragmem.records import utc_now
+from ragmem.tools.sandbox import find_mechanism
 from ragmem.usage import UsageLog
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
@@ -203,6 +204,7 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
     assert (done.code, done.err) == (0, "")
     found = health(done.out)
     assert found.pop("local model") in ("ok", "note")
+    assert found.pop("sandbox") in ("ok", "note")
     assert set(found) == {
         "python",
         "folders",
@@ -219,6 +221,14 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
     assert set(found.values()) == {"ok"}
     assert "present: OPENAI_API_KEY;" in done.out
     assert "canary-key-1234" not in done.out
+
+
+def test_doctor_tells_what_commands_run_in(ragmem: Ragmem) -> None:
+    there = find_mechanism()
+    done = ragmem.run("doctor")
+    assert (f"on, by {there.kind}" if there.kind else there.why) in done.out
+    ragmem.run("config", "set", "sandbox.mode", "off")
+    assert "sandbox     switched off (sandbox.mode)" in ragmem.run("doctor").out
 
 
 def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:

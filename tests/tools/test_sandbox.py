@@ -307,6 +307,27 @@ def test_macos_is_given_the_rules_as_it_takes_them():
 
 # --- what is left behind ------------------------------------------------------------
 
+ENDS_EARLY = """
+import sys
+from ragmem.config import SandboxConfig
+from ragmem.tools.sandbox import Mechanism, Sandbox
+sandbox = Sandbox(SandboxConfig(), mechanism=Mechanism("landlock"))
+with sandbox.confining(["true"], []) as start:
+    print(start.environ["TMPDIR"], flush=True)
+sys.exit("trouble")
+"""
+
+
+def test_the_temporary_folder_goes_with_the_process():
+    if why := missing("landlock"):
+        pytest.skip(why)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ENDS_EARLY], capture_output=True, text=True, cwd=_REPOSITORY
+    )
+    assert done.stderr == "trouble\n"
+    assert done.stdout.startswith(tempfile.gettempdir())
+    assert not Path(done.stdout.strip()).exists()
+
 
 async def nothing_is_left_of(count: int, make_desk, made: Sandbox) -> None:
     desk = make_desk(mode="bypassPermissions", sandbox=made, timeout_s=0.2)
