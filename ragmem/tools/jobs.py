@@ -151,6 +151,12 @@ class Jobs:
         await wait_for(lambda: not any(job.is_running for job in running), _ENDED_WITHIN_S)
 
 
+_OWN_NETWORK = (
+    "[In the sandbox: its ports are its own, no other command reaches them. What has to be reached "
+    "is started with `outside_sandbox` saying so.]"
+)
+
+
 async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
     """Wait until it is so, or the time is up."""
     deadline = time.monotonic() + longest_s
@@ -231,6 +237,9 @@ def in_background(jobs: Jobs) -> InBackground:
     """How run_command begins one there."""
 
     async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
-        return told(await jobs.start(command, workspace, sandbox))
+        output = told(await jobs.start(command, workspace, sandbox))
+        if sandbox is None or sandbox.settings.network == "all":
+            return output
+        return msgspec.structs.replace(output, text=f"{output.text}\n{_OWN_NETWORK}")
 
     return start

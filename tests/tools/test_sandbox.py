@@ -17,6 +17,7 @@ from ragmem.errors import ConfigError
 from ragmem.messages import ToolUse
 from ragmem.tools import kernel
 from ragmem.tools.base import Decision
+from ragmem.tools.jobs import Jobs
 from ragmem.tools.sandbox import Confinement, Mechanism, Sandbox, find_mechanism, profile
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
@@ -195,6 +196,18 @@ async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made
     assert "sandbox" not in other.text
     piped = await desk.do("run_command", command="touch /etc/made 2>&1 | tail -1")
     assert "[This ran in the sandbox" in piped.text
+
+
+async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Made, tmp_path: Path):
+    jobs = Jobs(tmp_path / "outputs")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
+    inside = await desk.do("run_command", command="exec sleep 60", background=True)
+    assert "no other command reaches them" in inside.text
+    outside = await desk.do(
+        "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
+    )
+    assert "no other command reaches them" not in outside.text
+    await jobs.aclose()
 
 
 async def test_leaving_it_is_asked_for_each_time_and_says_what_for(make_desk, sandbox: Made):
