@@ -5,7 +5,7 @@
 
 const MANY = 2500; // from so many on, the map opens on clusters
 const MARGIN = 0.35; // of the canvas on each side, drawn beyond what is seen
-const FIRST_MS = 250; // of layout before the first picture
+const FIRST_MS = 120; // of layout before the first picture
 const CLUSTERS = { none: "each by itself", session: "by session", file: "by file", time: "by time" };
 
 const map = {
