@@ -16,6 +16,7 @@ from ragmem.memory.context.values import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
 from ragmem.memory.facts.ranking import is_generic
+from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
 from ragmem.memory.files import extract_accessed_files, locator, written_since
 from ragmem.memory.summaries.digest import opening, prose_sentences
@@ -257,6 +258,11 @@ def says_something(turn: Turn) -> bool:
     return not turn.is_own_command and (did or answered)
 
 
+def is_small_talk(turn: Turn) -> bool:
+    """Whether it is a greeting, thanks or a goodbye, and nothing came of it."""
+    return is_greeting(turn.user_message) and not says_something(turn)
+
+
 def _outcome(turn: Turn, limit: int) -> str:
     """What was asked, and how the answer begins; what it leaves undone is told elsewhere."""
     said = [s for s in prose_sentences(turn.assistant_message) if not _UNDONE.search(plain(s))]
@@ -274,13 +280,14 @@ def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
     """What the last turns left undone and none since has done; what was cut short first."""
     found: dict[str, None] = {}
     after = [frozenset(turn_terms(turn)) for turn in later if turn.status == "completed"]
-    for i, turn in reversed(list(enumerate(turns))[-_RECENT:]):
+    telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
+    for i, turn in reversed(telling[-_RECENT:]):
         for each in _left_open(turn):
             if not _is_done(each, after):
                 found[one_line(each, _LINE_CHARS)] = None
         if i == len(turns) - 1 and turn.status in ("interrupted", "failed") and not later:
             found[f"{turn.status}: “{one_line(turn.user_message, _ASKED_CHARS)}”"] = None
-        if turn.status == "completed" and not is_greeting(turn.user_message):
+        if turn.status == "completed":
             after.append(frozenset(turn_terms(turn)))
     return list(found)[:_MOST]
 
@@ -340,7 +347,7 @@ def _recaps(
         ]
         current = [memory for memory in memories[::-1] if memory.superseded_by is None]
         past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
-        decided = [memory.content for memory in current if memory.kind == "decision"]
+        decided = [m.content for m in current if m.kind == "decision" and not is_outlived(m, past)]
         due = [m.content for m in current if m.kind == "deadline" and not (m.at and m.at < now)]
         made = recap(session, own, decided=decided, later=later, past=past)
         made = msgspec.structs.replace(made, open=(*due[:_MOST], *made.open))

@@ -48,12 +48,12 @@ _SPARE = 8
 _TURNS_OF_TIME = 400
 """Of which the store gives half, the newest: enough to meet every session of a day."""
 _SPARE_OF_TIME = 24
-_WITH_WORDS = 0.875
+_WITH_WORDS = 0.8
 """Of the floor: what shares words with the question must be so near, counting those words too.
 
 Fitted over tests/recall/data, the chats and the stories of tests/recall/days/open, with other
 sets' questions as those about nothing that was ever said: what those find falls from 1.2 turns to
-0.4, and of the evidence among the first three 5 % is lost.
+0.6, and of the evidence among the first three 3 % is lost.
 """
 _WORDS_ALONE = 0.12
 """Share of the question's words that is no accident, where there is no vector yet."""
@@ -192,6 +192,8 @@ class Recall:
         self, store: Store, ranked: Sequence[Ranked], found: Found
     ) -> list[tuple[Ranked, Turn | Summary]]:
         """The best with their records; what says the same as a better one comes behind."""
+        from ragmem.memory.facts.words import is_greeting
+        from ragmem.memory.last_time import is_small_talk
         from ragmem.memory.ranking import demoted
         from ragmem.terms import summary_terms, turn_terms
 
@@ -203,7 +205,8 @@ class Recall:
         turns = await store.get(Turn, [c.record_id for c in candidates if c.level == TURN_LEVEL])
         above = await store.get(Summary, [c.record_id for c in candidates if c.level != TURN_LEVEL])
         if found.question.min_similarity is not None:
-            turns = [turn for turn in turns if not _is_small_talk(turn)]
+            turns = [turn for turn in turns if not is_small_talk(turn)]
+            above = [each for each in above if not is_greeting(each.text)]
         records: dict[str, Turn | Summary] = {turn.turn_id: turn for turn in turns}
         records |= {summary.summary_id: summary for summary in above}
         words = {turn.turn_id: frozenset(turn_terms(turn)) for turn in turns}
@@ -213,13 +216,6 @@ class Recall:
         # What was deleted since it was found has no record.
         known = [(one, records.get(one.candidate.record_id)) for one in order]
         return [(one, record) for one, record in known if record is not None][:limit]
-
-
-def _is_small_talk(turn: Turn) -> bool:
-    from ragmem.memory.facts.words import is_greeting
-    from ragmem.memory.last_time import says_something
-
-    return is_greeting(turn.user_message) and not says_something(turn)
 
 
 def _bearing(
@@ -236,14 +232,17 @@ def _bearing(
     return [
         one
         for one, share in zip(ranked, shares, strict=True)
-        if "order" in dict(one.parts) or _bears(one.candidate.similarity, share, floor)
+        if "order" in dict(one.parts) or _bears(one.candidate, share, floor)
     ]
 
 
-def _bears(near: float | None, share: float, floor: float) -> bool:
+def _bears(one: Candidate, share: float, floor: float) -> bool:
+    near = one.similarity
     if near is None:
         return share > _WORDS_ALONE
-    return near > floor or (share > 0 and near + WORDS_AS_COSINE * share > _WITH_WORDS * floor)
+    # A summary says in common words what its turns say in theirs.
+    bar = floor * (_WITH_WORDS if one.level == TURN_LEVEL else 1.0)
+    return near > floor or (share > 0 and near + WORDS_AS_COSINE * share > bar)
 
 
 def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:

@@ -370,7 +370,16 @@ class Collector:
             ),
             beside_s=patience_s,
         )
-        return tuple(found or ())
+        return await self._lasting(facts, found or ())
+
+    async def _lasting(self, facts: "Facts", found: Sequence[FactHit]) -> tuple[FactHit, ...]:
+        """Those that are not outlived: what was decided instead is known."""
+        from ragmem.memory.facts.trust import is_outlived
+
+        decided = [hit.memory for hit in found if hit.memory.kind == "decision"]
+        told_in = {each.session_id for memory in decided for each in memory.evidence}
+        replaced = await self._tried(facts.replaced(told_in)) if told_in else None
+        return tuple(hit for hit in found if not is_outlived(hit.memory, replaced or ()))
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being

@@ -90,6 +90,10 @@ _DECISION = _any(
     r"\bwir (?:verwenden|benutzen|nutzen|nehmen|unterstutzen) \w.* nicht mehr\b",
     r"\b(?:statt|anstatt|anstelle von) \S+ (?:nehmen|verwenden|benutzen|nutzen) wir\b",
     r"\bwir (?:nehmen|verwenden|benutzen|nutzen) (?:jetzt|nun|doch|kunftig|lieber|also) \w",
+    # Any of them, as an order
+    r"^(?:please,? )?use (?!(?:the|this|that|a|an|my|your|it)\b)[\w.'/-]+(?: \w+)?,? "
+    r"(?:not|instead of|rather than|never) \w",
+    r"\bwe use \w+ here[.!]*$",
 )
 _NO_DECISION = _any(
     r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
@@ -104,6 +108,7 @@ _NO_DECISION = _any(
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
 )
+_LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais),? )*"
 _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
     r"\w+ \w+,? from now on[.!]*$",
@@ -118,17 +123,47 @@ _STANDING = _any(
     r"in zukunft)\b,? \S+ \w",
     r"\w+ \w+,? (?:ab jetzt|ab sofort|von nun an)[.!]*$",
     r"^(?:und |also,? )*bitte (?:immer|nie|niemals) \w",
+    # Orders that hold for good
+    rf"{_LEAD}(?:never|(?:don't|do not) ever) (?!(?:mind|seen|heard|had|got|said|been|was|did)\b)"
+    r"(?!\w+ed\b)\w+ \w",
+    rf"{_LEAD}always (?!(?:been|the|an?)\b)(?!\w+(?:ed|[^s]s)\b)\w+ \w",
+    r"^we (?:never|always) (?!(?:gets?|got|have|had|sees?|saw|knew|did|were|was|need)\b)(?!\w+ed\b)"
+    r"\w+ \w",
+    r"\w+ \w+, always[.!]*$|^as a rule,? \w|^(?:(?:my|our|the|house) )?rule(?: is)? ?:",
+    rf"{_LEAD}(?:don't|do not|nothing|never) .*\bwithout (?:asking|telling|showing|my |\w+'s )",
+    rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
+    rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
+    rf"{_LEAD}immer (?!(?:noch|mehr|wieder|weniger)\b)\w+ \w.*en[.!]*$",
+    r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* (?:nicht|nie) an[.!]*$",
+    rf"{_LEAD}(?:ne |n')\w+ jamais \w|^(?:on|nous) (?:ne |n')\w+ jamais \w",
+    rf"{_LEAD}(?:ne |n')\w+ \w.*\bsans (?:me|mon|nous) \w|^toujours \w+(?:er|ir|re) \w",
+    r"^(?!(?:je|tu|il|elle|on|nous|vous|ils|elles|ca|cela|le|la|les|un|une|mais|et)\b)\w+ toujours "
+    r"(?!(?:pas|en|aussi|rien)\b)\w",
 )
 _REMEMBER = re.compile(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
     r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w))"
     r"(?!(?:time|day|bug|error|one|thing|issue|conversation)\b|(?:the|that|this) (?:time|day|bug|"
-    r"error|one|thing|issue|conversation)\b)"
+    r"error|one|thing|issue|conversation)\b)|"
+    r"^(?:bitte )?merke? dir(?:,? dass\b|:) ?\w|^(?:rappelle|souviens)-toi (?:que |qu')\w"
 )
-_ASKED = re.compile(r"^(?:(?:ok(?:ay)?|and|so|please),? )*remember(?: that\b|:)? *", re.IGNORECASE)
+_ASKED = re.compile(
+    r"^(?:(?:ok(?:ay)?|and|so|please|bitte),? )*(?:remember(?: that\b|:)?|"
+    r"merke? dir(?:,? dass\b|:)?|(?:rappelle|souviens)-toi (?:que |qu['’])) *",
+    re.IGNORECASE,
+)
 _NO_ORDER = re.compile(
     r"\b(?:do|did|don't|didn't|can't|cannot|couldn't) (?:you |i |we |not )*remember\b|"
     r"\b(?:says?|said|reads?|prints?|outputs?|wrote|writes|suppose|imagine|if|whether)\b|[\"“”«»]"
+)
+_IN_WORK = (
+    r"(?:(?:the|my|our|your|all|les|mes|le|den) )?(?:commits?(?: messages?)?|messages|code(?: "
+    r"comments)?|comments?|commentaires|kommentaren?|tests?|names|answers?|antworten|reponses|"
+    r"texts?|docstrings?)"
+)
+_TONGUE = (
+    r"(?:english|german|french|spanish|italian|deutsch|englisch|franzosisch|francais|anglais|"
+    r"allemand)\b"
 )
 _PREFERENCE = _any(
     r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
@@ -149,6 +184,24 @@ _PREFERENCE = _any(
     r"\b(?:ist|sind|waren) mir lieber\b|\bmir (?:ist|sind) (?:\S+ ){1,3}lieber\b",
     r"\bmein(?:e|en)? (?:vorliebe|lieblings\w+)\b|\bich arbeite (?:immer|lieber|am liebsten)\b",
     r"\bich (?:nutze|benutze|verwende|schreibe|will|mochte) (?:immer|nie|niemals|grundsatzlich)\b",
+    # How answers, code and messages are to be
+    rf"{_LEAD}i want (?:short|brief|concise|small|plain|docstrings?|type hints|comments)\b",
+    r"\bi want (?:all|every) (?:\w+ ){1,3}(?:in|with|to have)\b|\bi'm used to \w",
+    rf"\bi (?:don't|do not) want (?:any )?\w+ in {_IN_WORK}",
+    rf"{_LEAD}(?:(?:don't|do not) (?:use|write|add|put)|no|keine?|pas d(?:e|')) ?\w+ (?:in|dans) "
+    rf"{_IN_WORK}",
+    rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?in {_TONGUE}",
+    r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
+    rf"{_LEAD}keep (?:your |the |all )?(?:functions|methods|answers?|lines|commits?|messages|it) "
+    r"(?:short|small|brief|under|below)\b|^(?:please )?be (?:brief|concise|terse)\b",
+    rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b",
+    r"^(?:for|in) all (?:of )?my projects\b",
+    r"\bich (?:will|mochte) (?:immer |uberall )?"
+    r"(?:kurze|knappe|kleine|keine|typangaben|docstrings)",
+    rf"\bantworte(?: mir)? auf {_TONGUE}|^(?:bitte )?schreib \w+ (?:immer )?auf {_TONGUE}",
+    r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
+    r"\bj'aime (?:les|mes|des) (?:commits|fonctions|reponses|noms|messages)\b",
+    rf"\breponds(?:-| )(?:moi )?(?:toujours )?en {_TONGUE}",
     # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
 )
@@ -157,7 +210,7 @@ _NO_PREFERENCE = _any(
     r"\bi (?:would |'d )?(?:love|like|prefer|rather) (?:to (?:know|see|understand|hear|ask|get|"
     r"fix|add|have (?:a look|this fixed))|you to (?:explain|fix|look|add|write|check|show)|"
     r"(?:some|your) help)\b",
-    r"\bi(?:'d| would) (?:love|like|enjoy)\b",
+    r"\bi(?:'d| would) (?:love|like|enjoy)\b|\bi hate (?:this|that|it)\b",
     r"\b(?:if|whether) (?:i|you)\b",
     r"\bj'aimerais (?:bien )?(?:savoir|que tu|que vous|comprendre|voir|avoir|ajouter|corriger)\b",
     r"\bpreferes-tu|preferez-vous\b",

@@ -1,7 +1,7 @@
 """What a new memory means for those that are known: pure functions."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -101,6 +101,20 @@ def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryR
         evidence=_joined([*(e for m in replaced for e in m.evidence), *new.evidence]),
         pinned=new.pinned or any(m.pinned for m in replaced),
         at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
+    )
+
+
+def is_outlived(memory: MemoryRecord, replaced: Container[str]) -> bool:
+    """Whether it is a decision in the very words of turns, by ids, whose decision was replaced.
+
+    A model tells the same turn in other words; what takes the place of that one knows nothing of
+    the sentence itself.
+    """
+    text = normal(memory.content)
+    return (
+        memory.kind == "decision"
+        and bool(memory.evidence)
+        and all(each.turn_id in replaced and normal(each.quote) == text for each in memory.evidence)
     )
 
 

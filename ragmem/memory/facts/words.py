@@ -40,8 +40,9 @@ _GREETING = re.compile(
     r"servus|gute nacht|bis (?:morgen|bald|dann|spater)|schonen (?:abend|tag)|"
     r"see you(?: tomorrow| soon| later)?|"
     r"that'?s (?:it|all)|(?:for|fur) (?:today|now|heute)|das (?:war'?s|ist alles)|"
-    r"c'est tout(?: pour aujourd'hui)?|bon week-end|schones wochenende)\b"
-    r"[\s,.!?…:;()'-]*)+"
+    r"c'est tout(?: pour aujourd'hui)?|you'?re welcome|gern(?:e|geschehen)?|"
+    r"avec plaisir|bon week-end|schones wochenende)\b"
+    r"[\s,.!?…:;()'—-]*)+"
 )
 
 _INSTRUCTION = re.compile(

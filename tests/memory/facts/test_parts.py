@@ -15,10 +15,10 @@ from ragmem.memory.dates import days
 from ragmem.memory.facts.drafts import is_about_person, tags
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import is_generic, names_of
-from ragmem.memory.facts.trust import Sources, covers, is_rule
+from ragmem.memory.facts.trust import Sources, covers, is_outlived, is_rule
 from ragmem.memory.facts.values import expiry, past_their_time
 from ragmem.memory.facts.words import is_greeting, is_instruction, own_words, problem_with
-from ragmem.records import MemoryRecord, Turn
+from ragmem.records import Evidence, MemoryRecord, Turn
 from ragmem.tools.memory import RememberParams
 
 from .knowing import NOW
@@ -209,9 +209,40 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Never commit directly to main.", "rule"),
+        ("btw always use pathlib, never os.path", "rule"),
+        ("Ask me before you install anything.", "rule"),
+        ("We never deploy on Fridays.", "rule"),
+        ("Nie direkt auf main pushen.", "rule"),
+        ("N'utilise jamais eval.", "rule"),
+        ("Utilise toujours pathlib.", "rule"),
+        ("Use pnpm, not npm.", "decision"),
+        ("No emojis in commit messages, please.", "preference"),
+        ("I want docstrings on everything public.", "preference"),
+        ("Keep answers short.", "preference"),
+        ("Bitte schreib Kommentare auf Deutsch.", "preference"),
+        ("Réponds-moi en français.", "preference"),
+    ],
+)
+def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind: str) -> None:
+    assert [each.kind for each in episodes(text, "", NOW)] == [kind]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "hello",
+        "Never mind, it works now.",
+        "Always fails on Windows.",
+        "We always get a timeout there.",
+        "I want a function that sorts the list.",
+        "Use the second one, not the first.",
+        "Don't do that.",
+        "Show me the plan.",
+        "Immer noch rot.",
+        "Ne fais pas ça.",
         "thanks, that works!",
         "Should we use PostgreSQL or SQLite?",
         "We haven't decided yet",
@@ -505,3 +536,19 @@ def test_what_the_person_asks_to_be_kept_is_kept_without_a_model(text: str, kind
 )
 def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
     assert episodes(text, "", NOW) == []
+
+
+def test_a_decision_in_the_words_of_a_turn_is_outlived_with_the_turns_decision() -> None:
+    """What a model tells of the turn in other words is judged by itself."""
+    quote = "OK, we take MQTT."
+    evidence = (Evidence(session_id="s", turn_id="t", quote=quote, at=NOW),)
+
+    def decision(content: str) -> MemoryRecord:
+        return MemoryRecord(
+            memory_id=content, content=content, kind="decision", evidence=evidence,
+            created_at=NOW, updated_at=NOW,
+        )  # fmt: skip
+
+    assert is_outlived(decision(quote), {"t"})
+    assert not is_outlived(decision(quote), {"u"})
+    assert not is_outlived(decision("The robots speak MQTT"), {"t"})
