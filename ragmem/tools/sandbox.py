@@ -60,7 +60,8 @@ _IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktr
 """What of `.git` leads git to programs, or to another place where that stands."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TMP = Path("/") / "tmp"
-_MOST_ENTRIES = 200
+_MOST_ENTRIES = 5_000
+"""Of one folder that are looked at."""
 _REFUSALS = re.compile(
     r"read-only file system|operation not permitted|permission denied|device or resource busy"
     r"|network is unreachable|could not resolve|name or service not known|name resolution"
@@ -279,7 +280,7 @@ class Sandbox:
             if self._temporary is None or not self._temporary.is_dir():
                 self.close()
                 self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
-                # At the latest when the process ends, in whatever way it comes to that.
+                # At the latest when the process exits; one that is killed leaves it.
                 self._removal = weakref.finalize(
                     self, shutil.rmtree, self._temporary, ignore_errors=True
                 )
@@ -343,7 +344,7 @@ def _entries(folder: Path) -> list[Path]:
         return []
     try:
         with os.scandir(folder) as entries:
-            return [Path(e.path) for e, _ in zip(entries, range(_MOST_ENTRIES * 10), strict=False)]
+            return [Path(e.path) for e, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
     except OSError:
         return []
 
