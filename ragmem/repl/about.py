@@ -68,7 +68,7 @@ async def status(_: str, chat: ChatSession) -> None:
         ("session", f"{name}{chat.short_id}"),
         ("folder", visible(str(app.cwd))),
         ("mode", _MODES[chat.options.permission_mode]),
-        ("sandbox", visible(await asyncio.to_thread(app.sandbox.told))),
+        ("sandbox", await _sandbox(chat)),
         ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
         ("store", await _store(chat)),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),
@@ -78,6 +78,10 @@ async def status(_: str, chat: ChatSession) -> None:
         window = f" of {chat.agent.context_window:,}" if chat.agent.context_window else ""
         rows.append(("last request", f"{chat.context_tokens:,}{window} tokens"))
     chat.output.show(columns(rows))
+
+
+async def _sandbox(chat: ChatSession) -> str:
+    return visible(await asyncio.to_thread(chat.app.sandbox.told))
 
 
 async def _store(chat: ChatSession) -> str:
@@ -142,7 +146,7 @@ async def permissions(said: str, chat: ChatSession) -> None:
     verb, _, text = said.partition(" ")
     rules, text = chat.agent.rules, text.strip()
     if not verb:
-        return _show_rules(chat)
+        return await _show_rules(chat)
     if verb not in _VERBS or not text:
         raise UsageError("What about it?", hint=_HOW)
     if verb == "remove":
@@ -186,9 +190,9 @@ def _remove(text: str, chat: ChatSession) -> None:
     chat.output.say(f"No rule any more: {text}")
 
 
-def _show_rules(chat: ChatSession) -> None:
+async def _show_rules(chat: ChatSession) -> None:
     rules = chat.agent.rules
-    rows = [("mode", _MODES[chat.options.permission_mode])]
+    rows = [("mode", _MODES[chat.options.permission_mode]), ("sandbox", await _sandbox(chat))]
     for label, held in (
         ("allowed for good", rules.allow),
         ("denied for good", rules.deny),
