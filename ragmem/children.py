@@ -59,5 +59,5 @@ def find_program(name: str, not_in: Sequence[Path] = ()) -> Path | None:
 
 
 def is_program(file: Path) -> bool:
-    """Whether it is a file that can be run."""
-    return file.is_file() and os.access(file, os.X_OK)
+    """Whether it is a file that can be run; not one in a folder that can't be looked into."""
+    return os.path.isfile(file) and os.access(file, os.X_OK)

@@ -46,6 +46,9 @@ _MADE = re.compile(
     r"|open(?:at)?\((?:AT_FDCWD, )?\"([^\"]+)\", [^,]*O_CREAT[^)]*\) = [0-9]"
 )
 
+_OF_BUBBLEWRAP = ("newroot", "oldroot", "/newroot/")
+"""Where the sandbox of commands is tried: on a file system in memory that no other process sees."""
+
 
 class Watched:
     """A project, homes, and a model; each process that runs there is watched."""
@@ -117,7 +120,8 @@ class Watched:
         # Python tries whether the folder for temporary files can be written to.
         own = tuple(map(str, (self.home, self.project, self._log, self.outside["tmp"])))
         made = {first or second for first, second in _MADE.findall(self._traced())}
-        return sorted({*found, *(path for path in made if not path.startswith((*own, "/dev/")))})
+        not_here = (*own, "/dev/", *_OF_BUBBLEWRAP)
+        return sorted({*found, *(path for path in made if not path.startswith(not_here))})
 
     def _traced(self) -> str:
         return self._trace.read_text(errors="replace") if self._trace.exists() else ""

@@ -389,7 +389,7 @@ def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
         for text in contents
     ]
     book = book_of([entry_of(memory) for memory in memories])
-    far = dict.fromkeys(range(3), 0.05)
+    far = dict.fromkeys(range(3), 0.0)
     near = {**far, 0: 0.19}
 
     def found(text: str, similarities: dict[int, float]) -> list[str]:
