@@ -492,6 +492,10 @@ def _line_of(text: str, path: tuple[str, ...]) -> int:
     return 1
 
 
+_FORMS = {"mcp.servers": "a server is named by letters and numbers, with - or _ between them"}
+"""What is said of a text that has another form, where there is more to say."""
+
+
 def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
     try:
         return msgspec.convert(tree, Config)
@@ -499,7 +503,9 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         message = str(error)
         at = re.search(r" - at (?:`key` in )?`\$\.([\w.]+)", message)
         dotted = at[1] if at else ""
-        reason = message.split(" - at ")[0].partition(" matching regex ")[0]
+        reason, pattern, _ = message.split(" - at ")[0].partition(" matching regex ")
+        if pattern:
+            reason = _FORMS.get(dotted, "that text does not have the form that it needs")
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {dotted}: {reason}.", hint=_choices(dotted)) from None
 
