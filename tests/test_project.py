@@ -262,7 +262,11 @@ def test_the_tests_run_on_the_oldest_python_that_is_there(tmp_path: Path) -> Non
 
 
 def test_the_tests_of_neo4j_share_a_worker(request: pytest.FixtureRequest) -> None:
-    """They empty one database: side by side they would empty it under each other."""
+    """They empty one database: side by side they would empty it under each other.
+
+    Those of the page share a browser.
+    """
     grouped = [i for i in request.session.items if i.get_closest_marker("xdist_group")]
     if hasattr(request.config, "workerinput"):
-        assert [i.nodeid for i in grouped if "@neo4j" not in i.nodeid] == []
+        shared = re.compile("@(neo4j|browser)")
+        assert [i.nodeid for i in grouped if not shared.search(i.nodeid)] == []
