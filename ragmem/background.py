@@ -259,6 +259,7 @@ class Background:
                 usage=self._usage,
                 open_attempts=self._open_store,
                 say=self._say,
+                is_chosen=bool(self._config.model.summary),
             )
         self._summarizer = asker if summaries.enabled else None
         return Worker(

@@ -70,8 +70,8 @@ from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
-from ragmem.tools.mentions import at_paths, named_files
 from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.workspace import at_paths, named_files
 
 _GOAL = (3, 4)
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""

@@ -83,6 +83,8 @@ async def due(
 async def _name(
     store: Store, summarizer: Summarizer | None, session: Session, now: datetime
 ) -> bool:
+    if summarizer is not None:
+        await summarizer.consider(store, [session.session_id])
     # Whoever had it before may have done it.
     turn = await _first_turn(store, session) if await _is_unnamed(store, session) else None
     title = await title_of(summarizer, session.session_id, turn) if turn else ""

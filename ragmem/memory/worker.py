@@ -282,6 +282,7 @@ class Worker:
         if not found:
             return False
         made = await plan.level1_of(store, found)
+        await summarizer.consider(store, (item.session_id for item in found))
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
         asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
         # Nobody here does better than what stands there.

@@ -11,8 +11,7 @@ from ragmem.messages import Json
 from ragmem.tools import workspace
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.changed_files import SeenFiles
-from ragmem.tools.content import Text, decode, load, region, window
-from ragmem.tools.images import read_image
+from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.shell import interruptible

@@ -68,9 +68,9 @@ async def interruptible(work: Callable[[threading.Event], T]) -> T:
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
 MAX_SPILLED_BYTES = 50_000_000
+"""Of a command's output, so much is kept in a file."""
 MAX_KEPT_BYTES = 1_000_000_000
 """Of the outputs of all commands: the oldest go."""
-"""Of a command's output, so much is kept in a file."""
 MAX_OUTPUT_BYTES = 500_000_000
 """A command that writes more is stopped: it would not end."""
 MAX_COMMAND_BYTES = 100_000

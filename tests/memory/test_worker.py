@@ -551,6 +551,29 @@ async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) ->
     assert await store.summaries(session_id) == after
 
 
+async def test_what_a_model_of_this_machine_answered_is_not_told_to_one_elsewhere(
+    store: Store,
+) -> None:
+    """Unless somebody chose that one for it, or the session goes on with such a model."""
+    session_id = await a_session(store, 1)
+    own = whole_turn(session_id, new_id(), model="local/small", started_at=at(10))
+    await store.apply(own)
+    llm = a_model()
+
+    async def work(*, is_chosen: bool) -> list[bool]:
+        asker = Summarizer(llm, SummariesConfig(), sleep=no_wait, is_chosen=is_chosen)
+        await a_worker(store, summarizer=asker).drain()
+        return [s.extractive for s in await in_order(store, session_id, 1)]
+
+    assert await work(is_chosen=False) == [True, True]
+    assert llm.requests == []
+    assert await work(is_chosen=True) == [False, False]
+    await store.apply(whole_turn(session_id, new_id(), model="ollama/small", started_at=at(11)))
+    assert await work(is_chosen=False) == [False, False, True]
+    await add_turns(store, session_id, range(3, 4), start_minute=20)
+    assert await work(is_chosen=False) == [False, False, False, False]
+
+
 async def test_a_model_that_breaks(store: Store) -> None:
     """Even a fault of our own costs that summary only, and the next process makes it."""
     session_id = await a_session(store, 3)

@@ -98,6 +98,7 @@ def a_worker(
     *,
     embedder: Embedder | None = None,
     llm: LLM | None = None,
+    summarizer: Summarizer | None = None,
     summarizes: bool = True,
     config: SummariesConfig = SummariesConfig(),  # noqa: B008
     owner_id: str = "",
@@ -116,9 +117,8 @@ def a_worker(
         opened,
         owner_id or new_id(),
         embedder=embedder,
-        summarizer=Summarizer(llm, config, sleep=no_wait, open_attempts=opened)
-        if summarizes
-        else None,
+        summarizer=summarizer
+        or (Summarizer(llm, config, sleep=no_wait, open_attempts=opened) if summarizes else None),
         config=config,
         metrics=metrics,
         clock=lambda: now,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.tools.mentions import MAX_MENTIONS, at_paths, named_files
+from ragmem.tools.workspace import MAX_MENTIONS, at_paths, named_files
 
 FILES = ("README.md", "src/app.py", "src/deep/util.py", "other/util.py", "a-b.txt")
 

@@ -3,7 +3,7 @@
 import asyncio
 import posixpath
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -57,7 +57,7 @@ from ragmem.memory.summaries.digest import (
 from ragmem.memory.summaries.plan import calls_behind, summary_id
 from ragmem.messages import Message, system, user
 from ragmem.prompts import prompt
-from ragmem.records import Summary, Turn, utc_now
+from ragmem.records import Summary, Turn, TurnQuery, utc_now
 from ragmem.store.base import Store
 from ragmem.text import clip_middle, estimate_tokens, one_line
 from ragmem.usage import Away, Spending, UsageLog
@@ -85,9 +85,9 @@ async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | No
     return None
 
 
-def _is_free(info: ModelInfo) -> bool:
-    """Whether the model runs on the person's own machine."""
-    prefix = info.name.partition("/")[0]
+def _runs_here(model: str) -> bool:
+    """Whether a model of that name runs on the person's own machine."""
+    prefix = model.partition("/")[0]
     provider = BY_NAME.get(prefix)
     return prefix == "local" or (provider is not None and provider.local)
 
@@ -100,7 +100,7 @@ def _one_call(
     into = estimate_tokens(sent_chars) if into is None else into
     out = estimate_tokens(said_chars) if out is None else out
     priced = info.cost_usd(into, out, usage.cached_tokens, usage.written_tokens)
-    cost = 0.0 if _is_free(info) else priced
+    cost = 0.0 if _runs_here(info.name) else priced
     return Spending(1, int(failed), into, out, cost or 0.0, int(cost is None))
 
 
@@ -122,6 +122,7 @@ _CHARS_PER_TOKEN = 4
 _CLOSING = "Answer with the JSON object."
 _USUAL_TOKENS = (2_000, 300)
 """Of a call whose record is gone with its process: read, and written."""
+_LATEST_ANSWERED = TurnQuery(limit=1, statuses=("completed",), with_tool_calls=False)
 _DAY_SPENT = (
     "Background work has cost today what it may (${:,.2f}): until tomorrow summaries are cut from "
     "the turns, and no facts are looked for. memory.summaries.max_cost_usd_per_day sets it."
@@ -147,9 +148,13 @@ class Summarizer:
         usage: UsageLog | None = None,
         open_attempts: Callable[[], Awaitable[Store]] | None = None,
         say: Callable[[str], None] = lambda _: None,
+        is_chosen: bool = True,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        """Without `is_chosen` nobody has named this model for background work: where it runs on
+        another machine, it is not told of a session whose latest answer a model of this one gave.
+        """
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
         self.usage = usage or UsageLog()
@@ -163,6 +168,9 @@ class Summarizer:
         self._told: set[str] = set()
         self._say = say
         """Told of trouble, of each kind once."""
+        self._is_chosen = is_chosen
+        self._kept_here: dict[str, bool] = {}
+        """By session: whether it is not told to this model."""
         self._open_attempts = open_attempts
         """Where attempts are kept; without it each call has its own three."""
 
@@ -175,17 +183,27 @@ class Summarizer:
         """What this session's summaries cost, with what was spent before this process."""
         return self.usage.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
+    async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
+        """Learn which of these sessions are not to leave this machine."""
+        if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
+            return
+        for session_id in set(session_ids):
+            if self._kept_here.get(session_id, True):
+                turns = await store.turns(session_id, _LATEST_ANSWERED)
+                self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
+
     async def reckon(self, store: Store, session_id: str) -> None:
         """Count calls that others made for a session, on another machine or without a log.
 
         As many as its summaries took at least; what they cost is estimated.
         """
+        await self.consider(store, [session_id])
         if self._llm is None or session_id in self._elsewhere or not self.uses_model(session_id):
             return
         session = await store.session(session_id)
         calls = await calls_behind(store, session, every=self._config.every_n_messages)
         more, info = max(0, calls - self.spent(session_id).calls), self._llm.info
-        cost = 0.0 if _is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
+        cost = 0.0 if _runs_here(info.name) else info.cost_usd(*_USUAL_TOKENS) or 0.0
         self._elsewhere[session_id] = Spending(calls=more, cost_usd=more * cost)
 
     def uses_model(self, session_id: str) -> bool:
@@ -198,7 +216,9 @@ class Summarizer:
 
     def _may_ask(self, session_id: str, info: ModelInfo, sent_chars: int) -> bool:
         """Within the session's limits, and those of the day: past these it is said, once."""
-        if _is_free(info):
+        if self._kept_here.get(session_id):
+            return False
+        if _runs_here(info.name):
             return True
         config, spent = self._config, self.spent(session_id)
         expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS[1]) or 0.0
