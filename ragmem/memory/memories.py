@@ -19,6 +19,7 @@ from ragmem.memory.recall import ScopeName
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
+    MemoryKind,
     MemoryQuery,
     MemoryRecord,
     MemorySource,
@@ -217,9 +218,12 @@ def facts_of(memory: "Memory") -> "Facts":
 
 
 def said_so(text: str, *, pinned: bool = False) -> Draft:
-    """What is told in a chat: a rule, pinned, if it says always or never; else a fact."""
+    """What is told in a chat: a preference, rule or fact; pinned if it says always or never."""
+    from ragmem.memory.facts.episodes import is_preference
+
     is_rule = _RULE.search(text) is not None
-    return Draft(content=text, kind="rule" if is_rule else "fact", pinned=pinned or is_rule)
+    kind: MemoryKind = "preference" if is_preference(text) else "rule" if is_rule else "fact"
+    return Draft(content=text, kind=kind, pinned=pinned or is_rule)
 
 
 async def here(store: Store, cwd: Path) -> Located:

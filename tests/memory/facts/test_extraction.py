@@ -203,6 +203,21 @@ async def test_a_failed_edit(store: Store) -> None:
     assert memory.evidence[0].path == memory.subjects[0] == "src/a.py"
 
 
+async def test_an_edit_that_changed_nothing_is_no_lesson(store: Store) -> None:
+    """A slip of the model's, which it mends in the same turn or the next."""
+    slip = "`old` is not in the file. Nothing was changed. Read the file again."
+    failed = {
+        "tool_name": "edit_file",
+        "arguments": json.dumps({"path": "./src/a.py"}),
+        "success": False,
+        "error": slip,
+        "result": json.dumps({"text": slip}),
+    }
+    await happened(store, "fix it", "I can't.", failed)
+    await Learner(store, asks=False).learn()
+    assert await store.memories(ALL) == []
+
+
 async def test_an_order_in_an_error_is_left_out(store: Store) -> None:
     """A program's last word may have been written to be remembered."""
     await happened(
