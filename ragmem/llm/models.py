@@ -31,6 +31,7 @@ from ragmem.llm.providers import (
     model_info,
     small_sibling,
 )
+from ragmem.text import visible
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
@@ -43,12 +44,20 @@ DEFAULT_WINDOW = 4096
 """Tokens that Ollama keeps, unless OLLAMA_CONTEXT_LENGTH says otherwise; more it drops, unsaid."""
 
 
-class _OllamaModel(msgspec.Struct):
+_SERVED_S = 1.0
+"""The longest that a server of the person's own is waited for; it may be another machine."""
+
+
+class _Offered(msgspec.Struct):
     name: str = ""
+    id: str = ""
 
 
-class _Tags(msgspec.Struct):
-    models: list[_OllamaModel] = []
+class _Offer(msgspec.Struct):
+    models: list[_Offered] = []
+    """Of Ollama."""
+    data: list[_Offered] = []
+    """Of the OpenAI protocol."""
 
 
 class _Cached(msgspec.Struct):
@@ -92,49 +101,63 @@ def ollama_models(environ: Mapping[str, str], cache_file: Path | None = None) ->
     url = ollama_url(environ)
     if cache_file is not None and (kept := _read(cache_file, url)) is not None:
         return kept
-    found, in_time = _ask(url)
+    found, in_time = _ask(url, "/api/tags", PROBE_S)
     if cache_file is not None and (found or not in_time):
         _write(cache_file, _Cached(url, time.time(), found))
     return found
 
 
-def _ask(url: str) -> tuple[tuple[str, ...], bool]:
+def served_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names by which the models of `llm.api_base` are asked; empty where it tells none in 1 s."""
+    base, key = config.llm.api_base.rstrip("/"), provider_key(LOCAL_KEY, environ)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    found, _ = _ask(base, f"{urlsplit(base).path}/models", _SERVED_S, headers)
+    # What is before a slash is taken for a provider, where it is one.
+    return tuple(f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found)
+
+
+def _ask(
+    url: str, path: str, within_s: float, headers: Mapping[str, str] | None = None
+) -> tuple[tuple[str, ...], bool]:
     """(models, answered or refused in time); a thread, since resolving a name knows no timeout."""
     found: list[tuple[str, ...] | None] = []
     ended = threading.Event()
 
     def ask() -> None:
         try:
-            found.append(_fetch(url))
+            found.append(_fetch(url, path, within_s, headers or {}))
         finally:
             ended.set()
 
-    threading.Thread(target=ask, name="ollama-probe", daemon=True).start()
-    ended.wait(PROBE_S * 1.5)
+    threading.Thread(target=ask, name="models-probe", daemon=True).start()
+    ended.wait(within_s * 1.5)
     models = found[0] if found else None
     return models or (), models is not None
 
 
-def _fetch(url: str) -> tuple[str, ...] | None:
-    """Chat models; empty where there is no Ollama, None where it does not answer in time."""
+def _fetch(
+    url: str, path: str, within_s: float, headers: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Chat models; empty where there is no such server, None where it does not answer in time."""
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=PROBE_S)
+    connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=within_s)
     try:
-        connection.request("GET", "/api/tags")
+        connection.request("GET", path, headers=dict(headers))
         response = connection.getresponse()
         if response.status != 200:
             return ()
-        tags = msgspec.json.decode(response.read(1 << 20), type=_Tags)
+        offer = msgspec.json.decode(response.read(1 << 20), type=_Offer)
     except TimeoutError:
         return None
     except (OSError, HTTPException, msgspec.DecodeError, ValueError):
         return ()
     finally:
         connection.close()
-    return tuple(m.name for m in tags.models if m.name and "embed" not in m.name)
+    names = (each.name or each.id for each in (*offer.data, *offer.models))
+    return tuple(dict.fromkeys(name for name in names if name and "embed" not in name))
 
 
 def _read(file: Path, url: str) -> tuple[str, ...] | None:
@@ -179,6 +202,8 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody is billed; the app says so at first use."""
 
 
+_NAMED = 12
+"""Models of a server that an error names, at most."""
 _LAST_RESORT = "the small local model is installed"
 
 
@@ -197,9 +222,14 @@ def choose_model(
         why = "-m" if flag else _source(environ)
         return _named(name, why, config, environ)
     if config.llm.api_base:
+        _check_address(config.llm.api_base)
+        served = served_models(config, environ)
+        if len(served) == 1:
+            return _named(served[0], "the only model", config, environ)
+        offers = f": {', '.join(map(visible, served[:_NAMED]))}" if served else ""
         raise NoModel(
             f"llm.api_base is {_shown(config.llm.api_base)}, but no model is named.",
-            hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers.",
+            hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers" + offers,
         )
     for provider in PROVIDERS:
         if provider.main and (variable := _key_variable(provider, environ)):
@@ -253,6 +283,8 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
     if config.model.main:
         with suppress(NoModel):  # Configured, but without its key: not usable now.
             found.append(_named(config.model.main, _source(environ), config, environ))
+    for name in served_models(config, environ) if config.llm.api_base else ():
+        found.append(_named(name, "offered", config, environ))
     plain = Config(llm=msgspec.structs.replace(config.llm, api_base=""))
     for provider in PROVIDERS:
         variable = _key_variable(provider, environ)

@@ -15,6 +15,9 @@ _CONFIG_LIMIT = 256 * 1024
 _LINK_LIMIT = 8 * 1024
 """Bytes of a file that names a folder; Linux takes no path of more than 4,096."""
 
+_HEAD_LIMIT = 300
+_HEAD = re.compile(r"ref: refs/heads/([^\s\x00-\x20\x7f~^:?*\[\\]{1,200})\n?|([0-9a-f]{40,64})\n?")
+
 
 def main_checkout(folder: Path) -> Path | None:
     """Return the top of the repository whose worktree a folder is; None where it is none.
@@ -42,6 +45,14 @@ def read_remote(root: Path) -> str | None:
         elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
             return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
     return None
+
+
+def read_branch(folder: Path) -> str:
+    """Return the branch that a checkout is on, of a detached head the commit; empty without one."""
+    git = _folder_named(folder / ".git", "gitdir:") or folder / ".git"
+    head = (_read(git / "HEAD", _HEAD_LIMIT) or b"").decode("utf-8", "replace")
+    found = _HEAD.fullmatch(head)
+    return (found[1] or found[2][:12]) if found else ""
 
 
 def _folder_named(file: Path, head: str = "", *, resolve: bool = True) -> Path | None:

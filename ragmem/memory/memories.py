@@ -19,6 +19,7 @@ from ragmem.memory.recall import ScopeName
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
+    MemoryKind,
     MemoryQuery,
     MemoryRecord,
     MemorySource,
@@ -217,9 +218,12 @@ def facts_of(memory: "Memory") -> "Facts":
 
 
 def said_so(text: str, *, pinned: bool = False) -> Draft:
-    """What is told in a chat: a rule, pinned, if it says always or never; else a fact."""
+    """What is told in a chat: a preference, rule or fact; pinned if it says always or never."""
+    from ragmem.memory.facts.episodes import is_preference
+
     is_rule = _RULE.search(text) is not None
-    return Draft(content=text, kind="rule" if is_rule else "fact", pinned=pinned or is_rule)
+    kind: MemoryKind = "preference" if is_preference(text) else "rule" if is_rule else "fact"
+    return Draft(content=text, kind=kind, pinned=pinned or is_rule)
 
 
 async def here(store: Store, cwd: Path) -> Located:
@@ -287,6 +291,9 @@ def forgotten_text(memory: MemoryRecord, count: int) -> str:
 
 
 _CONTENT_CHARS = 500
+_MOST_FURTHER = 5
+_FAR = 0.5
+"""The share of the floor below which a hit has nothing to do with the question."""
 _MANY = 100
 """Of a project so many are looked at for those of one session."""
 _ROWS = 3
@@ -328,11 +335,23 @@ async def search_memories(
 def nearest(
     hits: Sequence[Hit], memories: Sequence[FactHit], *, floor: float | None, limit: int
 ) -> tuple[list[Hit | FactHit], int, str]:
-    """What a person is shown of both, how many of them are close, and what leads it if none is."""
-    shown, none_close = worth_showing(hits, floor)
+    """What a person is shown of both, how many of them are close, and what leads it if none is.
+
+    The summary of a turn that is shown says nothing more, and of what is not close a few do.
+    """
+    turns = {hit.record_id for hit in hits if hit.turn}
+    shown, none_close = worth_showing([h for h in hits if not _sums_up(h, turns)], floor)
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
-    return *close_first(merged(shown, memories, limit), floor), none_close
+    found, close = close_first(merged(shown, memories, limit), floor)
+    further = [h for h in found[close:] if floor is None or (h.similarity or 0) > _FAR * floor]
+    # Where nothing is close, the nearest few are what there is.
+    few = found[close:] if none_close else further[:_MOST_FURTHER]
+    return [*found[:close], *few], close, none_close
+
+
+def _sums_up(hit: Hit, turns: set[str]) -> bool:
+    return hit.level == 1 and hit.summary is not None and turns.issuperset(hit.summary.covers)
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:

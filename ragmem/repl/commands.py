@@ -397,13 +397,14 @@ def remembered_text(remembered: Remembered) -> RenderableType:
     if memory is None:
         return memory_row(remembered.note)
     pinned = ", pinned" if memory.pinned else ""
+    where = "in all projects" if memory.scope == "user" else "in this project"
     head = f"remembered {memory.kind}{pinned} {short_id(memory.memory_id)}"
     if remembered.action == "known":
         head = f"known already {short_id(memory.memory_id)}"
     elif remembered.action == "updated":
         head += " anew"
     note = f" ({remembered.note})" if remembered.note else ""
-    return memory_row(f"{head}: {memory.content}{note}")
+    return memory_row(f"{head}, {where}: {memory.content}{note}")
 
 
 async def _memory(text: str, chat: ChatSession) -> None:

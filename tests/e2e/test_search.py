@@ -116,8 +116,11 @@ def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
         first,
     )
     assert said[0] == f"  > {question}"
+    # What a turn says is not said again by its summary, unless those alone are asked for.
+    assert "Summary of" not in done.out
     summary = rf"^Summary of a turn · session \w{{8}} “[^”]+” · {AGO} · "
-    assert re.search(summary, done.out, re.MULTILINE)
+    assert re.match(summary, ragmem.run("search", question, "--levels", "1").out)
+    assert not re.search(r"-\d+% alike", done.out)
     words = ragmem.run("search", "staging port", "--no-semantic", "--levels", "0").out
     where = f"session {ids[1][-8:]} “{re.escape(question)}”"
     assert re.match(rf"Turn 1 · {where} · {AGO} · found by its words\n", words)
@@ -126,6 +129,7 @@ def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
 def test_what_is_close_comes_first_and_the_rest_under_a_line(ragmem: Ragmem) -> None:
     """In both lists; where all is close there is no line."""
     talk(ragmem)
+    ragmem.run("ask", "Is PostgreSQL up on the test host?")
     for command in (("search",), ("sessions", "search")):
         done = ragmem.run(*command, "Where does the staging database listen?")
         close, _, rest = done.out.partition("\nFurther from it:\n")

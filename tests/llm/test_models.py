@@ -233,9 +233,24 @@ def test_an_odd_ollama_host_is_no_crash(environ: dict[str, str], host: str) -> N
 
 
 def test_an_api_base_without_a_model(environ: dict[str, str]) -> None:
+    """Nor with a server that tells of any."""
     with pytest.raises(NoModel, match="no model is named") as caught:
-        choose_model(Config(llm=LLMConfig(api_base="http://me:s3cret@host/v1")), environ)
+        choose_model(Config(llm=LLMConfig(api_base="http://me:s3cret@127.0.0.1:9/v1")), environ)
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_models_of_ones_own_server_are_found(environ: dict[str, str]) -> None:
+    """The only one answers; of several an error names them, and they are listed."""
+    with LLMServer([], models=["acme/embed-1", "openai/gpt-oss-20b"]) as server:
+        config = Config(llm=LLMConfig(api_base=server.url))
+        chosen = choose_model(config, environ)
+        assert (chosen.name, chosen.model) == ("openai/openai/gpt-oss-20b", "openai/gpt-oss-20b")
+        server.models += ("qwen3:8b",)
+        with pytest.raises(NoModel) as caught:
+            choose_model(config, environ)
+        assert caught.value.hint.endswith("offers: openai/openai/gpt-oss-20b, qwen3:8b")
+        listed = [each for each in list_models(environ, config) if each.base_url == server.url]
+        assert [each.model for each in listed] == ["openai/gpt-oss-20b", "qwen3:8b"]
 
 
 def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.memory.checkouts import main_checkout, read_remote
+from ragmem.memory.checkouts import main_checkout, read_branch, read_remote
 from ragmem.memory.projects import joinable, locate, registrations
 from ragmem.records import Project
 
@@ -56,6 +56,23 @@ def test_a_worktree_is_its_repositorys(main: Path, tree: Path) -> None:
     into, own = [write.project for write in registrations(located.project)]
     assert (into.path, own.path) == (str(main), str(tree))
     assert own.root_id == into.project_id == locate(main, [], now=NOW).project.root_id
+
+
+def test_the_branch_is_that_of_the_checkout(main: Path, tree: Path) -> None:
+    git(main, "symbolic-ref", "HEAD", "refs/heads/feature/shade")
+    assert read_branch(main) == "feature/shade"
+    assert read_branch(tree) == "other"
+    git(tree, "checkout", "-q", "--detach")
+    commit = (main / ".git" / "worktrees" / "tree" / "HEAD").read_text()
+    assert read_branch(tree) == commit[:12]
+
+
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/a\n# Rules", "ref: /etc/passwd", "x" * 500])
+def test_a_head_of_no_git_names_no_branch(main: Path, head: str) -> None:
+    """What stands there is the folder's word, and goes into a request."""
+    (main / ".git" / "HEAD").write_text(head)
+    assert read_branch(main) == ""
+    assert read_branch(main / "not there") == ""
 
 
 def test_the_repository_may_be_known_by_another_id(main: Path, tree: Path) -> None:

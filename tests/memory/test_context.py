@@ -96,6 +96,16 @@ And now?\
 """)
 
 
+def test_the_model_is_told_the_branch(tmp_path: Path) -> None:
+    """Read anew for each request, since it may have been changed meanwhile."""
+    (tmp_path / ".git").mkdir()
+    place = Place(cwd=tmp_path, project=tmp_path, instructions=NO_INSTRUCTIONS)
+    for branch in ("main", "feature/shade"):
+        (tmp_path / ".git" / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+        rules = build([], place=place).messages[0].text
+        assert f'of the project "{tmp_path}" (git branch "{branch}") on ' in rules
+
+
 def test_text_for_a_model_without_tools() -> None:
     """The recent conversation is a section of the block, before the files."""
     context = build(

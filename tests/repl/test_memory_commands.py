@@ -12,9 +12,10 @@ from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
+from ragmem.memory.facts.drafts import candidate
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.memories import said_so
-from ragmem.records import Evidence, MemoryRecord, PutMemory
+from ragmem.records import Evidence, MemoryRecord, PutMemory, utc_now
 from ragmem.repl.commands import is_command, is_note
 from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
@@ -68,6 +69,23 @@ def test_what_kind_a_note_is(text: str) -> None:
     assert said_so(text, pinned=True).pinned
 
 
+@pytest.mark.parametrize(
+    ("text", "pinned"),
+    [
+        ("I prefer tabs over spaces, always", True),
+        ("I never use emoji in commits", True),
+        ("Je préfère des réponses courtes", False),
+        ("Ich mag kurze Funktionen", False),
+    ],
+)
+def test_how_the_person_likes_things_is_a_preference(text: str, pinned: bool) -> None:
+    """It is known in all projects, unlike a rule of this one."""
+    draft = said_so(text)
+    assert (draft.kind, draft.pinned) == ("preference", pinned)
+    memory, _ = candidate(draft, "a project", utc_now())
+    assert memory.scope == "user"
+
+
 # --- on a store -------------------------------------------------------------------
 
 
@@ -76,17 +94,18 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
     said = await chat.said("#The gate squeaks when it rains")
     (memory,) = await chat.stored()
     tail = short_id(memory.memory_id)
-    assert said == f"· remembered fact {tail}: The gate squeaks when it rains\n"
+    assert said == f"· remembered fact {tail}, in this project: The gate squeaks when it rains\n"
     said_of = (memory.source, memory.trust, memory.kind, memory.pinned)
     assert said_of == ("chat", "person", "fact", False)
     assert memory.project_id == chat.session.session.project_id
     assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
     again = await chat.said("# The gate squeaks when it rains")
-    assert again == f"· known already {tail}: The gate squeaks when it rains\n"
+    assert again == f"· known already {tail}, in this project: The gate squeaks when it rains\n"
     rule = await chat.said("#never push on a Friday")
     newest = (await chat.stored())[0]
     assert rule == (
-        f"· remembered rule, pinned {short_id(newest.memory_id)}: never push on a Friday\n"
+        f"· remembered rule, pinned {short_id(newest.memory_id)}, in this project: "
+        "never push on a Friday\n"
     )
     assert "Remember what?" in await chat.said("#")
     assert "Not remembered: it is a greeting" in await chat.said("#thanks!")
@@ -244,7 +263,9 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
     with house.chat("chat") as chat:
         chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
         chat.send("#the gate squeaks when it rains\r")
-        chat.wait_for(r"^· remembered fact [0-9a-f]{8}: the gate squeaks when it rains")
+        chat.wait_for(
+            r"^· remembered fact [0-9a-f]{8}, in this project: the gate squeaks when it rains"
+        )
         tail = chat.text.partition("remembered fact ")[2][:8]
         chat.send("/mem\t\r")
         chat.wait_for(

@@ -8,6 +8,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
+from ragmem.memory.checkouts import read_branch
 from ragmem.memory.context import sections
 from ragmem.memory.context.code import code_part, seen_rows
 from ragmem.memory.context.values import (
@@ -160,9 +161,11 @@ class ContextBuilder:
     # --- the system message ---------------------------------------------------------
 
     def _system_part(self, place: Place) -> Part:
+        branch = read_branch(place.project)
         text = prompt_text("system" if self._native else "system_small").format(
             cwd=quoted(str(place.cwd)),
             project=quoted(str(place.project)),
+            branch=f" (git branch {quoted(branch)})" if branch else "",
             platform=platform.system() or "unknown",
         )
         if self._native and place.memory_tools:

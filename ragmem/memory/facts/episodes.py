@@ -205,6 +205,7 @@ _PREFERENCE = _any(
     # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
 )
+_OF_SELF = re.compile(rf"{_LEAD}(?:i|my|je|j'|m[ao]|ich|mir|meine?)\b")
 _NO_PREFERENCE = _any(
     r"\b(?:do|would|did|which|what) (?:you|we|they) \w*",
     r"\bi (?:would |'d )?(?:love|like|prefer|rather) (?:to (?:know|see|understand|hear|ask|get|"
@@ -314,11 +315,14 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
         kind = "deadline"
     elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
         kind = "decision"
+    elif speaker == "person" and _OF_SELF.match(flat) and is_preference(sentence):
+        # "I prefer tabs, always" is how they like it, in whatever project.
+        kind = "preference"
     elif speaker == "person" and _STANDING.search(flat) and not _NO_ORDER.search(flat):
         kind = "rule"
     elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
-    elif speaker == "person" and _PREFERENCE.search(flat) and not _NO_PREFERENCE.search(flat):
+    elif speaker == "person" and is_preference(sentence):
         kind = "preference"
     else:
         return []
@@ -334,6 +338,12 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
             at=due.at(now) if due else None,
         )
     ]
+
+
+def is_preference(sentence: str) -> bool:
+    """Return whether somebody who says so tells how they like things to be, wherever they work."""
+    flat = plain(sentence)
+    return _PREFERENCE.search(flat) is not None and not _NO_PREFERENCE.search(flat)
 
 
 def _what_to_remember(sentence: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ragmem.memory.facts.words import is_greeting, is_instruction, plain, proble
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries.digest import main_argument, shaped
+from ragmem.memory.summaries.digest import main_argument, schema_of, shaped
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.prompts import prompt
 from ragmem.records import (
@@ -119,10 +119,7 @@ _EVERYWHERE = re.compile(
 
 
 class Extracted(msgspec.Struct, frozen=True):
-    """One memory as the model gives it; none of it is believed yet.
-
-    It is asked for `from` as well, so that it thinks of that; where the words stand is looked up.
-    """
+    """One memory as the model gives it; none of it is believed yet."""
 
     content: str
     kind: str = "fact"
@@ -130,10 +127,13 @@ class Extracted(msgspec.Struct, frozen=True):
     ttl: str | None = None
     scope: str = ""
     evidence: str = ""
+    whence: str = msgspec.field(default="", name="from")
+    """Asked for so that the model thinks of it; where the words stand is looked up."""
 
 
 class _MemoriesAnswer(msgspec.Struct, frozen=True):
-    memories: list[Any]
+    memories: Annotated[list[Any], msgspec.Meta(extra_json_schema={"items": schema_of(Extracted)})]
+    """Read one by one: one that is not as it should be must not cost the others."""
 
 
 def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:

@@ -41,7 +41,8 @@ _TALLY = re.compile(
     r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE
 )
 _NOT_TRIED = re.compile(
-    "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done)|There is no tool"
+    "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done|changed)"
+    "|There is no tool"
     "|[rR]ead it|was not read|interrupted|Stopped by the person"
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""

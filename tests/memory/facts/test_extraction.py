@@ -13,7 +13,8 @@ from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.errors import ProviderRefused, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.facts.extraction import Extractor, _MemoriesAnswer
+from ragmem.memory.summaries.digest import schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -201,6 +202,29 @@ async def test_a_failed_edit(store: Store) -> None:
         "`edit_file ./src/a.py` failed: src/a.py can't be written: permission denied."
     )
     assert memory.evidence[0].path == memory.subjects[0] == "src/a.py"
+
+
+def test_a_provider_is_told_what_a_memory_consists_of() -> None:
+    """Some refuse a list that does not say what is in it."""
+    listed = schema_of(_MemoriesAnswer)["properties"]["memories"]
+    assert listed["items"]["required"] == [
+        "content", "kind", "subjects", "ttl", "scope", "evidence", "from"
+    ]  # fmt: skip
+
+
+async def test_an_edit_that_changed_nothing_is_no_lesson(store: Store) -> None:
+    """A slip of the model's, which it mends in the same turn or the next."""
+    slip = "`old` is not in the file. Nothing was changed. Read the file again."
+    failed = {
+        "tool_name": "edit_file",
+        "arguments": json.dumps({"path": "./src/a.py"}),
+        "success": False,
+        "error": slip,
+        "result": json.dumps({"text": slip}),
+    }
+    await happened(store, "fix it", "I can't.", failed)
+    await Learner(store, asks=False).learn()
+    assert await store.memories(ALL) == []
 
 
 async def test_an_order_in_an_error_is_left_out(store: Store) -> None:
