@@ -32,7 +32,8 @@ PATIENCE = "TEST_PATIENCE_S"
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
 _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.litellm_embedder")
-"""litellm takes longer to import than nearly every test that does without it."""
+"""litellm takes longer to import than nearly every test that does without it: the first that
+embeds through it has it imported for all of a worker."""
 
 
 class Process:
@@ -163,12 +164,15 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     if not message:
                         _end_all(living)
                         return None
+                    asked = json.loads(message)
+                    if asked["env"].get("RAGMEM_MODEL__EMBEDDING", "").startswith("openai/"):
+                        _import_litellm()
                     if not (pid := os.fork()):
                         for pidfd, (_, status) in living.items():
                             os.close(pidfd)
                             status.close()
                         requests.close()
-                        return {**json.loads(message), "fds": fds}
+                        return {**asked, "fds": fds}
                     for fd in fds[:3]:
                         os.close(fd)
                     status, pidfd = socket.socket(fileno=fds[3]), os.pidfd_open(pid)
@@ -181,6 +185,13 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     os.close(key.fd)
                     with status:
                         status.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+@cache
+def _import_litellm() -> None:
+    from ragmem.llm.litellm_client import load_litellm
+
+    load_litellm()
 
 
 def _end_all(living: Mapping[int, tuple[int, socket.socket]]) -> None:
