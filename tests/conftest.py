@@ -1,7 +1,9 @@
 """What holds for every test: a bare environment, what `--all` adds, a worker for Neo4j."""
 
 import os
+import shutil
 import signal
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,8 @@ settings.load_profile("tests")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
+_MEMORY = "/dev/shm"
+_ROOM = 4 * 1024**3
 _KEPT = ("RAGMEM_TEST_NEO4J_URI", "RAGMEM_TEST_NEO4J_PASSWORD")
 
 
@@ -47,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # A test that forgets to say where its home is can't touch the person's own.
     os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
+    # Stores of tests lie in memory where it has room: on a disk they wait for it most of the time.
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY).free > _ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
 
 
 @pytest.fixture(autouse=True)
@@ -71,13 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    Two servers, one for the stores' own tests: each takes half a gigabyte, and to start and to
-    learn the statements takes it longer than most of the tests. Tests that run servers of their
-    own share a worker too.
+    Two servers: one for what the graph's own tests see, one for what holds of every store and for
+    the rooms above, which is as much. Each takes half a gigabyte, and to start and to learn the
+    statements takes it longer than most of the tests. Tests that run servers of their own share a
+    worker too.
     """
     for item in items:
         if _uses_neo4j(item):
-            group = "neo4j_store" if item.path.parent.name == "store" else "neo4j"
+            own = item.path.parent.name == "store" and not _has_neo4j_parameter(item)
+            group = "neo4j_store" if own else "neo4j"
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
@@ -85,7 +95,9 @@ def _share_out(items: list[pytest.Item]) -> None:
 
 def _uses_neo4j(item: pytest.Item) -> bool:
     # The fixture is asked for by name, or, where a store is a parameter, while the test runs.
+    return "neo4j_server" in getattr(item, "fixturenames", ()) or _has_neo4j_parameter(item)
+
+
+def _has_neo4j_parameter(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    return "neo4j_server" in getattr(item, "fixturenames", ()) or (
-        call is not None and any("neo4j" in str(value) for value in call.params.values())
-    )
+    return call is not None and any("neo4j" in str(value) for value in call.params.values())

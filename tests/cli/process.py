@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import ragmem
-from tests.fakes.forks import ForkServer
+from tests.fakes.forks import ForkServer, forks
 
 COMMAND = (sys.executable, "-P", "-m", "ragmem")
 SOURCE = Path(ragmem.__file__).parents[1]
@@ -103,17 +102,11 @@ class Ragmem:
         return done.json
 
 
-@cache
-def _forks() -> ForkServer:
-    """One for all tests of a worker; it ends when the worker does."""
-    return ForkServer()
-
-
 def _run_warm(arguments: Sequence[str], stdin: bytes, folder: Path, env: Mapping[str, str]) -> Done:
     (given, feed), (out, told_out), (err, told_err) = (os.pipe() for _ in range(3))
     try:
         streams = [given, told_out, told_err]
-        process = _forks().start(arguments, env=env, cwd=folder, streams=streams)
+        process = forks().start(arguments, env=env, cwd=folder, streams=streams)
     finally:
         for fd in (given, told_out, told_err):
             os.close(fd)

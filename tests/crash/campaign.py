@@ -10,9 +10,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,8 +22,8 @@ from ragmem.failpoints import POINTS
 from ragmem.store.neo4j import Connection
 from ragmem.store.spool import count_waiting
 from tests.crash.check import check, check_request
+from tests.crash.runs import Run
 from tests.crash.scenario import World, model
-from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
 
 _CATCHING_UP = 9
@@ -49,15 +50,15 @@ class Campaign:
         self,
         folder: Path,
         server: LLMServer,
-        zygote: Zygote,
         *,
         seed: int,
         neo4j: Connection | None = None,
         real_share: float = 0.0,
+        sabotage: str = "",
     ) -> None:
         self._folder = folder
         self._server = server
-        self._zygote = zygote
+        self._sabotage = sabotage
         self._neo4j = neo4j
         self._kind = "neo4j" if neo4j else "sqlite"
         self._dice = random.Random(seed)
@@ -243,7 +244,7 @@ class Campaign:
     def _fresh(self) -> World:
         self._worlds += 1
         folder = self._folder / f"world-{self._worlds}"
-        self._world = World(folder, self._server, self._zygote, self._neo4j)
+        self._world = World(folder, self._server, self._neo4j, sabotage=self._sabotage)
         return self._world
 
     async def _kill(self, run: Run, prompt: str, after_s: float) -> None:
@@ -312,16 +313,7 @@ def _is_bug(err: str) -> bool:
 
 
 @contextmanager
-def campaign(
-    folder: Path,
-    *,
-    seed: int,
-    neo4j: Connection | None = None,
-    real_share: float = 0.0,
-    sabotage: str = "",
-    zygote: Zygote | None = None,
-) -> Iterator[Campaign]:
-    """A campaign with its model, and with warm processes of its own unless some are given."""
-    own = nullcontext(zygote) if zygote else Zygote(sabotage=sabotage)
-    with model() as server, own as warm:
-        yield Campaign(folder, server, warm, seed=seed, neo4j=neo4j, real_share=real_share)
+def campaign(folder: Path, **options: Any) -> Iterator[Campaign]:
+    """A campaign with its model."""
+    with model() as server:
+        yield Campaign(folder, server, **options)

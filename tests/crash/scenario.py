@@ -19,7 +19,7 @@ from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.open import home_owner
 from ragmem.store.sqlite import SQLiteStore
-from tests.crash.zygote import Run, Zygote
+from tests.crash.runs import Run, start
 from tests.fakes.forks import PATIENCE
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ask, in_thread, neo4j_env
@@ -73,8 +73,14 @@ class World:
     """One home with its project: `work` and `recover` start processes in it."""
 
     def __init__(
-        self, folder: Path, server: LLMServer, zygote: Zygote, neo4j: Connection | None = None
+        self,
+        folder: Path,
+        server: LLMServer,
+        neo4j: Connection | None = None,
+        *,
+        sabotage: str = "",
     ) -> None:
+        """`sabotage`: a bug of `tests.crash.sabotage`, planted in its processes."""
         self.folder = folder
         self.home, self.project = folder / "home", folder / "project"
         self.neo4j = neo4j
@@ -84,7 +90,7 @@ class World:
         """How many were started, at most: a process may die before it says so."""
         self.has_session = False
         self.runs: list[Run] = []
-        self._zygote = zygote
+        self._sabotage = sabotage
         self.project.mkdir(parents=True)
         (self.project / "a.py").write_text("VALUE = 0\n")
         self.env = {
@@ -107,12 +113,13 @@ class World:
         self, *argv: str, failpoint: str = "", real: bool = False, env: dict[str, str] | None = None
     ) -> Run:
         """Start any command."""
-        run = self._zygote.start(
+        run = start(
             argv,
             env=self.env | (env or {}) | ({"RAGMEM_FAILPOINT": failpoint} if failpoint else {}),
             cwd=self.project,
-            folder=self.folder / "runs",
+            folder=self.folder / "runs" / str(len(self.runs)),
             real=real,
+            sabotage=self._sabotage,
         )
         self.runs.append(run)
         return run

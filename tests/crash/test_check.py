@@ -12,7 +12,6 @@ import pytest
 from ragmem.store.sqlite import SQLiteStore
 from tests.crash.check import check, check_request
 from tests.crash.scenario import Said, World, model
-from tests.crash.zygote import Zygote
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -26,8 +25,8 @@ class Kept(msgspec.Struct, frozen=True):
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     """Made once; each test breaks a copy."""
     folder = tmp_path_factory.mktemp("kept")
-    with model() as server, Zygote() as zygote:
-        world = World(folder / "world", server, zygote)
+    with model() as server:
+        world = World(folder / "world", server)
         for prompt in ("Do job 1", "Do job 2", "What happened?"):
             run = world.ask(prompt)
             assert run.wait() == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.crash.campaign import campaign
-from tests.crash.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(1200)
 _SEED = 20260102
@@ -30,11 +29,10 @@ async def test_the_nth_failure(
     action: str,
     lasting: bool,
     tmp_path: Path,
-    zygote: Zygote,
     request: pytest.FixtureRequest,
 ) -> None:
     """`lasting`: from then on. Plain words, nothing shown as saved is lost, and it goes on."""
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
     every = 10 if request.config.getoption("--all") else 12 if kind == "sqlite" else 25
-    with campaign(tmp_path, seed=_SEED, neo4j=server, zygote=zygote) as faults:
+    with campaign(tmp_path, seed=_SEED, neo4j=server) as faults:
         assert await faults.nth_failures(action, lasting=lasting, every=every) >= 2

@@ -6,7 +6,6 @@ import pytest
 
 from ragmem.store.neo4j import Connection
 from tests.crash.campaign import Violation, campaign
-from tests.crash.zygote import Zygote
 from tests.fakes.neo4j import ALSO_NEO4J
 
 pytestmark = pytest.mark.timeout(1200)
@@ -14,8 +13,8 @@ _SEED = 20260101
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.campaign)])
-async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote, count: int) -> None:
-    with campaign(tmp_path, seed=_SEED, real_share=0.1, zygote=zygote) as kills:
+async def test_random_kills_on_sqlite(tmp_path: Path, count: int) -> None:
+    with campaign(tmp_path, seed=_SEED, real_share=0.1) as kills:
         await kills.measure()
         await kills.random_kills(count)
         assert sum(kills.phases.values()) >= count
@@ -23,18 +22,16 @@ async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote, count: int
         assert kills.recoveries
 
 
-async def test_kills_in_the_middle_of_a_write(tmp_path: Path, zygote: Zygote) -> None:
-    with campaign(tmp_path, seed=_SEED, zygote=zygote) as kills:
+async def test_kills_in_the_middle_of_a_write(tmp_path: Path) -> None:
+    with campaign(tmp_path, seed=_SEED) as kills:
         await kills.measure()
         assert await kills.kills_while_storing(5) >= 5
         assert sum(kills.phases.values()) >= 5
 
 
 @pytest.mark.campaign
-async def test_random_kills_on_neo4j(
-    tmp_path: Path, zygote: Zygote, neo4j_server: Connection
-) -> None:
-    with campaign(tmp_path, seed=_SEED, neo4j=neo4j_server, zygote=zygote) as kills:
+async def test_random_kills_on_neo4j(tmp_path: Path, neo4j_server: Connection) -> None:
+    with campaign(tmp_path, seed=_SEED, neo4j=neo4j_server) as kills:
         await kills.measure()
         await kills.random_kills(20)
         assert sum(kills.phases.values()) >= 20
@@ -57,10 +54,10 @@ _NOT_PASSED = {
 
 @pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
 async def test_a_kill_at_every_point(
-    kind: str, tmp_path: Path, zygote: Zygote, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
-    with campaign(tmp_path, seed=_SEED, neo4j=server, zygote=zygote) as kills:
+    with campaign(tmp_path, seed=_SEED, neo4j=server) as kills:
         # What a turn does to its files is the same whatever the store is.
         whole = kind == "sqlite" or request.config.getoption("--all")
         areas = {} if whole else {"areas": ()}
@@ -79,12 +76,10 @@ async def test_a_kill_at_every_point(
         ("leave_owners", "call.start_kept@1", "1 turns run, though their processes are dead"),
     ],
 )
-async def test_planted_bugs_are_found(
-    tmp_path: Path, zygote: Zygote, bug: str, point: str, found: str
-) -> None:
+async def test_planted_bugs_are_found(tmp_path: Path, bug: str, point: str, found: str) -> None:
     """The harness can fail: each promise, broken on purpose, is a violation with its words."""
     name, _, hit = point.partition("@")
-    with campaign(tmp_path / "right", seed=_SEED, zygote=zygote) as kills:
+    with campaign(tmp_path / "right", seed=_SEED) as kills:
         assert await kills.kill_once(name, int(hit))
     with (
         campaign(tmp_path / "wrong", seed=_SEED, sabotage=bug) as kills,

@@ -24,8 +24,8 @@ from ragmem.records import (
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.transfer.stream import KINDS
+from tests.crash.runs import Run
 from tests.crash.scenario import World
-from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import in_thread, neo4j_env
 from tests.store.samples import START, a_session, called, summed
@@ -39,9 +39,9 @@ def also(*values: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory, server: LLMServer, zygote: Zygote) -> Path:
+def stored(tmp_path_factory: pytest.TempPathFactory, server: LLMServer) -> Path:
     """A home with some hundreds of turns on SQLite: several batches of a move."""
-    world = World(tmp_path_factory.mktemp("stored"), server, zygote)
+    world = World(tmp_path_factory.mktemp("stored"), server)
     (world.home / "data").mkdir(parents=True, mode=0o700)
     in_thread(_filled(world))
     return world.home
@@ -59,8 +59,8 @@ async def _filled(world: World) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, server: LLMServer, zygote: Zygote, stored: Path) -> World:
-    world = World(tmp_path, server, zygote)
+def world(tmp_path: Path, server: LLMServer, stored: Path) -> World:
+    world = World(tmp_path, server)
     shutil.copytree(stored, world.home)
     return world
 

@@ -14,8 +14,8 @@ import pytest
 from ragmem.store.neo4j import Connection, schema
 from ragmem.store.spool import count_waiting
 from tests.crash.check import check
+from tests.crash.runs import Run
 from tests.crash.scenario import World
-from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import ALSO_NEO4J, ask, open_empty_neo4j_store
 from tests.store.samples import begun, created
@@ -25,17 +25,17 @@ _CATCHING_UP = 9
 
 @pytest.fixture(params=["sqlite", "neo4j"])
 async def world(
-    request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer, zygote: Zygote
+    request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer
 ) -> AsyncIterator[World]:
     graph = request.getfixturevalue("neo4j_server") if request.param == "neo4j" else None
-    world = World(tmp_path, server, zygote, graph)
+    world = World(tmp_path, server, graph)
     yield world
     world.kill_all()
 
 
 @pytest.fixture
-def embedded(tmp_path: Path, server: LLMServer, zygote: Zygote) -> Iterator[World]:
-    world = World(tmp_path, server, zygote)
+def embedded(tmp_path: Path, server: LLMServer) -> Iterator[World]:
+    world = World(tmp_path, server)
     yield world
     world.kill_all()
 
@@ -239,10 +239,10 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
     "action", ["kill9@3", pytest.param("enospc@4", marks=pytest.mark.campaign)]
 )
 async def test_a_schema_made_by_half_is_completed(
-    tmp_path: Path, server: LLMServer, zygote: Zygote, neo4j_server: Connection, action: str
+    tmp_path: Path, server: LLMServer, neo4j_server: Connection, action: str
 ) -> None:
     """A process that dies, or fails, between two constraints of a new graph."""
-    world = World(tmp_path, server, zygote, neo4j_server)
+    world = World(tmp_path, server, neo4j_server)
     await forget_the_schema(neo4j_server)
     first = world.ask("Hello", failpoint=f"neo4j.schema:{action}")
     status = await asyncio.to_thread(first.wait)

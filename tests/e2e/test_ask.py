@@ -67,16 +67,7 @@ def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer)
     assert asked[2].endswith("Explain\n\n<stdin>\nline 1\nline 2\n</stdin>")
 
 
-def test_too_much_stdin_is_refused_before_anything_is_sent(
-    ragmem: Ragmem, server: LLMServer
-) -> None:
-    done = ragmem.run("ask", "Explain", stdin=b"x" * (11 << 20))
-    assert done.code == 2
-    assert done.err.startswith("error: Standard input is larger than 10 MB")
-    assert server.requests == []
-
-
-@pytest.mark.parametrize("arguments", [["ask"], ["ask", ""], ["ask", "-"], ["-p"]])
+@pytest.mark.parametrize("arguments", [["ask"], ["-p"]])
 def test_an_empty_prompt_is_a_usage_error(ragmem: Ragmem, arguments: list[str]) -> None:
     done = ragmem.run(*arguments)
     assert (done.code, done.out) == (2, "")
@@ -91,30 +82,6 @@ def test_chat_without_a_terminal_ends_at_once(ragmem: Ragmem, arguments: list[st
 
 
 # --- formats ------------------------------------------------------------------
-
-
-def test_json_is_the_result_object(ragmem: Ragmem) -> None:
-    result = ragmem.run("ask", "What is this?", "--output-format", "json").json
-    for name in ("session_id", "turn_id"):
-        assert len(result.pop(name)) == 36
-    for name in ("duration_ms", "duration_api_ms"):
-        assert result.pop(name) >= 0
-    assert set(result.pop("context")) == {"System", "Prompt"}
-    assert result == snapshot(
-        {
-            "type": "result",
-            "subtype": "success",
-            "is_error": False,
-            "num_turns": 1,
-            "result": "The answer.",
-            "error": None,
-            "model": "openai/scripted",
-            "usage": {"input_tokens": 100, "output_tokens": 20, "cached_tokens": 0},
-            "total_cost_usd": None,
-            "permission_denials": [],
-            "structured_output": None,
-        }
-    )
 
 
 def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
@@ -146,16 +113,6 @@ def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
     assert "hello.py" in answer["content"]
     deltas = [line["event"]["delta"] for line in lines if line["type"] == "stream_event"]
     assert "".join(delta["text"] for delta in deltas) == "I look.One file."
-
-
-def test_a_provider_that_there_is_not(ragmem: Ragmem) -> None:
-    """A mistyped name is called one: nothing was asked, and nothing answered."""
-    done = ragmem.run("ask", "Hi", "-m", "antropic/claude-x", env={"RAGMEM_API_BASE": ""})
-    assert (done.code, done.out) == (1, "")
-    assert done.err.endswith(
-        "error: antropic/claude-x names no provider that is known: 'antropic' is none.\n"
-        "Did you mean anthropic/…? `ragmem models` lists what can be used now.\n"
-    )
 
 
 # --- sessions -----------------------------------------------------------------
@@ -254,13 +211,6 @@ def test_a_wrong_command_line_is_exit_2(
     assert "Traceback" not in done.err
     assert server.requests == []
     assert ragmem.sessions() == []
-
-
-def test_ephemeral_writes_nothing(ragmem: Ragmem) -> None:
-    assert ragmem.run("ask", "A secret", "--ephemeral").code == 0
-    assert ragmem.sessions() == []
-    written = [file.read_bytes() for file in ragmem.home.rglob("*") if file.is_file()]
-    assert not any(b"A secret" in data for data in written)
 
 
 def test_an_ephemeral_fork_knows_its_parent_and_writes_nothing(
@@ -394,17 +344,6 @@ def test_without_any_model_it_says_what_to_do(tmp_path: Path) -> None:
     assert "OPENAI_API_KEY" in done.err
 
 
-def test_no_secret_in_any_file(tmp_path: Path) -> None:
-    """The key is nowhere under the home, whatever went wrong."""
-    faults = [Answer(mode=mode) for mode in ("401", "500", "html", "cut_rst")]
-    with scripted(tmp_path, *faults) as ragmem:
-        for _ in faults:
-            ragmem.run("ask", "Hello")
-    for file in ragmem.home.rglob("*"):
-        if file.is_file():
-            assert KEY.encode() not in file.read_bytes(), file
-
-
 # --- settings -----------------------------------------------------------------
 
 
@@ -439,16 +378,6 @@ def test_a_bad_config_names_file_and_line(
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert server.requests == []
-
-
-def test_an_unusable_home_is_said_with_the_way_out(ragmem: Ragmem, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    home = {"RAGMEM_HOME": str(tmp_path / "file" / "home")}
-    for arguments, code, out in ((["ask", "Hello"], 75, "The answer.\n"), (["ask", "-c"], 2, "")):
-        done = ragmem.run(*arguments, stdin=b"Hello", env=home)
-        assert (done.code, done.out) == (code, out)
-        assert "can't be used" in done.err
-        assert "RAGMEM_HOME" in done.err
 
 
 def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -494,9 +423,8 @@ def test_a_plain_python_m_imports_nothing_of_the_folder(ragmem: Ragmem, tmp_path
     assert not hits.exists()
 
 
-@pytest.mark.parametrize("entry", ["", ".", "{project}", "{project}/src"])
-def test_an_entry_of_pythonpath_imports_nothing_of_the_folder(
-    ragmem: Ragmem, tmp_path: Path, entry: str
+def test_no_entry_of_pythonpath_imports_anything_of_the_folder(
+    ragmem: Ragmem, tmp_path: Path
 ) -> None:
     """Neither in the process nor in those that it starts: the background, the index."""
     hits = tmp_path / "hits"
@@ -504,7 +432,8 @@ def test_an_entry_of_pythonpath_imports_nothing_of_the_folder(
     for folder in (ragmem.project, ragmem.project / "src"):
         for name in ("asyncio", "typer", "apsw", "httpx", "tree_sitter", "numpy", "onnxruntime"):
             (folder / f"{name}.py").write_text(f"open({str(hits)!r}, 'a').write(__name__)\n")
-    path = os.pathsep.join([entry.format(project=ragmem.project), ragmem.env["PYTHONPATH"]])
+    entries = ["", ".", str(ragmem.project), str(ragmem.project / "src")]
+    path = os.pathsep.join([*entries, ragmem.env["PYTHONPATH"]])
     env = {"PYTHONPATH": path, "RAGMEM_MEMORY__WORKER": "inline"}
     for arguments in (["ask", "Hello"], ["index"], ["work"]):
         done = ragmem.run(*arguments, env=env)

@@ -144,23 +144,6 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     assert only_turn(slow, session_id)["status"] == "interrupted"
 
 
-def test_all_streams_closed_still_records_the_turn(tmp_path: Path) -> None:
-    """Closed streams; the store is not written over by what is printed."""
-    with LLMServer([Answer("The answer.")]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        child = ragmem.start(
-            "ask",
-            "Hello",
-            stdin=None,
-            stdout=None,
-            stderr=None,
-            preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)],
-        )
-        assert child.wait(timeout=60) == 0
-    (session,) = ragmem.sessions()
-    assert only_turn(ragmem, session["session_id"])["assistant_message"] == "The answer."
-
-
 def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: Path) -> None:
     with LLMServer([Answer("The answer.")]) as server, open("/dev/full", "w") as full:
         ragmem = Ragmem(tmp_path, server.env)

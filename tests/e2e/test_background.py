@@ -367,7 +367,8 @@ def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
         assert world.stats()["pending"]["vectors"] >= 1
 
 
-async def test_who_looks_keeps_nobody_from_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.campaign)])
+async def test_who_looks_keeps_nobody_from_work(tmp_path: Path, times: int) -> None:
     """`stats` and `doctor` look whether a process works while one begins."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path)}).make()
     config = load_config(paths.config_file, environ={})
@@ -382,12 +383,12 @@ async def test_who_looks_keeps_nobody_from_work(tmp_path: Path) -> None:
         looker.start()
     try:
         async with App(config, paths, cwd=paths.data_dir) as app:
-            worked = [await work_alone(app.background, paths) for _ in range(50)]
+            worked = [await work_alone(app.background, paths) for _ in range(times)]
     finally:
         enough.set()
         for looker in lookers:
             looker.join()
-    assert worked == [True] * 50
+    assert worked == [True] * times
     assert not is_at_work(paths)
 
 

@@ -84,7 +84,8 @@ def house(tmp_path: Path) -> Iterator[House]:
             ["401", "429", "500", "html", "badjson", "cut_rst", "cut_clean", "stall", "silent"],
         ),
         # litellm takes seconds to load: the kinds of faults that tell what a server has sent.
-        ("litellm", ["401", "html"]),
+        ("litellm", ["401"]),
+        pytest.param("litellm", ["html"], marks=pytest.mark.campaign),
     ],
 )
 def test_what_providers_do(tmp_path: Path, client: str, modes: list[Any]) -> None:

@@ -121,7 +121,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for_screen(r"^Allow this command\?")
         assert "│ python3 a.py" in chat.text
         chat.send("y")
-        chat.wait_for(r"^✓ python3 a\.py  \d+ ms\n  ⎿ goodbye\n\nIt ran\.")
+        chat.wait_for(r"^✓ python3 a\.py  [\d.]+ m?s\n  ⎿ goodbye\n\nIt ran\.")
         chat.send("and now?\r")
         chat.wait_for_screen(r"Never hear")
         chat.child.kill(signal.SIGKILL)

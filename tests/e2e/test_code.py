@@ -9,10 +9,8 @@ import pytest
 
 from tests.cli.process import Done, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, in_thread
+from tests.fakes.neo4j import ALSO_NEO4J, store_env
 from tests.index.conftest import AUTH, CLOCK
-
-from .test_memory_story import _emptied
 
 QUESTION = "Where do we check that a token has not expired?"
 GO = """\
@@ -35,18 +33,10 @@ def server() -> Iterator[LLMServer]:
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     env = {
         **server.env,
-        "RAGMEM_STORE": request.param,
+        **store_env(request, request.param),
         "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
         "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
     }
-    if request.param == "neo4j":
-        neo4j = request.getfixturevalue("neo4j_server")
-        in_thread(_emptied(neo4j))
-        env |= {
-            "NEO4J_URI": neo4j.url,
-            "NEO4J_USERNAME": neo4j.username,
-            "NEO4J_PASSWORD": neo4j.password,
-        }
     made = Ragmem(tmp_path, env)
     (made.project / ".git").mkdir()
     for path, text in (("src/auth.py", AUTH), ("src/clock.py", CLOCK), ("wallet/pay.go", GO)):

@@ -13,9 +13,7 @@ import pytest
 
 from tests.cli.process import Done, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, in_thread
-
-from .test_memory_story import _emptied
+from tests.fakes.neo4j import ALSO_NEO4J, store_env
 
 SMALL = "small"
 FORGED = """\
@@ -35,16 +33,7 @@ def server() -> Iterator[LLMServer]:
 
 @pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
-    env = {**server.env, "RAGMEM_STORE": request.param}
-    if request.param == "neo4j":
-        neo4j = request.getfixturevalue("neo4j_server")
-        in_thread(_emptied(neo4j))
-        env |= {
-            "NEO4J_URI": neo4j.url,
-            "NEO4J_USERNAME": neo4j.username,
-            "NEO4J_PASSWORD": neo4j.password,
-        }
-    return Ragmem(tmp_path, env)
+    return Ragmem(tmp_path, {**server.env, **store_env(request, request.param)})
 
 
 def ok(done: Done) -> Done:

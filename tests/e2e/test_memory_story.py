@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, store_env
 
 DIGEST = json.dumps({"text": "The staging port was looked up.", "key_findings": ["port 5439"]})
 
@@ -34,23 +33,11 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
         **server.env,
         "RAGMEM_MODEL__SUMMARY": "openai/small",
         "RAGMEM_MEMORY__WORKER": "inline",
-        "RAGMEM_STORE": request.param,
+        **store_env(request, request.param),
     }
-    if request.param == "neo4j":
-        neo4j = request.getfixturevalue("neo4j_server")
-        in_thread(_emptied(neo4j))
-        env |= {
-            "NEO4J_URI": neo4j.url,
-            "NEO4J_USERNAME": neo4j.username,
-            "NEO4J_PASSWORD": neo4j.password,
-        }
     made = Ragmem(tmp_path, env)
     (made.project / "staging.toml").write_text("port = 5439\n")
     return made
-
-
-async def _emptied(server: Connection) -> None:
-    await (await open_empty_neo4j_store(server)).aclose()
 
 
 @pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -226,6 +225,7 @@ def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
     assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
 
 
+@pytest.mark.campaign
 def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
     """What was asked meanwhile, in the session that it belongs to, is there when it runs again."""
     layout = Layout(find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make().neo4j_dir)
@@ -257,74 +257,3 @@ def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
 def _spooled(ragmem: Ragmem) -> bytes:
     folder = spool(ragmem)
     return b"".join(file.read_bytes() for file in folder.iterdir()) if folder.exists() else b""
-
-
-# --- secrets ---------------------------------------------------------------------------
-
-
-def files_with(folder: Path, *secrets: str) -> list[str]:
-    """Files that hold one of these, by their bytes."""
-    return [
-        str(file.relative_to(folder))
-        for file in folder.rglob("*")
-        if file.is_file() and any(secret.encode() in file.read_bytes() for secret in secrets)
-    ]
-
-
-def test_no_secret_is_in_any_file(tmp_path: Path) -> None:
-    """P10, §1.6: in prompts, answers, reasoning, arguments, results, errors, titles, outputs."""
-    secrets = f"{CANARY} {TOKEN}"
-    printing = f"for i in $(seq 40000); do echo '{secrets}'; done"
-    answers: list[Any] = [
-        Answer(
-            f"I say {secrets}",
-            reasoning=f"I think {secrets}",
-            tools=[Call("read_file", {"path": ".env"}), Call("grep_files", {"pattern": TOKEN})],
-        ),
-        Answer("", tools=[Call("read_file", {"path": f"{TOKEN}.txt"})]),
-        Answer("", tools=[Call("run_command", {"command": printing})]),
-        Answer("", tools=[Call("create_file", {"path": "new.txt", "content": secrets})]),
-        Answer("", tools=[Call("edit_file", {"path": "new.txt", "old": CANARY, "new": "x"})]),
-        Answer(f"Done with {secrets}"),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
-        (ragmem.project / ".env").write_text(f"API_KEY={CANARY}\nTOKEN={TOKEN}\n")
-        done = ragmem.run("ask", f"My key is {secrets}. @.env", "--yolo", "--output-format", "json")
-        assert done.code == 0, done.err
-        # The model sees what the turn is about; what lasts does not hold it.
-        assert f"TOKEN={TOKEN}" in json.dumps([r.body["messages"] for r in server.requests])
-        session_id = done.json["session_id"]
-        assert CANARY in done.json["result"]
-        assert ragmem.run("sessions", "rename", session_id, f"About {secrets}").code == 0
-        (turn,) = ragmem.shown(session_id)["turns"]
-        assert turn["user_message"] == (
-            "My key is [redacted: RAGMEM_API_KEY] [redacted: GitHub token]. @.env"
-        )
-        assert files_with(ragmem.home, CANARY, TOKEN) == []
-        (output,) = (ragmem.home / "data" / "outputs").iterdir()
-        line = "[redacted: RAGMEM_API_KEY] [redacted: GitHub token]\n"
-        assert output.read_text() == line * 40000
-        assert (ragmem.project / "new.txt").read_text() == f"x {TOKEN}"
-
-
-@pytest.mark.parametrize("mode", ["401", "429", "500", "html", "badjson", "cut_rst"])
-def test_no_secret_is_kept_of_an_error(tmp_path: Path, mode: Any) -> None:
-    """Providers repeat the key that they refuse."""
-    answer = Answer(f"I say {CANARY}", mode=mode, message=f"Incorrect key {CANARY}")
-    with LLMServer([answer], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
-        assert ragmem.run("ask", f"With {CANARY}").code != 0
-        assert files_with(ragmem.home, CANARY) == []
-
-
-def test_no_secret_is_in_the_spool(ragmem: Ragmem) -> None:
-    """What waits is as clean as what is stored."""
-    assert ragmem.run("ask", "First?").code == 0
-    with locked(ragmem):
-        assert ragmem.run("ask", f"With {CANARY} and {TOKEN}").code == 0
-        assert "[redacted: GitHub token]" in _spooled(ragmem).decode()
-        assert files_with(ragmem.home, CANARY, TOKEN) == []
-    assert len(ragmem.sessions()) == 2
-    assert files_with(ragmem.home, CANARY, TOKEN) == []
-    assert os.listdir(spool(ragmem)) == []

@@ -12,6 +12,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from tests.cli.process import COMMAND, Done, Ragmem
+from tests.fakes.forks import ForkServer
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
 
@@ -37,10 +38,13 @@ def run(
 ) -> Done:
     """Run through a wrapper; a variable that is None is not set."""
     given = {**ragmem.env, **(env or {})}
+    environ = {name: value for name, value in given.items() if value is not None}
+    if not through and environ == given and ForkServer.can_start(arguments, environ):
+        return ragmem.run(*arguments, env=environ)
     done = subprocess.run(
         [*through, *COMMAND, *arguments],
         capture_output=True,
-        env={name: value for name, value in given.items() if value is not None},
+        env=environ,
         cwd=ragmem.project,
         stdin=subprocess.DEVNULL,
         timeout=60,

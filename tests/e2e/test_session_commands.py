@@ -11,10 +11,8 @@ from inline_snapshot import snapshot
 
 from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, in_thread
+from tests.fakes.neo4j import ALSO_NEO4J, store_env
 from tests.repl.pty_chat import PtyChat
-
-from .test_memory_story import _emptied
 
 BOTH = pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
 
@@ -28,17 +26,7 @@ def kind() -> str:
 @pytest.fixture
 def ragmem(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[Ragmem]:
     with LLMServer([Answer("Soon.")], repeat=True) as server:
-        env = {**server.env, "RAGMEM_STORE": kind}
-        if kind == "neo4j":
-            neo4j = request.getfixturevalue("neo4j_server")
-            in_thread(_emptied(neo4j))
-            env |= {
-                "NEO4J_URI": neo4j.url,
-                "NEO4J_USERNAME": neo4j.username,
-                "NEO4J_PASSWORD": neo4j.password,
-                "RAGMEM_STORE__TIMEOUT_S": "20",
-            }
-        yield Ragmem(tmp_path, env)
+        yield Ragmem(tmp_path, {**server.env, **store_env(request, kind)})
 
 
 def asked(ragmem: Ragmem, prompt: str, *more: str, cwd: Path | None = None) -> str:

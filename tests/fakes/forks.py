@@ -4,6 +4,7 @@ What a fork runs is the real `main` of `python -m ragmem`, with descriptors, an 
 folder and an end of its own. Only the interpreter's start and its imports are spared.
 """
 
+import atexit
 import json
 import os
 import select
@@ -12,12 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import ragmem
 from ragmem.memory import leases
@@ -29,7 +32,8 @@ PATIENCE = "TEST_PATIENCE_S"
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
 _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.litellm_embedder")
-"""litellm takes longer to import than nearly every test that does without it."""
+"""litellm takes longer to import than nearly every test that does without it: the first that
+embeds through it has it imported for all of a worker."""
 
 
 class Process:
@@ -84,13 +88,11 @@ class Process:
 class ForkServer:
     """The process that forks; what it has forked ends with it."""
 
-    def __init__(self, *, sabotage: str = "") -> None:
-        """`sabotage`: a bug of `tests.crash.sabotage`, planted before anything runs."""
+    def __init__(self) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tests.fakes.forks", str(theirs.fileno())]
-                + [sabotage] * bool(sabotage),
+                [sys.executable, "-P", "-m", "tests.fakes.forks", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 cwd=ROOT,
@@ -125,19 +127,29 @@ class ForkServer:
         cwd: Path,
         streams: Sequence[int],
         hits: Path | None = None,
+        sabotage: str = "",
     ) -> Process:
         """Run `ragmem ARGV` on the three streams.
 
         With `hits` it has a session of its own, and says there at its end how many failpoints
-        it came by.
+        it came by. `sabotage`: a bug of `tests.crash.sabotage`, planted in it.
         """
-        asked = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or "")}
+        asked = {
+            "argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or ""),
+            "sabotage": sabotage,
+        }  # fmt: skip
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             message = json.dumps(asked).encode()
             socket.send_fds(self._requests, [message], [*streams, theirs.fileno()])
         pid, (pidfd,), _, _ = socket.recv_fds(status, 16, 1)
         return Process(int(pid), pidfd, status)
+
+
+@cache
+def forks() -> ForkServer:
+    """One for all tests of a worker; it ends when the worker does."""
+    return ForkServer()
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -152,12 +164,15 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     if not message:
                         _end_all(living)
                         return None
+                    asked = json.loads(message)
+                    if asked["env"].get("RAGMEM_MODEL__EMBEDDING", "").startswith("openai/"):
+                        _import_litellm()
                     if not (pid := os.fork()):
                         for pidfd, (_, status) in living.items():
                             os.close(pidfd)
                             status.close()
                         requests.close()
-                        return {**json.loads(message), "fds": fds}
+                        return {**asked, "fds": fds}
                     for fd in fds[:3]:
                         os.close(fd)
                     status, pidfd = socket.socket(fileno=fds[3]), os.pidfd_open(pid)
@@ -170,6 +185,13 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     os.close(key.fd)
                     with status:
                         status.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+@cache
+def _import_litellm() -> None:
+    from ragmem.llm.litellm_client import load_litellm
+
+    load_litellm()
 
 
 def _end_all(living: Mapping[int, tuple[int, socket.socket]]) -> None:
@@ -198,33 +220,49 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
     if file := asked["hits"]:
-        import atexit
-
         from ragmem.failpoints import ANY, hits
 
         os.setsid()
         atexit.register(lambda: Path(file).write_text(str(hits(ANY))))
 
 
-def _main(control: int, sabotage: Sequence[str]) -> None:
+def _main(control: int) -> None:
     for module in walk_packages(ragmem.__path__, "ragmem."):
         if module.name not in _LEFT_OUT:
             import_module(module.name)
     for name in ("httpx", "neo4j"):
         import_module(name)
 
-    for name in sabotage:
-        getattr(import_module("tests.crash.sabotage"), name)()
     import gc
 
     gc.freeze()
     asked = _serve(socket.socket(fileno=control))
     if asked is not None:
         _become(asked)
+        if bug := asked["sabotage"]:
+            getattr(import_module("tests.crash.sabotage"), bug)()
         from ragmem.__main__ import main
 
-        main()
+        try:
+            main()
+        except SystemExit as end:
+            _end(end.code)
+        _end(0)
+
+
+def _end(code: Any) -> NoReturn:
+    """End as an interpreter does, but for taking apart what a thousand modules hold."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    status = int(code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream and not stream.closed:
+                stream.flush()
+        except OSError:
+            status = 120
+    os._exit(status)
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), sys.argv[2:])
+    _main(int(sys.argv[1]))

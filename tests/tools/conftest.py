@@ -3,8 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -99,6 +100,13 @@ def recorded(name: str, outcome: ToolOutcome, order: int = 0) -> ToolCall:
         success=outcome.success,
         started_at=utc_now(),
     )
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On the disk: below /dev, where tests have their memory, tools take files for devices."""
+    with TemporaryDirectory(prefix="ragmem-tools-") as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture
