@@ -149,8 +149,7 @@ class ClaudeCodeParser(SessionParser):
         elif kind == "user":
             yield from self._user(record, uuid, at)
         elif kind == "assistant":
-            for prompt in self._queue.overdue():
-                yield from self._said(prompt.words, prompt.key, prompt.at)
+            yield from self._taken()
             self._assistant(record, at)
         elif kind == "attachment" and self._is_queued_prompt(record):
             yield from self._prompt(fields(record, "attachment").get("prompt"), uuid, at)
@@ -166,8 +165,9 @@ class ClaudeCodeParser(SessionParser):
     def finish(self) -> Iterator[PutTurn]:
         """The file has ended: the last turn, complete when nothing more is expected of it."""
         self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
-        # What was taken, or waits in a session that nobody goes on with, has no other record.
-        for prompt in self._queue.overdue() + (self._queue.left() if self.is_quiet else []):
+        yield from self._taken()
+        # What waits in a session that nobody goes on with has no other record.
+        for prompt in self._queue.left() if self.is_quiet else ():
             yield from self._said(prompt.words, prompt.key, prompt.at)
         yield from super().finish()
 
@@ -214,6 +214,14 @@ class ClaudeCodeParser(SessionParser):
             return
         if not self._queue.is_told(words):
             yield from self._said(words, uuid, at)
+
+    def _taken(self) -> Iterator[PutTurn]:
+        """What only the queue has told stands in the turn that was running when it was taken."""
+        for prompt in self._queue.overdue():
+            if self.turn and self.turn.status is None:
+                self.turn.meanwhile.append(prompt.words)
+            else:
+                yield from self._said(prompt.words, prompt.key, prompt.at)
 
     def _said(self, words: str, key: str, at: datetime) -> Iterator[PutTurn]:
         if self.turn and self.turn.is_bare and self.turn.prompt == words:

@@ -194,6 +194,8 @@ class TurnBuilder:
     def __init__(self, session_id: str, turn_id: str, prompt: str, at: datetime) -> None:
         self.turn_id = turn_id
         self.prompt = prompt
+        self.meanwhile: list[str] = []
+        """What else the person typed while the model worked on it."""
         self.started_at = at
         self.last_at = at
         self.model: str | None = None
@@ -304,7 +306,7 @@ class TurnBuilder:
         turn = Turn(
             turn_id=self.turn_id,
             session_id=self._session_id,
-            user_message=self.prompt,
+            user_message="\n\n".join([self.prompt, *self.meanwhile]),
             assistant_message=said,
             reasoning=clipped("\n\n".join(self._thoughts)) or None,
             status=self._status(said, calls, over=over),
