@@ -217,8 +217,8 @@ async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:
             await talk.send_message(f"Where do wombats live, {number}?")
         assert await agent.drain()
         assert small.requests == []
-        assert memory.parts.embedder is not None
-        assert memory.parts.embedder.spent.texts == 0
+        assert memory.app.embedder is not None
+        assert memory.app.embedder.spent.texts == 0
         assert await memory.get_raw_history_char_count(talk.uuid) > 0
         (hit, *_) = await talk.search_history("wombats")
         assert hit.similarity is None
