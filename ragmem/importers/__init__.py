@@ -10,37 +10,3 @@ messages.py        messages of kimi-cli and mistral-vibe
 finder.py          the files, and titles that stand beside them
 importer.py        turns into the store: only those that it does not have
 """
-
-from ragmem.importers.finder import (
-    AGENTS,
-    AgentFiles,
-    Search,
-    agents_here,
-    find_files,
-    titles_beside,
-)
-from ragmem.importers.importer import Importer
-from ragmem.importers.jsonl import (
-    AgentName,
-    ForeignFolder,
-    FoundFile,
-    Outcome,
-    Rules,
-    Tally,
-)
-
-__all__ = [
-    "AGENTS",
-    "AgentFiles",
-    "AgentName",
-    "ForeignFolder",
-    "FoundFile",
-    "Importer",
-    "Outcome",
-    "Rules",
-    "Search",
-    "Tally",
-    "agents_here",
-    "find_files",
-    "titles_beside",
-]

@@ -49,47 +49,28 @@ ITEMS_LEFT_OUT = {
     "additional_tools": "context that the agent added",
     "agent_message": "messages of subagents",
 }
+_REPEATING = ("_begin", "_end", "_delta", "_request", "_response", "_started")
+"""Ends of the names of events that tell of parts of what is there as an item."""
 EVENTS_LEFT_OUT = {
-    "agent_message_delta",
-    "agent_reasoning_section_break",
     "agent_reasoning_raw_content",
-    "apply_patch_approval_request",
+    "agent_reasoning_section_break",
     "background_event",
-    "collab_agent_interaction_end",
-    "collab_agent_spawn_end",
-    "collab_close_end",
-    "collab_resume_end",
-    "collab_waiting_end",
     "context_compacted",
-    "dynamic_tool_call_request",
-    "dynamic_tool_call_response",
     "entered_review_mode",
-    "exec_approval_request",
-    "exec_command_begin",
-    "exec_command_end",
     "exited_review_mode",
     "guardian_assessment",
-    "image_generation_end",
     "injected_message",
-    "mcp_tool_call_begin",
-    "mcp_tool_call_end",
-    "patch_apply_begin",
-    "patch_apply_end",
     "plan_update",
     "session_configured",
     "stream_error",
     "sub_agent_activity",
-    "task_started",
     "thread_goal_updated",
     "thread_rolled_back",
     "thread_settings_applied",
     "turn_diff",
-    "turn_started",
     "undo_completed",
     "view_image_tool_call",
     "warning",
-    "web_search_begin",
-    "web_search_end",
 }
 ENDINGS: dict[str, TurnStatus] = {
     "task_complete": "completed",
@@ -365,7 +346,7 @@ class CodexParser(SessionParser):
             # What was interrupted or has failed is told to be complete too.
             if self.turn and not self.turn.status:
                 self.turn.status = ENDINGS[kind]
-        elif kind in EVENTS_LEFT_OUT:
+        elif kind in EVENTS_LEFT_OUT or kind.endswith(_REPEATING):
             self.leave_out("events that repeat what is there")
         else:
             self.wonder("event_msg", kind)

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-from ragmem.records import Project, RegisterProject, Write
 from ragmem.text import clean, clip_middle
 
 Fields = Mapping[str, object]
@@ -123,24 +122,6 @@ class FoundFile(msgspec.Struct, frozen=True):
     changed_at: datetime
     session: str = ""
     """Which one, of a file that holds several."""
-
-
-class ForeignFolder(msgspec.Struct, frozen=True):
-    """A session's folder, as this memory knows it."""
-
-    cwd: str
-    project: Project
-    registrations: Sequence[RegisterProject]
-    """What makes a new project known, to be written first."""
-    stored_path: Callable[[str], str]
-    """A path that a tool was given, in the form in which it is stored."""
-
-
-class Rules(msgspec.Struct, frozen=True):
-    """What the layers above know, for whoever stores."""
-
-    locate: Callable[[str], ForeignFolder]
-    redacted: Callable[[Write], Write]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -443,10 +443,8 @@ class OpenMemory:
         """Write it, without secrets; what is stored."""
         write = AddSummary(summary=summary)
         await self._write([write], "summary")
-        clean = redacted(write)
-        assert isinstance(clean, AddSummary)
         self._work.wake()
-        return clean.summary
+        return redacted(write).summary
 
     # --- recall -----------------------------------------------------------------
 
