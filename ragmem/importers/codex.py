@@ -8,7 +8,6 @@ import msgspec
 
 from ragmem.importers.jsonl import (
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     count,
@@ -81,12 +80,6 @@ ENDINGS: dict[str, TurnStatus] = {
 _TOKENS = ("input", "output", "cached_input")
 
 
-def id_in_name(name: str) -> str:
-    """The id of a session, as the name of its file tells it."""
-    found = _ID_IN_NAME.search(name)
-    return found[0] if found else name
-
-
 def same(one: str, other: str) -> bool:
     """Whether both are the same words: they are told with and without space around them."""
     return one.split() == other.split()
@@ -142,14 +135,16 @@ class _Heard(msgspec.Struct, frozen=True):
 
 
 class CodexParser(SessionParser):
-    """Turns of one session file; `titles` are the names of sessions, by their ids."""
+    """Turns of one session file; the names of sessions stand elsewhere, by their ids."""
+
+    agent = "codex"
 
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = FileFacts(foreign_id=id_in_name(found.file.stem), last_at=found.changed_at)
-        super().__init__("codex", facts, tally, now=now)
-        self._titles = titles
+        super().__init__(found, tally, now=now, titles=titles)
+        if told := _ID_IN_NAME.search(found.file.stem):
+            self.identify(told[0])
         self._identified = False
         self._heard: _Heard | None = None
         self._wrapped = False
@@ -298,10 +293,8 @@ class CodexParser(SessionParser):
             self.leave_out("context that the agent added")
         elif heard:
             yield from self._open(heard)
-        if self.turn is None:
-            self.leave_out("answers without a prompt")
-        elif self._model:
-            self.turn.model = self._model
+        if (turn := self.answered()) and self._model:
+            turn.model = self._model
 
     def _reasoning(self, item: Fields) -> Iterator[PutTurn]:
         thoughts = [text(fields(each), "text") for each in items(item, "summary")]

@@ -28,15 +28,19 @@ _LOGS = (".jsonl", ".jsonl.zst")
 class AgentFiles(msgspec.Struct, frozen=True):
     """An agent whose sessions can be imported."""
 
-    name: AgentName
     label: str
     home: tuple[str, str, str]
     """The variable that says where its home is, where that is otherwise, the folder in it."""
-    parser: Callable[..., SessionParser]
+    parser: type[SessionParser]
     takes: Callable[[Path], bool]
     """Whether a file of such a name holds a session."""
     records: Callable[[FoundFile, Tally], Iterator[Fields]] = records_of
     titles_of: Callable[[Fields], tuple[str, str] | None] | None = None
+
+    @property
+    def name(self) -> AgentName:
+        """As it is named on a command line."""
+        return self.parser.agent
 
     def folder(self, given: Mapping[str, str]) -> Path:
         """Where it keeps its sessions, by the variables of a process."""
@@ -80,7 +84,6 @@ AGENTS: dict[AgentName, AgentFiles] = {
     agent.name: agent
     for agent in (
         AgentFiles(
-            "claude-code",
             "Claude Code",
             ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
             claude_code.ClaudeCodeParser,
@@ -88,7 +91,6 @@ AGENTS: dict[AgentName, AgentFiles] = {
             titles_of=claude_code.titles_of,
         ),
         AgentFiles(
-            "codex",
             "Codex",
             ("CODEX_HOME", "~/.codex", "sessions"),
             codex.CodexParser,
@@ -97,14 +99,12 @@ AGENTS: dict[AgentName, AgentFiles] = {
         ),
         AgentFiles(
             "opencode",
-            "opencode",
             ("XDG_DATA_HOME", "~/.local/share", "opencode"),
             opencode.OpencodeParser,
             _is_of_opencode,
             records=opencode.records_of,
         ),
         AgentFiles(
-            "gemini-cli",
             "Gemini CLI",
             ("GEMINI_CLI_HOME", "~", ".gemini/tmp"),
             gemini_cli.GeminiCliParser,
@@ -112,13 +112,11 @@ AGENTS: dict[AgentName, AgentFiles] = {
         ),
         AgentFiles(
             "kimi-cli",
-            "kimi-cli",
             ("KIMI_SHARE_DIR", "~/.kimi", "sessions"),
             messages.KimiCliParser,
             _is_of_kimi,
         ),
         AgentFiles(
-            "mistral-vibe",
             "mistral-vibe",
             ("VIBE_HOME", "~/.vibe", "logs/session"),
             messages.MistralVibeParser,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ragmem.importers.jsonl import (
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     document,
@@ -28,13 +27,14 @@ _PATH_BYTES = 4096
 class GeminiCliParser(SessionParser):
     """Turns of one session file, from the last that it says of each message."""
 
+    agent = "gemini-cli"
+
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = FileFacts(foreign_id=found.file.stem, last_at=found.changed_at)
-        super().__init__("gemini-cli", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
         # …/tmp/<a name for the folder>/chats/session-….jsonl
-        facts.cwd = _folder_of(found.file.parent.parent)
+        self.facts.cwd = _folder_of(found.file.parent.parent)
         self._messages: dict[str, Fields] = {}
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
@@ -85,8 +85,7 @@ class GeminiCliParser(SessionParser):
                 self.wonder("message", kind)
 
     def _answered(self, key: str, record: Fields, at: datetime) -> None:
-        if (turn := self.turn) is None:
-            self.leave_out("answers without a prompt")
+        if (turn := self.answered()) is None:
             return
         turn.model = text(record, "model") or turn.model
         turn.say(key, _words(record, "content"), at)

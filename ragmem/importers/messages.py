@@ -7,7 +7,6 @@ from hashlib import md5
 
 from ragmem.importers.jsonl import (
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     document,
@@ -50,8 +49,7 @@ class MessagesParser(SessionParser):
                 self.wonder("message", kind)
 
     def _assistant(self, record: Fields, words: str, at: datetime) -> None:
-        if (turn := self.turn) is None:
-            self.leave_out("answers without a prompt")
+        if (turn := self.answered()) is None:
             return
         key = self.next_name()
         turn.say(key, words, at)
@@ -68,11 +66,12 @@ class MistralVibeParser(MessagesParser):
     Its messages have no times: they have the session's.
     """
 
+    agent = "mistral-vibe"
+
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = FileFacts(foreign_id=found.file.stem, last_at=found.changed_at)
-        super().__init__("mistral-vibe", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
         self._model = ""
         if found.file.suffix != ".json":
             self._note(document(found.file.parent / "meta.json"))
@@ -105,13 +104,15 @@ class MistralVibeParser(MessagesParser):
 class KimiCliParser(MessagesParser):
     """A session of kimi-cli: its events in `wire.jsonl`, of older versions `context.jsonl`."""
 
+    agent = "kimi-cli"
+
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
         alone = found.file.stem not in ("wire", "context")
         folder = found.file.with_suffix("") if alone else found.file.parent
-        facts = FileFacts(foreign_id=folder.name, last_at=found.changed_at)
-        super().__init__("kimi-cli", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
+        self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
             told = text(document(folder / name), title)
             self.entitle("" if told == "Untitled" else told)
@@ -120,7 +121,7 @@ class KimiCliParser(MessagesParser):
         for each in map(fields, items(known, "work_dirs")):
             path = text(each, "path")
             if folder.parent.name.endswith(md5(path.encode(), usedforsecurity=False).hexdigest()):
-                facts.cwd = path
+                self.facts.cwd = path
         self._step = ""
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
@@ -136,8 +137,8 @@ class KimiCliParser(MessagesParser):
                 yield from self.end(over=True)
                 self._step = self.next_name()
                 self.begin(words, at, f"{at.isoformat()} {words[:_KEY_CHARS]}")
-        elif self.turn is None and kind in ("ContentPart", "ToolCall"):
-            self.leave_out("answers without a prompt")
+        elif kind in ("ContentPart", "ToolCall") and self.answered() is None:
+            return
         elif kind == "ToolResult":
             answer = fields(payload, "return_value")
             words = words_of(answer, "output") or text(answer, "message")

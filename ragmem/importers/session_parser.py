@@ -6,8 +6,9 @@ import re
 import shlex
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ragmem.importers.jsonl import (
     AgentName,
     Fields,
     FileFacts,
+    FoundFile,
     Tally,
     clipped,
     count,
@@ -429,16 +431,21 @@ _KEY_CHARS = 200
 class SessionParser(ABC):
     """The state of reading one file: what is known of the session, and the turn that goes on."""
 
-    def __init__(self, agent: AgentName, facts: FileFacts, tally: Tally, *, now: datetime) -> None:
-        self.facts = facts
+    agent: ClassVar[AgentName]
+
+    def __init__(
+        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+    ) -> None:
+        """`titles` are those that stand elsewhere, by what the agent names them by."""
+        self.facts = FileFacts(foreign_id="", last_at=found.changed_at)
         self.tally = tally
         self.now = now
         self.turn: TurnBuilder | None = None
-        self._agent = agent
+        self._titles = titles
         self._unnamed = 0
         self._is_beginning = True
         """Whether no prompt has come yet."""
-        self.identify(facts.foreign_id)
+        self.identify(found.session or found.file.stem)
 
     @abstractmethod
     def feed(self, record: Fields) -> Iterator[PutTurn]:
@@ -463,7 +470,7 @@ class SessionParser(ABC):
     def identify(self, foreign_id: str) -> None:
         """Say which session it is; before its first turn."""
         self.facts.foreign_id = foreign_id
-        self._session_id = session_id_of(self._agent, foreign_id)
+        self._session_id = session_id_of(self.agent, foreign_id)
         self._keys = Keys(self._session_id)
 
     def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
@@ -496,6 +503,12 @@ class SessionParser(ABC):
         turn = self.turn
         if not turn or not turn.answer(call_id, words, at, failed=failed, files=files):
             self.leave_out("answers to unknown calls")
+
+    def answered(self) -> TurnBuilder | None:
+        """The turn to which the model answers; None, which is counted, where there is none."""
+        if self.turn is None:
+            self.leave_out("answers without a prompt")
+        return self.turn
 
     def complete(self) -> None:
         """The file says that the turn has ended, unless it has told already how."""
