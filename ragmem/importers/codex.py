@@ -326,7 +326,11 @@ class CodexParser(SessionParser):
         if kind == "user_message":
             yield from self._prompt(text(event, "message"), at)
         elif kind in ("item_completed", "item_started"):
-            yield from self._shown_item(kind, fields(event, "item"), at)
+            item = fields(event, "item")
+            if kind == "item_completed" and text(item, "type") == "UserMessage":
+                yield from self._prompt(words_of(item), at)
+            else:
+                self.leave_out("events that repeat what is there")
         elif kind == "agent_message":
             self._told.append(text(event, "message"))
         elif kind == "agent_reasoning":
@@ -343,12 +347,6 @@ class CodexParser(SessionParser):
             self.leave_out("events that repeat what is there")
         else:
             self.wonder("event_msg", kind)
-
-    def _shown_item(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
-        if kind == "item_completed" and text(item, "type") == "UserMessage":
-            yield from self._prompt(words_of(item), at)
-        else:
-            self.leave_out("events that repeat what is there")
 
     def _spend(self, info: Fields) -> None:
         """Tokens of one call: told again with the same total, they are the same ones."""

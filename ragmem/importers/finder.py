@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.importers import claude_code, codex, gemini_cli, messages, opencode
+from ragmem.importers import claude_code, codex, messages, opencode
 from ragmem.importers.jsonl import (
     AgentName,
     Fields,
@@ -47,10 +47,6 @@ class AgentFiles(msgspec.Struct, frozen=True):
         variable, otherwise, within = self.home
         # Where nobody knows the home folder, there is none of that name.
         return Path(os.path.expanduser(given.get(variable) or otherwise), within)
-
-
-def _is_rollout(file: Path) -> bool:
-    return file.name.startswith("rollout-") and file.name.endswith(_LOGS)
 
 
 def _is_of_gemini(file: Path) -> bool:
@@ -94,7 +90,7 @@ AGENTS: dict[AgentName, AgentFiles] = {
             "Codex",
             ("CODEX_HOME", "~/.codex", "sessions"),
             codex.CodexParser,
-            _is_rollout,
+            lambda file: file.name.startswith("rollout-") and file.name.endswith(_LOGS),
             titles_of=codex.titles_of,
         ),
         AgentFiles(
@@ -107,7 +103,7 @@ AGENTS: dict[AgentName, AgentFiles] = {
         AgentFiles(
             "Gemini CLI",
             ("GEMINI_CLI_HOME", "~", ".gemini/tmp"),
-            gemini_cli.GeminiCliParser,
+            messages.GeminiCliParser,
             _is_of_gemini,
         ),
         AgentFiles(
@@ -163,13 +159,15 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
 
 def agents_here(given: Mapping[str, str]) -> list[str]:
     """The names of the agents that have kept a session on this machine."""
-    return [agent.label for agent in AGENTS.values() if _has_any(agent, agent.folder(given))]
-
-
-def _has_any(agent: AgentFiles, path: Path) -> bool:
-    return any(
-        agent.takes(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
-    )
+    return [
+        agent.label
+        for agent in AGENTS.values()
+        if any(
+            agent.takes(Path(folder, name))
+            for folder, _, names in os.walk(agent.folder(given))
+            for name in names
+        )
+    ]
 
 
 def _is_aside(name: str, search: Search) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-from ragmem.text import clean, clip_middle
+from ragmem.text import clean
 
 Fields = Mapping[str, object]
 _NOTHING: Fields = {}
@@ -67,11 +67,6 @@ def moment(value: object, now: datetime) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         return None
     return found if _EARLIEST <= found <= now + _AHEAD else None
-
-
-def clipped(words: str) -> str:
-    """The text, without its middle where it is too long to be kept."""
-    return clip_middle(words, TEXT_LIMIT)
 
 
 AgentName = Literal["claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "mistral-vibe"]
@@ -211,7 +206,8 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
     while line := source.readline(LINE_LIMIT + 1):
         if len(line) > LINE_LIMIT:
             tally.broken[_TOO_LONG] += 1
-            _pass_over(source, line)
+            while line and not line.endswith(b"\n"):
+                line = source.readline(1 << 20)
             continue
         line = line.strip(b" \t\r\n\0\xef\xbb\xbf")
         if not line:
@@ -226,11 +222,6 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
             yield rest
         else:
             tally.broken[_NOT_JSON] += 1
-
-
-def _pass_over(source: BinaryIO, line: bytes) -> None:
-    while line and not line.endswith(b"\n"):
-        line = source.readline(1 << 20)
 
 
 def decoded_line(line: bytes) -> object | None:

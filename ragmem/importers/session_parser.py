@@ -6,6 +6,7 @@ import re
 import shlex
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
@@ -13,13 +14,14 @@ from typing import ClassVar
 import msgspec
 
 from ragmem.importers.jsonl import (
+    TEXT_LIMIT,
     AgentName,
     Fields,
     FileFacts,
     FoundFile,
     Tally,
-    clipped,
     count,
+    decoded_line,
     fields,
     items,
     moment,
@@ -27,7 +29,7 @@ from ragmem.importers.jsonl import (
 )
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.store.room import fitted
-from ragmem.text import clean, one_line
+from ragmem.text import clean, clip_middle, one_line
 
 _PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
     "Read": ("read", ("file_path",)),
@@ -160,19 +162,6 @@ def session_id_of(agent: AgentName, foreign_id: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ragmem:import/{agent}/{foreign_id}"))
 
 
-class Keys:
-    """Ids of the turns of a session, from what its file says of them."""
-
-    def __init__(self, session_id: str) -> None:
-        self._session = uuid.UUID(session_id)
-        self._seen: dict[str, int] = {}
-
-    def turn_id(self, key: str) -> str:
-        """The id of the turn with this key; of the second one with the same, another."""
-        count = self._seen[key] = self._seen.get(key, 0) + 1
-        return str(uuid.uuid5(self._session, key if count == 1 else f"{key}#{count}"))
-
-
 class _Call:
     """A tool call, until its answer has come."""
 
@@ -272,7 +261,7 @@ class TurnBuilder:
         if held is None:
             return False
         self._touch(at)
-        words = clipped(words)
+        words = clip_middle(words, TEXT_LIMIT)
         waited = at - held.call.started_at
         held.call = msgspec.structs.replace(
             held.call,
@@ -310,7 +299,7 @@ class TurnBuilder:
             session_id=self._session_id,
             user_message="\n\n".join([self.prompt, *self.meanwhile]),
             assistant_message=said,
-            reasoning=clipped("\n\n".join(self._thoughts)) or None,
+            reasoning=clip_middle("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
             status=self._status(said, calls, over=over),
             started_at=self.started_at,
             finished_at=self.last_at,
@@ -382,10 +371,7 @@ def words_of(item: Fields, name: str = "content") -> str:
 
 def decoded(arguments: str) -> Fields:
     """An object that stands as JSON in a text; an empty one for anything else."""
-    try:
-        return fields(msgspec.json.decode(arguments))
-    except msgspec.DecodeError:
-        return {}
+    return fields(decoded_line(arguments.encode("utf-8", "replace")))
 
 
 def arguments_json(value: object) -> str:
@@ -471,12 +457,16 @@ class SessionParser(ABC):
         """Say which session it is; before its first turn."""
         self.facts.foreign_id = foreign_id
         self._session_id = session_id_of(self.agent, foreign_id)
-        self._keys = Keys(self._session_id)
+        self._keys: Counter[str] = Counter()
 
     def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
         """A prompt; `key` is what the file calls it, else its words stand for it."""
         self._is_beginning = False
-        turn_id = self._keys.turn_id(key or words[:_KEY_CHARS])
+        key = key or words[:_KEY_CHARS]
+        self._keys[key] += 1
+        # Of the second turn with the same key the id is another one.
+        own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
+        turn_id = str(uuid.uuid5(uuid.UUID(self._session_id), own))
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -350,8 +350,13 @@ class ConversationAgent:
         app = memory.app
         self.memory = memory
         self.config = config
-        self._own_llm = None if llm else _configured_llm(memory)
-        self.llm: LLM = llm or cast(LLM, self._own_llm)
+        self._owns_llm = llm is None
+        if llm is None:
+            from ragmem.llm.models import choose_model, open_llm
+
+            environ = environment()
+            llm = open_llm(choose_model(app.config, environ), app.config, app.paths, environ)
+        self.llm: LLM = llm
         self._tools = tuple(tools)
         self._cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._conversations: list[Conversation] = []
@@ -413,8 +418,8 @@ class ConversationAgent:
         await self.work.finish()
         await self.work.aclose()
         await self.recorder.aclose()
-        if self._own_llm:
-            await self._own_llm.aclose()
+        if self._owns_llm:
+            await self.llm.aclose()
 
     # --- conversations ----------------------------------------------------------
 
@@ -530,10 +535,3 @@ class _Lent:
 
     async def aclose(self) -> None:
         """Its owner does."""
-
-
-def _configured_llm(memory: OpenMemory) -> LLM:
-    from ragmem.llm.models import choose_model, open_llm
-
-    app, environ = memory.app, environment()
-    return open_llm(choose_model(app.config, environ), app.config, app.paths, environ)

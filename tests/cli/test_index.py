@@ -275,16 +275,16 @@ def test_interrupted(ragmem: Ragmem) -> None:
 
 def test_a_bar_on_a_terminal(ragmem: Ragmem) -> None:
     """While many are read; then the line alone is left. At 40 columns too."""
-    many(ragmem.project / "beds", 1_200)
+    many(ragmem.project / "beds", 400)
     raw, rows = on_a_terminal(ragmem, "index", columns=40)
     assert b"indexing" in raw
-    assert b" of 1,203" in raw
-    waiting = "N s. 1,207 have no vectors: `ragmem index --vectors` makes them."
-    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", waiting]
+    assert b" of 403" in raw
+    waiting = "N s. 407 have no vectors: `ragmem index --vectors` makes them."
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", waiting]
     assert max(map(len, rows)) <= 40
     raw, rows = on_a_terminal(ragmem, "index")
     assert b"indexing" not in raw
-    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", "nothing changed", waiting]
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", "nothing changed", waiting]
     _, rows = on_a_terminal(ragmem, "index", "--status", columns=40)
     assert max(map(len, rows)) <= 40
 
