@@ -3,9 +3,8 @@
 # Known to type checkers; importing `typing` itself would delay every start of the program.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ragmem.app import open_memory
     from ragmem.interface.agent import Conversation, ConversationAgent, ConversationConfig
-    from ragmem.interface.memory import OpenMemory
+    from ragmem.interface.memory import OpenMemory, open_memory
 
 __version__ = "0.1.0"
 
@@ -23,7 +22,7 @@ _HOMES = {
     "ConversationAgent": "ragmem.interface.agent",
     "ConversationConfig": "ragmem.interface.agent",
     "OpenMemory": "ragmem.interface.memory",
-    "open_memory": "ragmem.app",
+    "open_memory": "ragmem.interface.memory",
 }
 
 

@@ -6,8 +6,8 @@ model's client is imported when an agent is made.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from ragmem.agent.schema import AnswerSchema
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.interface.memory import OpenMemory
     from ragmem.tools.changed_files import SeenFiles
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.planning import UpdateTasks
@@ -609,37 +608,6 @@ class App:
             calls = [call for turn in turns for call in turn.tool_calls]
             seen.restore(calls)
             tasks.restore(calls)
-
-
-@asynccontextmanager
-async def open_memory(
-    url: str | None = None, home: "str | os.PathLike[str] | None" = None
-) -> AsyncIterator["OpenMemory"]:
-    """The memory, for a program: `async with open_memory() as memory`; see docs/python.md.
-
-    `url` names a store, `sqlite:///path` or `bolt://…`, instead of the configured one; `home`
-    is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
-    when the memory can't be opened.
-    """
-    from ragmem.interface.memory import OpenMemory, Parts
-
-    config, paths, where = addresses.resolve(url, home, environment())
-    async with App(config, paths, cwd=paths.data_dir, address=where) as app:
-        parts = Parts(
-            memory=app.memory,
-            open_store=app.store,
-            export=app.export_session,
-            take_in=app.import_session,
-            config=config,
-            paths=paths,
-            embedder=app.embedder,
-            metrics=app.metrics,
-            usage=app.usage,
-            notices=app.notices,
-            foreign_vectors=app.background.vectors_notice,
-        )
-        async with OpenMemory(parts) as memory:
-            yield memory
 
 
 # --- the process that nobody waits for ------------------------------------------------

@@ -18,72 +18,31 @@ import time
 
 import msgspec
 
-POINTS = (
+_STEPS = {
     # One turn, from the prompt on: each `…` before the step, its past after it.
-    "turn.begin",
-    "turn.begun",
-    "model.ask",
-    "model.chunk",
-    "model.answered",
-    "call.start",
-    "call.start_kept",
-    "tool.run",
-    "tool.ran",
-    "call.result",
-    "call.result_kept",
-    "turn.finish",
-    "turn.finished",
+    "turn": "begin begun finish finished",
+    "model": "ask chunk answered",
+    "call": "start start_kept result result_kept",
+    "tool": "run ran",
     # A file that a tool writes.
-    "file.write",
-    "file.written",
-    "file.draft",
-    "file.named",
-    "file.in_place",
+    "file": "write written draft named in_place",
     # A file of ragmem's own, see ragmem.files.
-    "private.written",
+    "private": "written",
     # The embedded store.
-    "sqlite.open",
-    "sqlite.migrate",
-    "sqlite.migrated",
-    "sqlite.mark",
-    "sqlite.read",
-    "sqlite.begun",
-    "sqlite.commit",
-    "sqlite.committed",
-    "sqlite.delete",
-    "sqlite.checkpoint",
-    "sqlite.backup",
-    "sqlite.backed_up",
-    "sqlite.exchange",
+    "sqlite": (
+        "open migrate migrated mark read begun commit committed delete checkpoint backup "
+        "backed_up exchange"
+    ),
     # The graph store.
-    "neo4j.schema",
-    "neo4j.read",
-    "neo4j.begin",
-    "neo4j.commit",
-    "neo4j.committed",
+    "neo4j": "schema read begin commit committed",
     # The spool.
-    "spool.create",
-    "spool.write",
-    "spool.written",
-    "spool.synced",
-    "spool.adopt",
-    "spool.replay",
-    "spool.replayed",
-    "spool.advance",
-    "spool.truncate",
-    "spool.set_aside",
-    "spool.close",
+    "spool": "create write written synced adopt replay replayed advance truncate set_aside close",
     # Moving, exporting and importing.
-    "transfer.read",
-    "transfer.apply",
-    "transfer.applied",
-    "transfer.compare",
-    "lines.write",
-    "lines.read",
-    "transfer.import",
-    "export.written",
-    "export.named",
-)
+    "transfer": "read apply applied compare import",
+    "lines": "write read",
+    "export": "written named",
+}
+POINTS = tuple(f"{area}.{step}" for area, steps in _STEPS.items() for step in steps.split())
 """Every point that there is; a test compares them with the source."""
 ANY = "*"
 _NO_DISK = ("turn.", "model.", "call.", "transfer.")

@@ -61,7 +61,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | 
         return "".join(_paragraph(header, row, max(_LEAST, width)) for row in cells[1:])
     lines = []
     for row in cells:
-        line = _GAP.join(_pad(cell, widths[i]) for i, cell in enumerate(row[:-1]))
+        line = _GAP.join(
+            cell + " " * (widths[i] - display_width(cell)) for i, cell in enumerate(row[:-1])
+        )
         last = row[-1] if width is None else clip_to_width(row[-1], max(8, width - start))
         lines.append((line + (_GAP if line else "") + last).rstrip())
     return "\n".join(lines) + "\n"
@@ -110,10 +112,6 @@ def folded(head: str, text: str, width: int) -> list[str]:
             row = margin + row[fits:]
         rows.append(row)
     return rows
-
-
-def _pad(cell: str, width: int) -> str:
-    return cell + " " * (width - display_width(cell))
 
 
 # --- what is listed -------------------------------------------------------------

@@ -88,7 +88,8 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
             "Serving editors needs the package agent-client-protocol, which is not installed.",
             hint=install_command("acp"),
         )
-    if not all(_is_pipe(stream.fileno()) for stream in (sys.stdin, sys.stdout)):
+    modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         raise UsageError(
             "`ragmem acp` is for editors, which speak to it over pipes.",
             hint="docs/agents.md says what to write into an editor's settings.",
@@ -112,11 +113,6 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
-
-
-def _is_pipe(fd: int) -> bool:
-    mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 class EditorAgent:

@@ -146,7 +146,7 @@ def memories_by_day(
             style="dim" if each.superseded_by else "",
             facts=(
                 each.kind,
-                _who(each, people),
+                who_said(each, people),
                 _scope(each, projects),
                 *marks(each, now, dated=lambda at: short_date(at, now)),
                 short_id(each.memory_id),
@@ -162,7 +162,8 @@ def _mark(memory: MemoryRecord) -> Part:
     return sign(wanted, plain), style
 
 
-def _who(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+def who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+    """Return by whom it was made known: `you`, another person's name, `model`, `tool`."""
     other = clip_to_width(one_line(people.get(memory.owner, ""), 40), 16)
     return other if other and memory.trust == "person" else _WHO[memory.trust]
 

@@ -1,6 +1,6 @@
 """`ragmem files`: which files a session touched or changed, and what is known of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -105,30 +105,33 @@ async def files(
 # --- what was changed ---------------------------------------------------------
 
 
-class _Change(msgspec.Struct, frozen=True):
-    session_id: str
-    turn_index: int
-    at: datetime
-
-
 async def _print_changed(opened: "App", since: str, output: Literal["table", "json"]) -> None:
     """Print the files that tools have written since then."""
     start = await since_when(opened, since)
     project = await project_here(opened)
     store = await opened.store()
     query = SessionQuery(project_ids=(project.root_id,), limit=_SESSIONS)
-    changes: dict[str, list[_Change]] = {}
+    changes: dict[str, list[tuple[datetime, str, int]]] = {}
     for session in await store.sessions(query):
         if session.last_activity_at < start:
             continue
-        accesses = await store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS)
-        for access in _own_writes(session, accesses, start):
-            change = _Change(session.session_id, access.turn_index, access.accessed_at)
-            changes.setdefault(access.path, []).append(change)
-    found = sorted(
-        (_changed(path, own) for path, own in changes.items()),
-        key=lambda each: (-each["timestamp"].timestamp(), each["path"]),
-    )
+        shared = session.forked_at_index or 0  # what a fork shares is its parent's
+        for each in await store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS):
+            own = each.access_type == "write" and each.turn_index > shared
+            if own and each.accessed_at >= start:
+                change = (each.accessed_at, session.session_id, each.turn_index)
+                changes.setdefault(each.path, []).append(change)
+    found: list[Document] = [
+        {
+            "path": path,
+            "turn_count": len({(session_id, turn) for _, session_id, turn in newest}),
+            "session_ids": list(dict.fromkeys(session_id for _, session_id, _ in newest)),
+            "timestamp": newest[0][0],
+        }
+        for path, own in changes.items()
+        for newest in [sorted(own, reverse=True)]
+    ]
+    found.sort(key=lambda each: (-each["timestamp"].timestamp(), each["path"]))
     print_all(
         output,
         found,
@@ -149,30 +152,6 @@ async def since_when(opened: "App", since: str) -> datetime:
             f"--since: {one_line(since, 40)!r} is no age, no date and no session.",
             hint="Such as 7d, 12h, 2w, 2026-11-01, or the id or name of a session.",
         ) from None
-
-
-def _own_writes(
-    session: "Session", accesses: "Iterable[FileAccess]", start: datetime
-) -> "list[FileAccess]":
-    """What a fork shares is its parent's."""
-    shared = session.forked_at_index or 0
-    return [
-        access
-        for access in accesses
-        if access.access_type == "write"
-        and access.accessed_at >= start
-        and access.turn_index > shared
-    ]
-
-
-def _changed(path: str, changes: list[_Change]) -> Document:
-    newest = sorted(changes, key=lambda change: change.at, reverse=True)
-    return {
-        "path": path,
-        "turn_count": len({(change.session_id, change.turn_index) for change in changes}),
-        "session_ids": list(dict.fromkeys(change.session_id for change in newest)),
-        "timestamp": newest[0].at,
-    }
 
 
 def _changed_table(found: list[Document], width: int) -> str:

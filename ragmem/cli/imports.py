@@ -1,7 +1,6 @@
 """`ragmem import`: what other agents have kept of their sessions, into this memory."""
 
 import asyncio
-import os
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -19,32 +18,14 @@ from ragmem.cli.output import PassingLine, columns, print_one, say
 from ragmem.config import environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
-from ragmem.importers import (
-    AGENTS,
-    AgentFiles,
-    AgentName,
-    ForeignFolder,
-    FoundFile,
-    Importer,
-    Outcome,
-    Rules,
-    Tally,
-    find_files,
-    titles_beside,
-)
+from ragmem.importers.finder import AGENTS, AgentFiles, find_files, titles_beside
+from ragmem.importers.importer import Importer
+from ragmem.importers.jsonl import AgentName, FoundFile, Outcome, Tally
 from ragmem.listings import table
-from ragmem.memory.files import stored_path
-from ragmem.memory.projects import (
-    folder_name,
-    locate,
-    normalize_cwd,
-    project_of_folder,
-    registrations,
-)
-from ragmem.memory.recording import redacted
-from ragmem.records import DEFAULT_TITLE, Project, RegisterProject
+from ragmem.memory.projects import folder_name, normalize_cwd
+from ragmem.records import DEFAULT_TITLE
 from ragmem.redact import know, secrets_among
-from ragmem.text import ago, clean, counted, one_line, visible
+from ragmem.text import ago, counted, one_line, visible
 
 app = commands()
 
@@ -173,7 +154,6 @@ async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wa
         store = None if none else await stack.enter_async_context(own.archive())
         importer = Importer(
             store,
-            Rules(_Places(await store.projects() if store else [], now).place, redacted),
             now=now,
             titles=titles,
             only_cwd=_folder(wanted.cwd) if wanted.cwd else None,
@@ -215,40 +195,6 @@ async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wa
 
 def _folder(cwd: Path) -> str:
     return folder_name(normalize_cwd(cwd.expanduser()))
-
-
-class _Places:
-    """Folders of other agents' sessions, each with its project."""
-
-    def __init__(self, known: list[Project], now: datetime) -> None:
-        self._known = list(known)
-        self._now = now
-        self._new: set[str] = set()
-
-    def place(self, folder: str) -> ForeignFolder:
-        """Where a session belongs; a folder that is gone is as good as one that is there."""
-        folder = clean(folder)
-        if not os.path.isabs(folder):
-            # Of another system: its name is all that is known of it.
-            project = project_of_folder(Path(folder), self._known, now=self._now)
-            return ForeignFolder(folder, project, self._registrations(project), str)
-        cwd = normalize_cwd(folder)
-        project = locate(cwd, self._known, now=self._now).project
-        top = Path(project.path)
-        return ForeignFolder(
-            folder_name(cwd),
-            project,
-            self._registrations(project),
-            lambda path: stored_path(path, cwd=cwd, project=top),
-        )
-
-    def _registrations(self, project: Project) -> list[RegisterProject]:
-        """What makes it known, with whichever of its sessions is stored first."""
-        if project not in self._known:
-            others = [each for each in self._known if each.project_id != project.project_id]
-            self._known = [*others, project]
-            self._new.add(project.project_id)
-        return registrations(project) if project.project_id in self._new else []
 
 
 def report_text(report: Document, width: int = 120) -> str:

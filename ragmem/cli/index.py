@@ -308,10 +308,6 @@ def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> 
         f"{STATUS} changed removed seconds" if found else STATUS,
         status,
         found,
-        refreshed_at=_refreshed_at(status),
+        refreshed_at=datetime.fromisoformat(at) if (at := status.refreshed_at) else None,
         seconds=found and round(found.seconds, 3),
     )
-
-
-def _refreshed_at(status: "IndexStatus") -> datetime | None:
-    return datetime.fromisoformat(status.refreshed_at) if status.refreshed_at else None

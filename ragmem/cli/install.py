@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,8 +32,8 @@ uninstalling = commands()
 
 Client = Literal["claude-code", "codex"]
 WhichClient = Annotated[Client, argument("claude-code|codex", "The agent.")]
-Change = Callable[[str], str]
-"""Makes of a file's text what it is to be; ConfigError for a text that it can't read."""
+Change = Callable[[Any, bool], None]
+"""Adds what is ours to a document, or takes it away; ConfigError where there is no place for it."""
 
 _NAME = "ragmem"
 _HOOKS = {"UserPromptSubmit": "prompt", "SessionEnd": "session-end"}
@@ -78,14 +79,14 @@ def install(
     """
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
-    for file, add, remove in _changes(client, hooks=not no_hooks):
+    for file, change in _changes(client, hooks=not no_hooks):
         before = _read(file)
-        after = _changed(file, before, add)
+        after = _changed(file, before, change, adds=True)
         old = kept.get(str(file))
         if old and _mark(before) == old.written:
             restores = old.before
         else:
-            restores = before and _changed(file, before, remove)
+            restores = before and _changed(file, before, change, adds=False)
         if after != before:
             edits.append(_Edit(file, before, after, restores))
     if not edits:
@@ -112,7 +113,7 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
     """
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
-    for file, _, remove in _changes(client, hooks=True):
+    for file, change in _changes(client, hooks=True):
         before = _read(file)
         if before is None:
             continue
@@ -120,7 +121,7 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
         if old and _mark(before) == old.written:
             after = old.before
         else:
-            after = _changed(file, before, remove)
+            after = _changed(file, before, change, adds=False)
         if after != before:
             edits.append(_Edit(file, before, after, None))
     if not edits:
@@ -135,20 +136,18 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
 # --- what is changed ------------------------------------------------------------
 
 
-def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change, Change]]:
-    """Each file, with what adds to it and what takes away."""
+def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change]]:
+    """Each file, with what changes it."""
     given = environment()
     home = Path.home()
     if client == "codex":
         folder = Path(given.get("CODEX_HOME") or home / ".codex")
-        return [(folder / "config.toml", _with_table, _without_table)]
+        return [(folder / "config.toml", partial(_server, "mcp_servers", _entry()))]
     own = given.get("CLAUDE_CONFIG_DIR")
     folder = Path(own) if own else home / ".claude"
-    changes: list[tuple[Path, Change, Change]]
-    changes = [(Path(own or home) / ".claude.json", _with_server, _without_server)]
-    if hooks:
-        changes.append((folder / "settings.json", _with_hooks, _without_hooks))
-    return changes
+    server = partial(_server, "mcpServers", {"type": "stdio", **_entry()})
+    changes: list[tuple[Path, Change]] = [(Path(own or home) / ".claude.json", server)]
+    return [*changes, (folder / "settings.json", _hooks)] if hooks else changes
 
 
 def _command() -> list[str]:
@@ -167,50 +166,44 @@ def _entry() -> dict[str, Any]:
     return entry
 
 
-def _with_server(text: str) -> str:
-    document = _json(text)
-    _part(document, "mcpServers")[_NAME] = {"type": "stdio", **_entry()}
-    return _spelled(document, text)
+def _server(part: str, entry: dict[str, Any], document: Any, adds: bool) -> None:
+    """The entry of our server, among the others."""
+    _put_into(document, part, {_NAME: entry if adds else None})
 
 
-def _without_server(text: str) -> str:
-    document = _json(text)
-    if _part(document, "mcpServers").pop(_NAME, None) is None:
-        return text
-    return _spelled(_without_empty(document, "mcpServers"), text)
-
-
-def _with_hooks(text: str) -> str:
-    wanted = _hooks()
-    hooks = _part(_json(text), "hooks")
-    if all(group in hooks.get(event, []) for event, group in wanted.items()):
-        return text
-    document = _json(_without_hooks(text))
-    for event, group in wanted.items():
-        _part(document, "hooks").setdefault(event, []).append(group)
-    return _spelled(document, text)
-
-
-def _hooks() -> dict[str, Any]:
+def _hooks(document: Any, adds: bool) -> None:
+    """The groups with our hooks, behind the others of the same events."""
     home = environment().get("RAGMEM_HOME")
     variable = f"RAGMEM_HOME={shlex.quote(os.path.abspath(home))} " if home else ""
-    commands = {e: variable + shlex.join([*_command(), "hook", n]) for e, n in _HOOKS.items()}
-    return {
-        event: {"hooks": [{"type": "command", "command": command, "timeout": _HOOK_S}]}
-        for event, command in commands.items()
-    }
-
-
-def _without_hooks(text: str) -> str:
-    document = _json(text)
-    hooks = _part(document, "hooks")
-    before = json.dumps(hooks)
+    there = document.get("hooks") or {}
+    groups: dict[str, Any] = {}
     for event, name in _HOOKS.items():
-        hooks[event] = [each for each in hooks.get(event, []) if not _is_ours(each, name)]
-        _without_empty(hooks, event)
-    return (
-        text if json.dumps(hooks) == before else _spelled(_without_empty(document, "hooks"), text)
-    )
+        command = variable + shlex.join([*_command(), "hook", name])
+        ours = {"hooks": [{"type": "command", "command": command, "timeout": _HOOK_S}]}
+        held = there.get(event, []) if isinstance(there, dict) else []
+        others = [each for each in held if not _is_ours(each, name)]
+        if adds:
+            groups[event] = held if ours in held else [*others, ours]
+        else:
+            groups[event] = others if others != held else held
+    _put_into(document, "hooks", groups)
+
+
+def _put_into(document: Any, name: str, values: dict[str, Any]) -> None:
+    """Set these of a part, or take away those that are empty, and the part with its last one."""
+    there = document.get(name, {})
+    if not isinstance(there, dict):
+        raise ConfigError(f"Its {name} is no {'object' if type(document) is dict else 'table'}.")
+    for key, value in values.items():
+        if value:
+            if name not in document:
+                document[name] = _empty_part(document)
+            if document[name].get(key) != value:
+                document[name][key] = value
+        elif key in document.get(name, {}):
+            del document[name][key]
+            if not document[name]:
+                del document[name]
 
 
 def _is_ours(group: Any, name: str) -> bool:
@@ -221,7 +214,7 @@ def _is_ours(group: Any, name: str) -> bool:
     return False
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> Any:
     try:
         document = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
@@ -231,56 +224,12 @@ def _json(text: str) -> dict[str, Any]:
     return document
 
 
-def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
-    part = document.setdefault(name, {})
-    if not isinstance(part, dict):
-        raise ConfigError(f"Its {name} is no object.")
-    return part
-
-
-def _without_empty(document: dict[str, Any], name: str) -> dict[str, Any]:
-    if not document.get(name):
-        document.pop(name, None)
-    return document
-
-
-def _spelled(document: dict[str, Any], like: str) -> str:
-    """As JSON, indented as the text was, with its line end."""
+def _json_text(document: Any, like: str) -> str:
+    """Indented as the text was, with its line end."""
     second = next((line for line in like.splitlines()[1:] if line.strip()), "  ")
     margin = second[: len(second) - len(second.lstrip())] or "  "
     end = "\n" if not like or like.endswith("\n") else ""
     return json.dumps(document, indent=margin, ensure_ascii=False) + end
-
-
-def _with_table(text: str) -> str:
-    import tomlkit
-
-    document = _toml(text)
-    if "mcp_servers" not in document:
-        document["mcp_servers"] = tomlkit.table(is_super_table=True)
-    servers: Any = document["mcp_servers"]
-    if servers.get(_NAME) == _entry():
-        return text
-    if text and not text.endswith("\n"):
-        document.add(tomlkit.nl())
-    table = tomlkit.table()
-    for name, value in _entry().items():
-        table[name] = value
-    servers[_NAME] = table
-    return tomlkit.dumps(document)
-
-
-def _without_table(text: str) -> str:
-    import tomlkit
-
-    document = _toml(text)
-    servers: Any = document.get("mcp_servers")
-    if servers is None or _NAME not in servers:
-        return text
-    del servers[_NAME]
-    if not servers:
-        del document["mcp_servers"]
-    return tomlkit.dumps(document)
 
 
 def _toml(text: str) -> Any:
@@ -288,12 +237,23 @@ def _toml(text: str) -> Any:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        document = tomlkit.parse(text)
+        return tomlkit.parse(f"{text}\n" if text and not text.endswith("\n") else text)
     except TOMLKitError as error:
         raise ConfigError(f"It is not valid TOML: {error}.") from None
-    if not isinstance(document.get("mcp_servers", {}), dict):
-        raise ConfigError("Its mcp_servers is no table.")
-    return document
+
+
+def _toml_text(document: Any, _: str) -> str:
+    import tomlkit
+
+    return tomlkit.dumps(document)
+
+
+def _empty_part(document: Any) -> Any:
+    if type(document) is dict:
+        return {}
+    import tomlkit
+
+    return tomlkit.table(is_super_table=True)
 
 
 # --- files ----------------------------------------------------------------------
@@ -308,10 +268,14 @@ def _read(file: Path) -> bytes | None:
         raise ConfigError(f"{file} can't be read: {error.strerror}.") from None
 
 
-def _changed(file: Path, data: bytes | None, change: Change) -> bytes:
-    """The file's content after a change; ConfigError that names the file."""
+def _changed(file: Path, data: bytes | None, change: Change, *, adds: bool) -> bytes:
+    """The file's content after a change, as it was where that is none; ConfigError names it."""
+    read, spell = (_toml, _toml_text) if file.suffix == ".toml" else (_json, _json_text)
     try:
-        return change((data or b"").decode()).encode()
+        text = (data or b"").decode()
+        document = read(text)
+        change(document, adds)
+        return (data or b"") if document == read(text) else spell(document, text).encode()
     except (ConfigError, UnicodeError) as error:
         raise ConfigError(
             f"{file} is left as it is. {error}", hint="Mend it, or move it away, and try again."

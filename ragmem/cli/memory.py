@@ -19,7 +19,7 @@ from ragmem.cli.command import (
     open_app,
     say_notices,
 )
-from ragmem.cli.days import memories_by_day
+from ragmem.cli.days import memories_by_day, who_said
 from ragmem.cli.documents import memory_document
 from ragmem.cli.options import (
     Exported,
@@ -90,7 +90,6 @@ app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
 _ROOMY, _WIDE = 80, 100
-_WHO = {"person": "you", "model": "model", "tool": "tool"}
 _BATCH = 200
 _MOST_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -478,7 +477,7 @@ def memories_table(
     if width >= _WIDE:
         columns.append(("WHEN", [ago(memory.created_at, now) for memory in memories]))
     if width >= _WIDE or people:
-        columns.append(("FROM", [_from(memory, people) for memory in memories]))
+        columns.append(("FROM", [who_said(memory, people) for memory in memories]))
     if projects is not None:
         names = [_project(memory, projects) for memory in memories]
         columns.append(("PROJECT", [clip_to_width(name, 16 if roomy else 10) for name in names]))
@@ -504,7 +503,7 @@ def episodes_table(
         (
             short_id(memory.memory_id),
             ago(memory.created_at, now),
-            *((_from(memory, people),) if people else ()),
+            *((who_said(memory, people),) if people else ()),
             memory.kind,
             day(memory.at) if memory.at else "-",
             memory.content,
@@ -513,12 +512,6 @@ def episodes_table(
     ]
     who = ("FROM",) if people else ()
     return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
-
-
-def _from(memory: MemoryRecord, people: Mapping[str, str]) -> str:
-    who = _WHO[memory.trust]
-    other = clip_to_width(people.get(memory.owner, ""), 16)
-    return other if other and memory.trust == "person" else who
 
 
 def _project(memory: MemoryRecord, projects: Mapping[str, str]) -> str:

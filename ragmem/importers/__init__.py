@@ -5,42 +5,7 @@ session_parser.py  a session from such records, turn by turn, whichever agent ha
 claude_code.py     records of Claude Code
 codex.py           records of Codex
 opencode.py        the database of opencode
-gemini_cli.py      messages of Gemini CLI
-messages.py        messages of kimi-cli and mistral-vibe
+messages.py        messages of kimi-cli, mistral-vibe and Gemini CLI
 finder.py          the files, and titles that stand beside them
 importer.py        turns into the store: only those that it does not have
 """
-
-from ragmem.importers.finder import (
-    AGENTS,
-    AgentFiles,
-    Search,
-    agents_here,
-    find_files,
-    titles_beside,
-)
-from ragmem.importers.importer import Importer
-from ragmem.importers.jsonl import (
-    AgentName,
-    ForeignFolder,
-    FoundFile,
-    Outcome,
-    Rules,
-    Tally,
-)
-
-__all__ = [
-    "AGENTS",
-    "AgentFiles",
-    "AgentName",
-    "ForeignFolder",
-    "FoundFile",
-    "Importer",
-    "Outcome",
-    "Rules",
-    "Search",
-    "Tally",
-    "agents_here",
-    "find_files",
-    "titles_beside",
-]

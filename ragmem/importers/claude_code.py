@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.importers.jsonl import Fields, FileFacts, FoundFile, Tally, fields, items, text
+from ragmem.importers.jsonl import Fields, FoundFile, Tally, fields, items, text
 from ragmem.importers.session_parser import SessionParser, TurnBuilder, found_by, tokens
 from ragmem.records import PutTurn
 
@@ -81,21 +81,15 @@ _PEOPLE = ("", "human", "user")
 """Where a prompt comes from, if that is told."""
 _BOOKKEEPING = {
     "file-history-snapshot": "snapshots of files",
-    "queue-operation": "the agent's bookkeeping",
-    "progress": "the agent's bookkeeping",
-    "last-prompt": "the agent's bookkeeping",
-    "mode": "the agent's bookkeeping",
-    "permission-mode": "the agent's bookkeeping",
-    "agent-name": "the agent's bookkeeping",
-    "agent-setting": "the agent's bookkeeping",
-    "pr-link": "the agent's bookkeeping",
-    "tag": "the agent's bookkeeping",
-    "worktree-state": "the agent's bookkeeping",
-    "content-replacement": "the agent's bookkeeping",
     "attachment": "context that the agent added",
     "system": "notes of the system",
-    "result": "the agent's bookkeeping",
-}
+} | dict.fromkeys(
+    (
+        *("queue-operation", "progress", "last-prompt", "mode", "permission-mode", "agent-name"),
+        *("agent-setting", "pr-link", "tag", "worktree-state", "content-replacement", "result"),
+    ),
+    "the agent's bookkeeping",
+)
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 _RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 # What the agent, not the person, has put where the person's words stand.
@@ -109,18 +103,16 @@ _ADDED = re.compile(
 
 
 class ClaudeCodeParser(SessionParser):
-    """Turns of one session file; `titles` are those that other files have for messages."""
+    """Turns of one session file; titles of messages may stand in other files."""
+
+    agent = "claude-code"
 
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        name = found.file.stem
-        facts = FileFacts(
-            foreign_id=name, last_at=found.changed_at, subagent=name.startswith("agent-")
-        )
-        super().__init__("claude-code", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
+        self.facts.subagent = found.file.stem.startswith("agent-")
         self._folder = found.file.parent.name
-        self._titles = titles
         self._title_rank = 0
         self._seen: set[str] = set()
         self._queue = Queue()
@@ -149,8 +141,7 @@ class ClaudeCodeParser(SessionParser):
         elif kind == "user":
             yield from self._user(record, uuid, at)
         elif kind == "assistant":
-            for prompt in self._queue.overdue():
-                yield from self._said(prompt.words, prompt.key, prompt.at)
+            yield from self._taken()
             self._assistant(record, at)
         elif kind == "attachment" and self._is_queued_prompt(record):
             yield from self._prompt(fields(record, "attachment").get("prompt"), uuid, at)
@@ -166,8 +157,9 @@ class ClaudeCodeParser(SessionParser):
     def finish(self) -> Iterator[PutTurn]:
         """The file has ended: the last turn, complete when nothing more is expected of it."""
         self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
-        # What was taken, or waits in a session that nobody goes on with, has no other record.
-        for prompt in self._queue.overdue() + (self._queue.left() if self.is_quiet else []):
+        yield from self._taken()
+        # What waits in a session that nobody goes on with has no other record.
+        for prompt in self._queue.left() if self.is_quiet else ():
             yield from self._said(prompt.words, prompt.key, prompt.at)
         yield from super().finish()
 
@@ -214,6 +206,14 @@ class ClaudeCodeParser(SessionParser):
             return
         if not self._queue.is_told(words):
             yield from self._said(words, uuid, at)
+
+    def _taken(self) -> Iterator[PutTurn]:
+        """What only the queue has told stands in the turn that was running when it was taken."""
+        for prompt in self._queue.overdue():
+            if self.turn and self.turn.status is None:
+                self.turn.meanwhile.append(prompt.words)
+            else:
+                yield from self._said(prompt.words, prompt.key, prompt.at)
 
     def _said(self, words: str, key: str, at: datetime) -> Iterator[PutTurn]:
         if self.turn and self.turn.is_bare and self.turn.prompt == words:
@@ -270,9 +270,7 @@ class ClaudeCodeParser(SessionParser):
 
     def _assistant(self, record: Fields, at: datetime) -> None:
         message = fields(record, "message")
-        turn = self.turn
-        if turn is None:
-            self.leave_out("answers without a prompt")
+        if (turn := self.answered()) is None:
             return
         if text(message, "model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
             self.leave_out("notes of the agent in place of an answer")

@@ -8,7 +8,6 @@ import msgspec
 
 from ragmem.importers.jsonl import (
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     count,
@@ -49,47 +48,28 @@ ITEMS_LEFT_OUT = {
     "additional_tools": "context that the agent added",
     "agent_message": "messages of subagents",
 }
+_REPEATING = ("_begin", "_end", "_delta", "_request", "_response", "_started")
+"""Ends of the names of events that tell of parts of what is there as an item."""
 EVENTS_LEFT_OUT = {
-    "agent_message_delta",
-    "agent_reasoning_section_break",
     "agent_reasoning_raw_content",
-    "apply_patch_approval_request",
+    "agent_reasoning_section_break",
     "background_event",
-    "collab_agent_interaction_end",
-    "collab_agent_spawn_end",
-    "collab_close_end",
-    "collab_resume_end",
-    "collab_waiting_end",
     "context_compacted",
-    "dynamic_tool_call_request",
-    "dynamic_tool_call_response",
     "entered_review_mode",
-    "exec_approval_request",
-    "exec_command_begin",
-    "exec_command_end",
     "exited_review_mode",
     "guardian_assessment",
-    "image_generation_end",
     "injected_message",
-    "mcp_tool_call_begin",
-    "mcp_tool_call_end",
-    "patch_apply_begin",
-    "patch_apply_end",
     "plan_update",
     "session_configured",
     "stream_error",
     "sub_agent_activity",
-    "task_started",
     "thread_goal_updated",
     "thread_rolled_back",
     "thread_settings_applied",
     "turn_diff",
-    "turn_started",
     "undo_completed",
     "view_image_tool_call",
     "warning",
-    "web_search_begin",
-    "web_search_end",
 }
 ENDINGS: dict[str, TurnStatus] = {
     "task_complete": "completed",
@@ -98,12 +78,6 @@ ENDINGS: dict[str, TurnStatus] = {
     "error": "failed",
 }
 _TOKENS = ("input", "output", "cached_input")
-
-
-def id_in_name(name: str) -> str:
-    """The id of a session, as the name of its file tells it."""
-    found = _ID_IN_NAME.search(name)
-    return found[0] if found else name
 
 
 def same(one: str, other: str) -> bool:
@@ -161,14 +135,16 @@ class _Heard(msgspec.Struct, frozen=True):
 
 
 class CodexParser(SessionParser):
-    """Turns of one session file; `titles` are the names of sessions, by their ids."""
+    """Turns of one session file; the names of sessions stand elsewhere, by their ids."""
+
+    agent = "codex"
 
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = FileFacts(foreign_id=id_in_name(found.file.stem), last_at=found.changed_at)
-        super().__init__("codex", facts, tally, now=now)
-        self._titles = titles
+        super().__init__(found, tally, now=now, titles=titles)
+        if told := _ID_IN_NAME.search(found.file.stem):
+            self.identify(told[0])
         self._identified = False
         self._heard: _Heard | None = None
         self._wrapped = False
@@ -317,10 +293,8 @@ class CodexParser(SessionParser):
             self.leave_out("context that the agent added")
         elif heard:
             yield from self._open(heard)
-        if self.turn is None:
-            self.leave_out("answers without a prompt")
-        elif self._model:
-            self.turn.model = self._model
+        if (turn := self.answered()) and self._model:
+            turn.model = self._model
 
     def _reasoning(self, item: Fields) -> Iterator[PutTurn]:
         thoughts = [text(fields(each), "text") for each in items(item, "summary")]
@@ -352,7 +326,11 @@ class CodexParser(SessionParser):
         if kind == "user_message":
             yield from self._prompt(text(event, "message"), at)
         elif kind in ("item_completed", "item_started"):
-            yield from self._shown_item(kind, fields(event, "item"), at)
+            item = fields(event, "item")
+            if kind == "item_completed" and text(item, "type") == "UserMessage":
+                yield from self._prompt(words_of(item), at)
+            else:
+                self.leave_out("events that repeat what is there")
         elif kind == "agent_message":
             self._told.append(text(event, "message"))
         elif kind == "agent_reasoning":
@@ -365,16 +343,10 @@ class CodexParser(SessionParser):
             # What was interrupted or has failed is told to be complete too.
             if self.turn and not self.turn.status:
                 self.turn.status = ENDINGS[kind]
-        elif kind in EVENTS_LEFT_OUT:
+        elif kind in EVENTS_LEFT_OUT or kind.endswith(_REPEATING):
             self.leave_out("events that repeat what is there")
         else:
             self.wonder("event_msg", kind)
-
-    def _shown_item(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
-        if kind == "item_completed" and text(item, "type") == "UserMessage":
-            yield from self._prompt(words_of(item), at)
-        else:
-            self.leave_out("events that repeat what is there")
 
     def _spend(self, info: Fields) -> None:
         """Tokens of one call: told again with the same total, they are the same ones."""

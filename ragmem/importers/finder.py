@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.importers import claude_code, codex, gemini_cli, messages, opencode
+from ragmem.importers import claude_code, codex, messages, opencode
 from ragmem.importers.jsonl import (
     AgentName,
     Fields,
@@ -28,25 +28,25 @@ _LOGS = (".jsonl", ".jsonl.zst")
 class AgentFiles(msgspec.Struct, frozen=True):
     """An agent whose sessions can be imported."""
 
-    name: AgentName
     label: str
     home: tuple[str, str, str]
     """The variable that says where its home is, where that is otherwise, the folder in it."""
-    parser: Callable[..., SessionParser]
+    parser: type[SessionParser]
     takes: Callable[[Path], bool]
     """Whether a file of such a name holds a session."""
     records: Callable[[FoundFile, Tally], Iterator[Fields]] = records_of
     titles_of: Callable[[Fields], tuple[str, str] | None] | None = None
+
+    @property
+    def name(self) -> AgentName:
+        """As it is named on a command line."""
+        return self.parser.agent
 
     def folder(self, given: Mapping[str, str]) -> Path:
         """Where it keeps its sessions, by the variables of a process."""
         variable, otherwise, within = self.home
         # Where nobody knows the home folder, there is none of that name.
         return Path(os.path.expanduser(given.get(variable) or otherwise), within)
-
-
-def _is_rollout(file: Path) -> bool:
-    return file.name.startswith("rollout-") and file.name.endswith(_LOGS)
 
 
 def _is_of_gemini(file: Path) -> bool:
@@ -80,7 +80,6 @@ AGENTS: dict[AgentName, AgentFiles] = {
     agent.name: agent
     for agent in (
         AgentFiles(
-            "claude-code",
             "Claude Code",
             ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
             claude_code.ClaudeCodeParser,
@@ -88,15 +87,13 @@ AGENTS: dict[AgentName, AgentFiles] = {
             titles_of=claude_code.titles_of,
         ),
         AgentFiles(
-            "codex",
             "Codex",
             ("CODEX_HOME", "~/.codex", "sessions"),
             codex.CodexParser,
-            _is_rollout,
+            lambda file: file.name.startswith("rollout-") and file.name.endswith(_LOGS),
             titles_of=codex.titles_of,
         ),
         AgentFiles(
-            "opencode",
             "opencode",
             ("XDG_DATA_HOME", "~/.local/share", "opencode"),
             opencode.OpencodeParser,
@@ -104,21 +101,18 @@ AGENTS: dict[AgentName, AgentFiles] = {
             records=opencode.records_of,
         ),
         AgentFiles(
-            "gemini-cli",
             "Gemini CLI",
             ("GEMINI_CLI_HOME", "~", ".gemini/tmp"),
-            gemini_cli.GeminiCliParser,
+            messages.GeminiCliParser,
             _is_of_gemini,
         ),
         AgentFiles(
-            "kimi-cli",
             "kimi-cli",
             ("KIMI_SHARE_DIR", "~/.kimi", "sessions"),
             messages.KimiCliParser,
             _is_of_kimi,
         ),
         AgentFiles(
-            "mistral-vibe",
             "mistral-vibe",
             ("VIBE_HOME", "~/.vibe", "logs/session"),
             messages.MistralVibeParser,
@@ -165,13 +159,15 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
 
 def agents_here(given: Mapping[str, str]) -> list[str]:
     """The names of the agents that have kept a session on this machine."""
-    return [agent.label for agent in AGENTS.values() if _has_any(agent, agent.folder(given))]
-
-
-def _has_any(agent: AgentFiles, path: Path) -> bool:
-    return any(
-        agent.takes(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
-    )
+    return [
+        agent.label
+        for agent in AGENTS.values()
+        if any(
+            agent.takes(Path(folder, name))
+            for folder, _, names in os.walk(agent.folder(given))
+            for name in names
+        )
+    ]
 
 
 def _is_aside(name: str, search: Search) -> bool:

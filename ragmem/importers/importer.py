@@ -6,28 +6,34 @@ written these: a session that was resumed here keeps what was said here.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 
 import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.importers.finder import AgentFiles
-from ragmem.importers.jsonl import (
-    ForeignFolder,
-    FoundFile,
-    Outcome,
-    Rules,
-    State,
-    Tally,
-)
+from ragmem.importers.jsonl import FoundFile, Outcome, State, Tally
 from ragmem.importers.session_parser import TITLE_LIMIT, SessionParser, session_id_of
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import (
+    folder_name,
+    locate,
+    normalize_cwd,
+    project_of_folder,
+    registrations,
+)
+from ragmem.memory.recording import redacted
 from ragmem.records import (
     DEFAULT_TITLE,
+    Project,
     PutSession,
     PutTurn,
+    RegisterProject,
     Session,
     Span,
     TurnQuery,
@@ -43,13 +49,57 @@ _BATCH_CHARS = 4_000_000
 """And characters, about."""
 
 
+class _Folder(msgspec.Struct, frozen=True):
+    """A session's folder, as this memory knows it."""
+
+    cwd: str
+    project: Project
+    registrations: Sequence[RegisterProject]
+    """What makes a new project known, to be written first."""
+    stored_path: Callable[[str], str]
+    """A path that a tool was given, in the form in which it is stored."""
+
+
+class _Places:
+    """Folders of other agents' sessions, each with its project."""
+
+    def __init__(self, known: list[Project], now: datetime) -> None:
+        self._known = list(known)
+        self._now = now
+        self._new: set[str] = set()
+
+    def place(self, folder: str) -> _Folder:
+        """Where a session belongs; a folder that is gone is as good as one that is there."""
+        folder = clean(folder)
+        if not os.path.isabs(folder):
+            # Of another system: its name is all that is known of it.
+            project = project_of_folder(Path(folder), self._known, now=self._now)
+            return _Folder(folder, project, self._registrations(project), str)
+        cwd = normalize_cwd(folder)
+        project = locate(cwd, self._known, now=self._now).project
+        top = Path(project.path)
+        return _Folder(
+            folder_name(cwd),
+            project,
+            self._registrations(project),
+            lambda path: stored_path(path, cwd=cwd, project=top),
+        )
+
+    def _registrations(self, project: Project) -> list[RegisterProject]:
+        """What makes it known, with whichever of its sessions is stored first."""
+        if project not in self._known:
+            others = [each for each in self._known if each.project_id != project.project_id]
+            self._known = [*others, project]
+            self._new.add(project.project_id)
+        return registrations(project) if project.project_id in self._new else []
+
+
 class Importer:
     """Takes files into a store, one after the other; with `dry_run` it only looks."""
 
     def __init__(
         self,
         store: Archive | None,
-        rules: Rules,
         *,
         now: datetime,
         titles: Mapping[str, str],
@@ -58,7 +108,7 @@ class Importer:
     ) -> None:
         self._store = store
         """None where there is none yet, and none is to be made."""
-        self._rules = rules
+        self._places: _Places | None = None
         self._now = now
         self._titles = titles
         self._only_cwd = only_cwd
@@ -66,6 +116,9 @@ class Importer:
 
     async def take(self, agent: AgentFiles, found: FoundFile, tally: Tally) -> Outcome:
         """Import a file, as far as it can be read; StoreError when it can't be stored."""
+        if self._places is None:
+            known = await self._store.projects() if self._store else []
+            self._places = _Places(known, self._now)
         parser = agent.parser(found, tally, now=self._now, titles=self._titles)
         batches = _batches(agent, parser, found, tally)
         session: _Session | None = None
@@ -75,7 +128,7 @@ class Importer:
                     tally.left_out["files of subagents"] += 1
                     return Outcome(state="empty")
                 if session is None:
-                    session = _Session(self._store, self._rules, agent, found, parser)
+                    session = _Session(self._store, self._places, agent, found, parser)
                     await session.look_up()
                     if self._only_cwd not in (None, session.session.cwd):
                         return Outcome(state="other_folder")
@@ -104,16 +157,15 @@ class _Session:
     def __init__(
         self,
         store: Archive | None,
-        rules: Rules,
+        places: "_Places",
         agent: AgentFiles,
         found: FoundFile,
         parser: SessionParser,
     ) -> None:
         self._store = store
-        self._rules = rules
         self._facts = parser.facts
         facts = parser.facts
-        self._place: ForeignFolder = rules.locate(facts.cwd or str(found.file.parent))
+        self._place = places.place(facts.cwd or str(found.file.parent))
         started_at = facts.started_at or facts.last_at
         self.session = Session(
             session_id=session_id_of(agent.name, facts.foreign_id),
@@ -182,7 +234,7 @@ class _Session:
         self.session = msgspec.structs.replace(
             self.session, updated_at=max(last_at, held.updated_at), last_activity_at=last_at
         )
-        await self._store.apply([self._rules.redacted(PutSession(session=self.session))])
+        await self._store.apply([redacted(PutSession(session=self.session))])
 
     def outcome(self, refused: str = "") -> Outcome:
         """What became of it."""
@@ -204,7 +256,7 @@ class _Session:
     def _beginning(self) -> list[Write]:
         if not self._is_new:
             return []
-        return [*self._place.registrations, self._rules.redacted(PutSession(session=self.session))]
+        return [*self._place.registrations, redacted(PutSession(session=self.session))]
 
     async def _ready(self, put: PutTurn) -> PutTurn | None:
         """The turn in its place, as the store is to hold it; None when it does so already."""
@@ -236,8 +288,7 @@ class _Session:
             return True
         if not self._parents:
             return False
-        said = self._rules.redacted(put)
-        assert isinstance(said, PutTurn)
+        said = redacted(put)
         words = (said.turn.user_message, said.turn.assistant_message)
         if self._parents[self._shared : self._shared + 1] == [words]:
             self._shared += 1
@@ -263,9 +314,7 @@ class _Session:
             for call_id, found in put.accesses.items()
         }
         turn = msgspec.structs.replace(put.turn, turn_index=index)
-        ready = self._rules.redacted(PutTurn(turn=turn, accesses=accesses))
-        assert isinstance(ready, PutTurn)
-        return ready
+        return redacted(PutTurn(turn=turn, accesses=accesses))
 
 
 def _comparable(put: PutTurn) -> PutTurn:

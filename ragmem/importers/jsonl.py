@@ -5,7 +5,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-from ragmem.records import Project, RegisterProject, Write
-from ragmem.text import clean, clip_middle
+from ragmem.text import clean
 
 Fields = Mapping[str, object]
 _NOTHING: Fields = {}
@@ -70,11 +69,6 @@ def moment(value: object, now: datetime) -> datetime | None:
     return found if _EARLIEST <= found <= now + _AHEAD else None
 
 
-def clipped(words: str) -> str:
-    """The text, without its middle where it is too long to be kept."""
-    return clip_middle(words, TEXT_LIMIT)
-
-
 AgentName = Literal["claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "mistral-vibe"]
 State = Literal["new", "grown", "unchanged", "other_folder", "empty", "refused"]
 """What a session file was found to be; `other_folder`: the person asked for those of one."""
@@ -123,24 +117,6 @@ class FoundFile(msgspec.Struct, frozen=True):
     changed_at: datetime
     session: str = ""
     """Which one, of a file that holds several."""
-
-
-class ForeignFolder(msgspec.Struct, frozen=True):
-    """A session's folder, as this memory knows it."""
-
-    cwd: str
-    project: Project
-    registrations: Sequence[RegisterProject]
-    """What makes a new project known, to be written first."""
-    stored_path: Callable[[str], str]
-    """A path that a tool was given, in the form in which it is stored."""
-
-
-class Rules(msgspec.Struct, frozen=True):
-    """What the layers above know, for whoever stores."""
-
-    locate: Callable[[str], ForeignFolder]
-    redacted: Callable[[Write], Write]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +206,8 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
     while line := source.readline(LINE_LIMIT + 1):
         if len(line) > LINE_LIMIT:
             tally.broken[_TOO_LONG] += 1
-            _pass_over(source, line)
+            while line and not line.endswith(b"\n"):
+                line = source.readline(1 << 20)
             continue
         line = line.strip(b" \t\r\n\0\xef\xbb\xbf")
         if not line:
@@ -245,11 +222,6 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
             yield rest
         else:
             tally.broken[_NOT_JSON] += 1
-
-
-def _pass_over(source: BinaryIO, line: bytes) -> None:
-    while line and not line.endswith(b"\n"):
-        line = source.readline(1 << 20)
 
 
 def decoded_line(line: bytes) -> object | None:

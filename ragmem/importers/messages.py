@@ -1,19 +1,20 @@
-"""Sessions of agents that keep messages as models are sent them: kimi-cli and mistral-vibe."""
+"""Sessions of agents that keep messages: kimi-cli and mistral-vibe, and Gemini CLI."""
 
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from hashlib import md5
+from hashlib import md5, sha256
+from pathlib import Path
 
 from ragmem.importers.jsonl import (
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     document,
     fields,
     items,
     moment,
+    opened,
     text,
 )
 from ragmem.importers.session_parser import SessionParser, tokens, words_of
@@ -50,8 +51,7 @@ class MessagesParser(SessionParser):
                 self.wonder("message", kind)
 
     def _assistant(self, record: Fields, words: str, at: datetime) -> None:
-        if (turn := self.turn) is None:
-            self.leave_out("answers without a prompt")
+        if (turn := self.answered()) is None:
             return
         key = self.next_name()
         turn.say(key, words, at)
@@ -68,11 +68,12 @@ class MistralVibeParser(MessagesParser):
     Its messages have no times: they have the session's.
     """
 
+    agent = "mistral-vibe"
+
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = FileFacts(foreign_id=found.file.stem, last_at=found.changed_at)
-        super().__init__("mistral-vibe", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
         self._model = ""
         if found.file.suffix != ".json":
             self._note(document(found.file.parent / "meta.json"))
@@ -105,13 +106,15 @@ class MistralVibeParser(MessagesParser):
 class KimiCliParser(MessagesParser):
     """A session of kimi-cli: its events in `wire.jsonl`, of older versions `context.jsonl`."""
 
+    agent = "kimi-cli"
+
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
         alone = found.file.stem not in ("wire", "context")
         folder = found.file.with_suffix("") if alone else found.file.parent
-        facts = FileFacts(foreign_id=folder.name, last_at=found.changed_at)
-        super().__init__("kimi-cli", facts, tally, now=now)
+        super().__init__(found, tally, now=now, titles=titles)
+        self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
             told = text(document(folder / name), title)
             self.entitle("" if told == "Untitled" else told)
@@ -120,7 +123,7 @@ class KimiCliParser(MessagesParser):
         for each in map(fields, items(known, "work_dirs")):
             path = text(each, "path")
             if folder.parent.name.endswith(md5(path.encode(), usedforsecurity=False).hexdigest()):
-                facts.cwd = path
+                self.facts.cwd = path
         self._step = ""
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
@@ -136,8 +139,8 @@ class KimiCliParser(MessagesParser):
                 yield from self.end(over=True)
                 self._step = self.next_name()
                 self.begin(words, at, f"{at.isoformat()} {words[:_KEY_CHARS]}")
-        elif self.turn is None and kind in ("ContentPart", "ToolCall"):
-            self.leave_out("answers without a prompt")
+        elif kind in ("ContentPart", "ToolCall") and self.answered() is None:
+            return
         elif kind == "ToolResult":
             answer = fields(payload, "return_value")
             words = words_of(answer, "output") or text(answer, "message")
@@ -180,3 +183,115 @@ _EVENTS_LEFT_OUT = {
     "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification", "PlanDisplay",
     "QuestionRequest", "ToolCallRequest", "StepRetry", "BtwBegin", "BtwEnd",
 }  # fmt: skip
+
+
+# --- Gemini CLI ---------------------------------------------------------------
+
+_GEMINI_ADDED = re.compile(r"<(?:session_context|state_snapshot|hook_context|system_note)\b")
+_PATH_BYTES = 4096
+
+
+class GeminiCliParser(SessionParser):
+    """Turns of one session file, from the last that it says of each message."""
+
+    agent = "gemini-cli"
+
+    def __init__(
+        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+    ) -> None:
+        super().__init__(found, tally, now=now, titles=titles)
+        # …/tmp/<a name for the folder>/chats/session-….jsonl
+        self.facts.cwd = _gemini_folder(found.file.parent.parent)
+        self._messages: dict[str, Fields] = {}
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; nothing is complete before the last one."""
+        yield from ()
+        if "$set" in record or ("sessionId" in record and "type" not in record):
+            self._note(fields(record, "$set") or record)
+        elif "$rewindTo" in record:
+            self.leave_out("the agent's bookkeeping")
+        elif message_id := text(record, "id"):
+            self._messages[message_id] = record
+        else:
+            self.wonder("", text(record, "type"))
+
+    def finish(self) -> Iterator[PutTurn]:
+        """The file has ended: its turns."""
+        for message_id, record in self._messages.items():
+            yield from self._message(message_id, record)
+        yield from super().finish()
+
+    def _note(self, told: Fields) -> None:
+        facts = self.facts
+        if foreign_id := text(told, "sessionId"):
+            self.identify(foreign_id)
+        facts.subagent = facts.subagent or told.get("kind") == "subagent"
+        self.time({"timestamp": told.get("startTime")})
+        if "messages" in told:
+            self.leave_out("summaries of the agent")
+        self.entitle(text(told, "summary"))
+
+    def _message(self, message_id: str, record: Fields) -> Iterator[PutTurn]:
+        at, _ = self.time(record)
+        match text(record, "type"):
+            case "user":
+                words = _gemini_words(record, "displayContent") or _gemini_words(record, "content")
+                if not words or _GEMINI_ADDED.match(words):
+                    self.leave_out("context that the agent added")
+                    return
+                yield from self.end(over=True)
+                self.begin(words, at, message_id)
+            case "gemini":
+                self._answered(message_id, record, at)
+            case "info" | "warning" | "error" as kind:
+                self.leave_out("notes of the agent")
+                if self.turn and kind == "error":
+                    self.turn.status = "failed"
+            case kind:
+                self.wonder("message", kind)
+
+    def _answered(self, key: str, record: Fields, at: datetime) -> None:
+        if (turn := self.answered()) is None:
+            return
+        turn.model = text(record, "model") or turn.model
+        turn.say(key, _gemini_words(record, "content"), at)
+        for thought in map(fields, items(record, "thoughts")):
+            parts = (text(thought, "subject"), text(thought, "description"))
+            turn.think("\n".join(filter(None, parts)))
+        used = fields(record, "tokens")
+        if usage := tokens(used, ("input",), ("output", "thoughts"), "cached"):
+            turn.spend(key, usage)
+        for each in map(fields, items(record, "toolCalls")):
+            call_id = self.call(key, text(each, "id"), text(each, "name"), each.get("args"), at)
+            if (status := text(each, "status")) in ("success", "error", "cancelled"):
+                when = moment(each.get("timestamp"), self.now) or at
+                self.answer(call_id, _gemini_result(each), when, failed=status != "success")
+
+
+def _gemini_words(record: Fields, name: str) -> str:
+    """A text, a part, or parts."""
+    content = record.get(name)
+    return words_of({name: [content] if isinstance(content, dict) else content}, name).strip()
+
+
+def _gemini_result(call: Fields) -> str:
+    said = []
+    for part in map(fields, items(call, "result")):
+        told = fields(part, "functionResponse", "response")
+        said.append(text(told, "output") or text(told, "error") or text(part, "text"))
+    return "\n".join(filter(None, said)) or text(call, "resultDisplay")
+
+
+def _gemini_folder(place: Path) -> str:
+    """The folder whose sessions lie here: named by its path's hash, or by a name of its own."""
+    try:
+        with opened(place / ".project_root") as source:
+            return text({"": source.read(_PATH_BYTES).decode("utf-8", "replace").strip()}, "")
+    except OSError:
+        pass
+    known = fields(document(place.parent.parent / "projects.json"), "projects")
+    for path, name in known.items():
+        if place.name in (name, sha256(path.encode("utf-8", "replace")).hexdigest()):
+            return path
+    return ""

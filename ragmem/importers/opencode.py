@@ -1,6 +1,6 @@
 """Sessions of opencode: in its SQLite database or, of earlier versions, in files of JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -10,7 +10,6 @@ import apsw
 from ragmem.importers.jsonl import (
     LINE_LIMIT,
     Fields,
-    FileFacts,
     FoundFile,
     Tally,
     decoded_line,
@@ -38,11 +37,7 @@ _PARTS_LEFT_OUT = {
 class OpencodeParser(SessionParser):
     """Turns of one session."""
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        facts = FileFacts(foreign_id=found.session or found.file.stem, last_at=found.changed_at)
-        super().__init__("opencode", facts, tally, now=now)
+    agent = "opencode"
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
         """Take the session itself, or a message with its parts; the turns that it completes."""
@@ -62,10 +57,8 @@ class OpencodeParser(SessionParser):
                 yield from self._prompt(text(info, "id"), parts, at)
             case "assistant" if info.get("summary") is True:
                 self.leave_out("summaries of the agent")
-            case "assistant" if self.turn:
-                self._answered(info, parts, at)
             case "assistant":
-                self.leave_out("answers without a prompt")
+                self._answered(info, parts, at)
             case kind:
                 self.wonder("message", kind)
 
@@ -88,8 +81,9 @@ class OpencodeParser(SessionParser):
             self.begin(words, at, key)
 
     def _answered(self, info: Fields, parts: list[Fields], at: datetime) -> None:
-        turn, key = self.turn, text(info, "id")
-        assert turn is not None
+        if (turn := self.answered()) is None:
+            return
+        key = text(info, "id")
         turn.model = text(info, "modelID") or turn.model
         turn.say(key, "", at)
         for part in parts:

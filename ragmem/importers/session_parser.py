@@ -6,18 +6,22 @@ import re
 import shlex
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 
 from ragmem.importers.jsonl import (
+    TEXT_LIMIT,
     AgentName,
     Fields,
     FileFacts,
+    FoundFile,
     Tally,
-    clipped,
     count,
+    decoded_line,
     fields,
     items,
     moment,
@@ -25,7 +29,7 @@ from ragmem.importers.jsonl import (
 )
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.store.room import fitted
-from ragmem.text import clean, one_line
+from ragmem.text import clean, clip_middle, one_line
 
 _PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
     "Read": ("read", ("file_path",)),
@@ -158,19 +162,6 @@ def session_id_of(agent: AgentName, foreign_id: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ragmem:import/{agent}/{foreign_id}"))
 
 
-class Keys:
-    """Ids of the turns of a session, from what its file says of them."""
-
-    def __init__(self, session_id: str) -> None:
-        self._session = uuid.UUID(session_id)
-        self._seen: dict[str, int] = {}
-
-    def turn_id(self, key: str) -> str:
-        """The id of the turn with this key; of the second one with the same, another."""
-        count = self._seen[key] = self._seen.get(key, 0) + 1
-        return str(uuid.uuid5(self._session, key if count == 1 else f"{key}#{count}"))
-
-
 class _Call:
     """A tool call, until its answer has come."""
 
@@ -194,6 +185,8 @@ class TurnBuilder:
     def __init__(self, session_id: str, turn_id: str, prompt: str, at: datetime) -> None:
         self.turn_id = turn_id
         self.prompt = prompt
+        self.meanwhile: list[str] = []
+        """What else the person typed while the model worked on it."""
         self.started_at = at
         self.last_at = at
         self.model: str | None = None
@@ -268,7 +261,7 @@ class TurnBuilder:
         if held is None:
             return False
         self._touch(at)
-        words = clipped(words)
+        words = clip_middle(words, TEXT_LIMIT)
         waited = at - held.call.started_at
         held.call = msgspec.structs.replace(
             held.call,
@@ -304,9 +297,9 @@ class TurnBuilder:
         turn = Turn(
             turn_id=self.turn_id,
             session_id=self._session_id,
-            user_message=self.prompt,
+            user_message="\n\n".join([self.prompt, *self.meanwhile]),
             assistant_message=said,
-            reasoning=clipped("\n\n".join(self._thoughts)) or None,
+            reasoning=clip_middle("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
             status=self._status(said, calls, over=over),
             started_at=self.started_at,
             finished_at=self.last_at,
@@ -378,10 +371,7 @@ def words_of(item: Fields, name: str = "content") -> str:
 
 def decoded(arguments: str) -> Fields:
     """An object that stands as JSON in a text; an empty one for anything else."""
-    try:
-        return fields(msgspec.json.decode(arguments))
-    except msgspec.DecodeError:
-        return {}
+    return fields(decoded_line(arguments.encode("utf-8", "replace")))
 
 
 def arguments_json(value: object) -> str:
@@ -427,16 +417,21 @@ _KEY_CHARS = 200
 class SessionParser(ABC):
     """The state of reading one file: what is known of the session, and the turn that goes on."""
 
-    def __init__(self, agent: AgentName, facts: FileFacts, tally: Tally, *, now: datetime) -> None:
-        self.facts = facts
+    agent: ClassVar[AgentName]
+
+    def __init__(
+        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+    ) -> None:
+        """`titles` are those that stand elsewhere, by what the agent names them by."""
+        self.facts = FileFacts(foreign_id="", last_at=found.changed_at)
         self.tally = tally
         self.now = now
         self.turn: TurnBuilder | None = None
-        self._agent = agent
+        self._titles = titles
         self._unnamed = 0
         self._is_beginning = True
         """Whether no prompt has come yet."""
-        self.identify(facts.foreign_id)
+        self.identify(found.session or found.file.stem)
 
     @abstractmethod
     def feed(self, record: Fields) -> Iterator[PutTurn]:
@@ -461,13 +456,17 @@ class SessionParser(ABC):
     def identify(self, foreign_id: str) -> None:
         """Say which session it is; before its first turn."""
         self.facts.foreign_id = foreign_id
-        self._session_id = session_id_of(self._agent, foreign_id)
-        self._keys = Keys(self._session_id)
+        self._session_id = session_id_of(self.agent, foreign_id)
+        self._keys: Counter[str] = Counter()
 
     def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
         """A prompt; `key` is what the file calls it, else its words stand for it."""
         self._is_beginning = False
-        turn_id = self._keys.turn_id(key or words[:_KEY_CHARS])
+        key = key or words[:_KEY_CHARS]
+        self._keys[key] += 1
+        # Of the second turn with the same key the id is another one.
+        own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
+        turn_id = str(uuid.uuid5(uuid.UUID(self._session_id), own))
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn
 
@@ -494,6 +493,12 @@ class SessionParser(ABC):
         turn = self.turn
         if not turn or not turn.answer(call_id, words, at, failed=failed, files=files):
             self.leave_out("answers to unknown calls")
+
+    def answered(self) -> TurnBuilder | None:
+        """The turn to which the model answers; None, which is counted, where there is none."""
+        if self.turn is None:
+            self.leave_out("answers without a prompt")
+        return self.turn
 
     def complete(self) -> None:
         """The file says that the turn has ended, unless it has told already how."""

@@ -1,39 +1,33 @@
-"""ConversationAgent: section B's agent, over an open memory and any model and tools."""
+"""Conversations with a model: ragmem's agent, over an open memory and any model and tools."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import msgspec
 
 from ragmem.agent import Agent, Dependencies, Limits, Reply
-from ragmem.background import extractor
 from ragmem.config import environment
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.ids import new_id
 from ragmem.interface import shapes
 from ragmem.interface.memory import Folder, OpenMemory, Work
-from ragmem.interface.shapes import checked_strategy
+from ragmem.interface.shapes import checked_strategy, place_of
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory.context import Context, ContextBuilder, Counts, Place, Strategy
-from ragmem.memory.files import shown_path
 from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
-from ragmem.memory.projects import Instructions
+from ragmem.memory.projects import Instructions, Places
 from ragmem.memory.recall import SimilarSession, similar_sessions
 from ragmem.memory.recording import redacted
 from ragmem.memory.sessions import fork_at
 from ragmem.memory.summaries.summarizer import Summarizer
-from ragmem.memory.worker import Worker
 from ragmem.records import (
     UNSUMMARIZED,
-    Project,
     Scope,
     Session,
     SessionQuery,
@@ -118,7 +112,7 @@ class Conversation:
     async def fill_cache(self) -> None:
         """Read the latest turns, for when the store is away."""
         query = TurnQuery(limit=_CACHED_TURNS)
-        self._cache = await (await self._owner.memory.parts.open_store()).turns(self.uuid, query)
+        self._cache = await (await self._owner.memory.app.store()).turns(self.uuid, query)
         self._owner.recorder.remember(self.uuid, self._cache)
 
     # --- talking ----------------------------------------------------------------
@@ -151,7 +145,7 @@ class Conversation:
         if limit < 1:
             return []
         try:
-            turns = await (await self._owner.memory.parts.open_store()).turns(
+            turns = await (await self._owner.memory.app.store()).turns(
                 self.uuid, TurnQuery(limit=limit)
             )
         except StoreError:
@@ -187,7 +181,7 @@ class Conversation:
         self, tool_name: str | None = None, success: bool | None = None, limit: int = 100
     ) -> list[ToolCall]:
         """The newest so many that match, in order."""
-        turns = await (await self._owner.memory.parts.open_store()).turns(self.uuid)
+        turns = await (await self._owner.memory.app.store()).turns(self.uuid)
         found = [
             call
             for turn in turns
@@ -264,12 +258,12 @@ class Conversation:
 
     async def export(self) -> dict[str, Any]:
         """All of it as a value that JSON can hold; `import_conversation` takes it back."""
-        return await self._owner.memory.parts.export(self.uuid)
+        return await self._owner.memory.app.export_session(self.uuid)
 
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
         """A new conversation that begins with this one, up to and with a message and its answer."""
         turn_id, _, role = from_message_id.partition(":")
-        store = await self._owner.memory.parts.open_store()
+        store = await self._owner.memory.app.store()
         session = await self.session()
         own = await store.turns(self.uuid, TurnQuery(with_tool_calls=False))
         turns = [turn for turn in own if turn.turn_id == turn_id]
@@ -353,53 +347,50 @@ class ConversationAgent:
         cwd: Folder | None = None,
         summary_llm: LLM | None = None,
     ) -> None:
-        parts = memory.parts
+        app = memory.app
         self.memory = memory
         self.config = config
-        self._own_llm = None if llm else _configured_llm(memory)
-        self.llm: LLM = llm or cast(LLM, self._own_llm)
+        self._owns_llm = llm is None
+        if llm is None:
+            from ragmem.llm.models import choose_model, open_llm
+
+            environ = environment()
+            llm = open_llm(choose_model(app.config, environ), app.config, app.paths, environ)
+        self.llm: LLM = llm
         self._tools = tuple(tools)
         self._cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._conversations: list[Conversation] = []
         self._closed = False
         summaries = msgspec.structs.replace(
-            parts.config.memory.summaries,
+            app.config.memory.summaries,
             enabled=config.enable_summarization,
             every_n_messages=config.summarize_every,
         )
-        self._settings = msgspec.structs.replace(parts.config.memory, summaries=summaries)
-        embedder = parts.embedder if config.embed_messages else None
+        self._settings = msgspec.structs.replace(app.config.memory, summaries=summaries)
+        embedder = app.embedder if config.embed_messages else None
         self.recorder = Memory(
-            parts.open_store,
+            app.store,
             self._settings,
             embedder=embedder,
             on_finished=lambda: self.work.wake(),
-            metrics=parts.metrics,
+            metrics=app.metrics,
         )
+        self._places = Places(self.recorder, app.store, self._cwd)
         self._summarizer = Summarizer(
             summary_llm or self.llm,
             summaries,
-            usage=parts.usage,
-            open_attempts=parts.open_store,
+            usage=app.usage,
+            open_attempts=app.store,
         )
-        self._worker = Worker(
-            parts.open_store,
-            new_id(),
+        self.work = Work(
+            app,
+            self.recorder,
+            self._summarizer,
+            self._settings,
             embedder=embedder,
-            summarizer=self._summarizer,
-            extractor=extractor(
-                self.recorder.facts,
-                self._summarizer if config.enable_summarization else None,
-                parts.config,
-                parts.metrics,
-            )
-            if self.recorder.facts
-            else None,
-            config=summaries,
+            learns=config.enable_summarization,
             names_sessions=True,
-            metrics=parts.metrics,
         )
-        self.work = Work(self._worker, runs=parts.config.memory.worker != "off")
         memory.join(self.work, self.aclose)
 
     async def __aenter__(self) -> Self:
@@ -424,11 +415,11 @@ class ConversationAgent:
         for conversation in conversations:
             await conversation.aclose()
         self.memory.leave(self.work)
-        await self.memory.finish(self.work)
+        await self.work.finish()
         await self.work.aclose()
         await self.recorder.aclose()
-        if self._own_llm:
-            await self._own_llm.aclose()
+        if self._owns_llm:
+            await self.llm.aclose()
 
     # --- conversations ----------------------------------------------------------
 
@@ -438,12 +429,12 @@ class ConversationAgent:
             # It holds for whoever works on what is pending in the store.
             tags = (*tags, UNSUMMARIZED)
         session = await self.memory.new_session(self._cwd, title=title, tags=tags)
-        return await self._opened(session)
+        return await self.opened(session)
 
     async def load_conversation(self, uuid: str) -> Conversation:
         """One that there is; SessionNotFound `Conversation <uuid> not found`."""
         session = await self.memory.session(uuid)
-        conversation = await self._opened(session)
+        conversation = await self.opened(session)
         await conversation.fill_cache()
         return conversation
 
@@ -459,7 +450,7 @@ class ConversationAgent:
 
         Strictly above the embedder's threshold. UsageError where nothing is embedded.
         """
-        embedder, floor = self.memory.parts.embedder, self.recorder.floor
+        embedder, floor = self.memory.app.embedder, self.recorder.floor
         if embedder is None or floor is None:
             raise UsageError(
                 "Nothing is embedded here, so nothing can be compared.",
@@ -467,7 +458,7 @@ class ConversationAgent:
             )
         text = shapes.text(query, "query")
         return await similar_sessions(
-            await self.memory.parts.open_store(), embedder, text, floor=floor, limit=limit
+            await self.memory.app.store(), embedder, text, floor=floor, limit=limit
         )
 
     async def import_conversation(
@@ -478,7 +469,7 @@ class ConversationAgent:
             exported = msgspec.json.encode(exported)
         text = exported if isinstance(exported, str) else exported.decode("utf-8", "replace")
         data = redact(text).encode("utf-8", "surrogateescape")
-        session = await self.memory.parts.take_in(data, as_new=as_new)
+        session = await self.memory.app.import_session(data, as_new=as_new)
         self.work.wake()
         return await self.load_conversation(session.session_id)
 
@@ -490,7 +481,9 @@ class ConversationAgent:
 
     async def opened(self, session: Session) -> Conversation:
         """A conversation in a session that is stored."""
-        return await self._opened(session)
+        agent = Agent(session, await self._dependencies(session))
+        self._conversations.append(conversation := Conversation(self, session, agent))
+        return conversation
 
     def builder(self, counts: Counts) -> ContextBuilder:
         """Shapes contexts for its model."""
@@ -498,29 +491,10 @@ class ConversationAgent:
 
     async def summarize(self, session: Session) -> str:
         """Renew a session's own summary now."""
-        store = await self.memory.parts.open_store()
-        return redact(await self._worker.summarize_thread(store, self._summarizer, session))
+        store = await self.memory.app.store()
+        return redact(await self.work.worker.summarize_thread(store, self._summarizer, session))
 
-    async def _opened(self, session: Session) -> Conversation:
-        project = await self._project_of(session)
-        conversation = Conversation(
-            self, session, Agent(session, self._dependencies(session, project))
-        )
-        self._conversations.append(conversation)
-        return conversation
-
-    async def _project_of(self, session: Session) -> Project:
-        with suppress(StoreError):
-            for project in await (await self.memory.parts.open_store()).projects():
-                if project.root_id == session.project_id and project.path == session.project_path:
-                    return project
-        return Project(
-            project_id=session.project_id,
-            path=session.project_path or session.cwd,
-            created_at=session.started_at,
-        )
-
-    def _dependencies(self, session: Session, project: Project) -> Dependencies:
+    async def _dependencies(self, session: Session) -> Dependencies:
         tools = list(self._tools)
         if tools:
             # A model that has tools at all has those of the memory too.
@@ -536,22 +510,14 @@ class ConversationAgent:
                 self.place(session),
                 memory_tools=any(isinstance(tool, SearchMemories) for tool in tools),
             ),
-            project=project,
+            project=await self._places.project_of(session),
             limits=Limits(max_iterations=self.config.max_iterations),
             offers_tools=self.llm.info.supports_tools,
         )
 
     def place(self, session: Session) -> Place:
         """Where a session's model believes to be; it is told nothing that the caller did not."""
-        cwd = Path(session.cwd)
-        top = Path(session.project_path or session.cwd)
-        return Place(
-            cwd=cwd,
-            project=top,
-            instructions=Instructions(self.config.instructions, ()),
-            session_id=session.session_id,
-            show_path=partial(shown_path, cwd=cwd, project=top),
-        )
+        return place_of(session, Instructions(self.config.instructions, ()))
 
 
 class _Lent:
@@ -569,10 +535,3 @@ class _Lent:
 
     async def aclose(self) -> None:
         """Its owner does."""
-
-
-def _configured_llm(memory: OpenMemory) -> LLM:
-    from ragmem.llm.models import choose_model, open_llm
-
-    parts, environ = memory.parts, environment()
-    return open_llm(choose_model(parts.config, environ), parts.config, parts.paths, environ)

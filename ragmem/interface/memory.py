@@ -7,17 +7,19 @@ embedded and summed up is done by its worker, and the context is that of `ragmem
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Self
 
 import msgspec
 
+from ragmem.app import App
 from ragmem.background import INLINE_S, extractor, summary_model
-from ragmem.config import Config, Paths
+from ragmem.config import MemoryConfig, environment
+from ragmem.config.address import resolve
 from ragmem.embedder.base import Embedder
 from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
@@ -37,6 +39,7 @@ from ragmem.memory.context import Context, ContextBuilder, Strategy
 from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import leased
+from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
 from ragmem.memory.recall import ScopeName
 from ragmem.memory.recording import kept, redacted
@@ -57,63 +60,57 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.usage import Metrics, UsageLog
-
-if TYPE_CHECKING:
-    from ragmem.memory.memory import Memory, OpenStore
-
 
 Folder = str | os.PathLike[str]
 Where = ScopeName | Scope | Path
 """Where to search: around the session (by name), a scope, or the project of a folder."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an open memory works with; put together by `ragmem.app`."""
+@asynccontextmanager
+async def open_memory(
+    url: str | None = None, home: Folder | None = None
+) -> AsyncIterator["OpenMemory"]:
+    """The memory, for a program: `async with open_memory() as memory`; see docs/python.md.
 
-    memory: "Memory"
-    open_store: "OpenStore"
-    export: Callable[[str], Awaitable[dict[str, Any]]]
-    """A session as a value that JSON can hold."""
-    take_in: "TakeIn"
-    config: Config
-    paths: Paths
-    embedder: Embedder | None
-    metrics: Metrics
-    usage: UsageLog
-    notices: Callable[[], Sequence[str]]
-    foreign_vectors: Callable[[], Awaitable[str]]
-    """What to say when the store's vectors are another embedder's; else empty."""
-
-
-class LoadedSession(msgspec.Struct, frozen=True):
-    """A session with all of its turns, in order."""
-
-    session: Session
-    turns: tuple[Turn, ...]
-
-    @property
-    def session_id(self) -> str:
-        """Its id."""
-        return self.session.session_id
-
-    @property
-    def cwd(self) -> str:
-        """The folder that it was started in."""
-        return self.session.cwd
-
-    @property
-    def project_path(self) -> str | None:
-        """The top folder of its project."""
-        return self.session.project_path
+    `url` names a store, `sqlite:///path` or `bolt://…`, instead of the configured one; `home`
+    is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
+    when the memory can't be opened.
+    """
+    config, paths, where = resolve(url, home, environment())
+    async with App(config, paths, cwd=paths.data_dir, address=where) as app, OpenMemory(app) as own:
+        yield own
 
 
 class Work:
     """One worker; while `drain` waits for it, nothing else runs it."""
 
-    def __init__(self, worker: Worker, *, runs: bool) -> None:
-        self._worker = worker
-        self._runs = runs
+    def __init__(
+        self,
+        app: App,
+        memory: Memory,
+        summarizer: Summarizer | None,
+        config: MemoryConfig,
+        *,
+        embedder: Embedder | None,
+        learns: bool,
+        names_sessions: bool = False,
+    ) -> None:
+        """`learns`: the model of the summaries is asked for facts too."""
+        asker = summarizer if learns else None
+        self.worker = Worker(
+            app.store,
+            new_id(),
+            embedder=embedder,
+            summarizer=summarizer,
+            extractor=extractor(memory.facts, asker, app.config, app.metrics)
+            if memory.facts
+            else None,
+            config=config.summaries,
+            names_sessions=names_sessions,
+            metrics=app.metrics,
+        )
+        self._runs = app.config.memory.worker != "off"
+        self._inline = app.config.memory.worker == "inline"
         self._drain = asyncio.Lock()
         self._started = False
 
@@ -121,8 +118,8 @@ class Work:
         """There is something to do; it begins in the background, where that is wanted."""
         self._started = self._runs
         if self._runs and not self._drain.locked():
-            self._worker.start()
-            self._worker.wake()
+            self.worker.start()
+            self.worker.wake()
 
     def begin(self) -> None:
         """What others left may be done meanwhile."""
@@ -138,151 +135,28 @@ class Work:
         except TimeoutError:
             return False
         try:
-            await self._worker.aclose()
+            await self.worker.aclose()
             left_s = None if limit_s is None else limit_s - (time.monotonic() - started)
-            return await self._worker.drain(left_s)
+            return await self.worker.drain(left_s)
         finally:
             self._drain.release()
             if self._started:
-                self._worker.start()
+                self.worker.start()
+
+    async def finish(self) -> None:
+        """What is left, before the memory is closed, if it is to be done then."""
+        if self._inline:
+            with suppress(StoreError):
+                await self.drain(INLINE_S)
 
     async def aclose(self) -> None:
         """Stop; what is left is done by the next who opens the memory."""
         self._runs = self._started = False
-        await self._worker.aclose()
+        await self.worker.aclose()
 
 
 _LEASE_S = 60.0
 _AGAIN_S = 0.2
-
-
-class Digests:
-    """The summariser of one open memory, made when it is first needed."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._owner_id = new_id()
-        self._llm: LLM | None = None
-        self._made: Summarizer | None = None
-
-    @property
-    def _summarizer(self) -> Summarizer:
-        if self._made is None:
-            parts = self._parts
-            named = parts.config.model.summary or parts.config.model.main
-            # A key alone names no model.
-            self._llm = summary_model(parts.config, parts.paths) if named else None
-            self._made = Summarizer(
-                self._llm,
-                parts.config.memory.summaries,
-                usage=parts.usage,
-                open_attempts=parts.open_store,
-            )
-        return self._made
-
-    @property
-    def by_model(self) -> Summarizer | None:
-        """For work that nobody asked for: None where no model is named."""
-        made = self._summarizer
-        return made if self._llm is not None else None
-
-    async def of_turn(self, turn: Turn, locate: Callable[[str], str]) -> Summary:
-        """The level 1 summary of a turn, not stored."""
-        if turn.status != "completed":
-            raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
-        return await self._summarizer.summarize_turn(turn, locate=locate)
-
-    async def roll_up(self, session_id: str, level: int) -> Summary:
-        """One of the next level over all that wait, stored; no two processes at once."""
-        store = await self._parts.open_store()
-        key = f"roll_up:{session_id}"
-        while True:
-            async with leased(store, [key], self._owner_id, seconds=_LEASE_S) as mine:
-                if mine:
-                    waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
-                    if not waiting:
-                        raise UsageError(f"No summary of level {level} waits to be summed up.")
-                    made = await self._summarizer.summarize_summaries(session_id, waiting)
-                    return await self.store(made)
-            await asyncio.sleep(_AGAIN_S)
-
-    async def checked(
-        self, session_id: str, summary: Summary | str, level: int | None, covers: tuple[str, ...]
-    ) -> Summary:
-        """A whole summary of what a program gives; UsageError for one that hangs in the air."""
-        if isinstance(summary, str):
-            bare = Summary(
-                summary_id="",
-                session_id=session_id,
-                text=shapes.text(summary, "summary"),
-                level=1 if level is None else level,
-                turn_count=0,
-                created_at=utc_now(),
-                covers=covers,
-            )
-        elif isinstance(summary, Summary):
-            bare = msgspec.structs.replace(
-                summary,
-                level=summary.level if level is None else level,
-                covers=covers or summary.covers,
-            )
-        else:
-            raise UsageError(f"A summary is a text or a Summary, not a {type(summary).__name__}.")
-        count = await self._count_turns(bare)
-        same = isinstance(summary, Summary) and (
-            (bare.session_id, bare.level, bare.covers)
-            == (session_id, summary.level, summary.covers)
-        )
-        return msgspec.structs.replace(
-            bare,
-            session_id=session_id,
-            turn_count=count,
-            summary_id=bare.summary_id if same else summary_id(session_id, bare.level, bare.covers),
-        )
-
-    async def store(self, summary: Summary) -> Summary:
-        """Write it, without secrets; what is stored."""
-        write = AddSummary(summary=summary)
-        applied = await self._parts.memory.record([write])
-        if applied is None or not kept(applied):
-            raise StoreUnavailable("The memory is away: the summary is not stored.")
-        clean = redacted(write)
-        assert isinstance(clean, AddSummary)
-        return clean.summary
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        if self._llm:
-            await self._llm.aclose()
-
-    async def _count_turns(self, summary: Summary) -> int:
-        """Turns behind it; UsageError where something that it covers is not there."""
-        if not isinstance(summary.level, int) or summary.level < 1:
-            raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
-        if not summary.covers:
-            raise UsageError(
-                "A summary covers something.",
-                hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
-            )
-        store = await self._parts.open_store()
-        if summary.level == 1:
-            counts = {turn.turn_id: 1 for turn in await store.get(Turn, summary.covers)}
-            what = "turn"
-        else:
-            below = await store.get(Summary, summary.covers)
-            counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
-            what = f"summary of level {summary.level - 1}"
-        if missing := [each for each in summary.covers if each not in counts]:
-            raise UsageError(f"There is no {what} {missing[0]}.")
-        return sum(counts.values())
-
-
-class TakeIn(Protocol):
-    """Stores a session that was exported."""
-
-    async def __call__(self, data: bytes, *, as_new: bool) -> Session: ...
-
-
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """What a context shows of recent turns."""
 _FINISHED = ("completed", "interrupted", "failed")
@@ -293,11 +167,11 @@ _ANY_MODEL = ModelInfo(name="")
 class OpenMemory:
     """See the module's text; made by `ragmem.open_memory`. Each method raises RagmemErrors."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self._memory = parts.memory
-        self._store = parts.open_store
-        self._digests = Digests(parts)
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self._memory = app.memory
+        self._llm: LLM | None = None
+        self._made: Summarizer | None = None
         self._own: Work | None = None
         self._others: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -311,8 +185,8 @@ class OpenMemory:
             raise StoreError(
                 "Memory is switched off.", hint="Set memory.enabled = true to store and recall."
             )
-        await (await self._store()).sessions(SessionQuery(limit=1))
-        self._foreign = await self.parts.foreign_vectors()
+        await (await self.app.store()).sessions(SessionQuery(limit=1))
+        self._foreign = await self.app.background.vectors_notice()
         self._notices += [self._foreign] if self._foreign else []
         return self
 
@@ -324,19 +198,14 @@ class OpenMemory:
     ) -> None:
         """Ends the work; what is left of it is found by the next who opens the memory."""
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._digests.aclose)
+            if self._llm:
+                stack.push_async_callback(self._llm.aclose)
             if self._own:
                 stack.push_async_callback(self._own.aclose)
                 if kind is None:
-                    stack.push_async_callback(self.finish, self._own)
+                    stack.push_async_callback(self._own.finish)
             for close in self._closing:
                 stack.push_async_callback(close)
-
-    async def finish(self, work: Work) -> None:
-        """What is left, before the memory is closed, if it is to be done then."""
-        if self.parts.config.memory.worker == "inline":
-            with suppress(StoreError):
-                await work.drain(INLINE_S)
 
     # --- sessions ---------------------------------------------------------------
 
@@ -367,7 +236,7 @@ class OpenMemory:
         if project_path is None:
             project = (await self._memory.project_of(Path(cwd))).project
         else:
-            known = await (await self._store()).projects()
+            known = await (await self.app.store()).projects()
             project = project_of_folder(normalize_cwd(Path(project_path)), known, now=utc_now())
         session = self._memory.new_session(Path(cwd), project, title=shapes.text(title, "title"))
         words = tuple(dict.fromkeys(shapes.text(tag, "tag") for tag in tags))
@@ -381,10 +250,9 @@ class OpenMemory:
         query = SessionQuery(cwd=folder_name(normalize_cwd(Path(cwd))), limit=_NO_LIMIT)
         return await self._memory.sessions(query)
 
-    async def load_session(self, session_id: str) -> LoadedSession:
+    async def load_session(self, session_id: str) -> SessionTurns:
         """A session with all of its turns and their tool calls; SessionNotFound."""
-        loaded = await self._memory.load_session(session_id)
-        return LoadedSession(loaded.session, loaded.turns)
+        return await self._memory.load_session(session_id)
 
     # --- turns ------------------------------------------------------------------
 
@@ -421,8 +289,8 @@ class OpenMemory:
             tool_calls=shapes.calls(tool_calls, turn_id=turn_id, at=at),
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
-        applied = await self._write(writes_of(turn, locate))
-        self.parts.metrics.timings_ms["store.turn"].append((time.perf_counter() - started) * 1000)
+        applied = await self._write(writes_of(turn, locate), "turn")
+        self.app.metrics.timings_ms["store.turn"].append((time.perf_counter() - started) * 1000)
         self._work.wake()
         index = applied.turn_indexes.get(turn.turn_id, 0)
         return redacted(msgspec.structs.replace(turn, turn_index=index))
@@ -444,7 +312,7 @@ class OpenMemory:
         if max_chars is None and limit is None:
             limit, max_chars = _RECENT_TURNS, _RECENT_CHARS
         query = TurnQuery(limit=limit, max_chars=max_chars, statuses=_FINISHED)
-        turns = await (await self._store()).turns(session_id, query)
+        turns = await (await self.app.store()).turns(session_id, query)
         if max_chars is not None and len(turns) == 1:
             return [clipped(turns[0], max_chars)]
         return turns
@@ -452,7 +320,7 @@ class OpenMemory:
     async def get_raw_history_char_count(self, session_id: str) -> int:
         """Characters of completed turns that no level 1 summary covers."""
         await self.session(session_id)
-        return await (await self._store()).raw_history_chars(session_id)
+        return await (await self.app.store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         """One entry a path, latest first."""
@@ -473,29 +341,110 @@ class OpenMemory:
         others are given. Its vector follows.
         """
         await self.session(session_id)
-        made = await self._digests.checked(session_id, summary, level, tuple(parent_ids))
-        stored = await self._digests.store(made)
-        self._work.wake()
-        return stored
+        made = await self._checked(session_id, summary, level, tuple(parent_ids))
+        return await self._store_summary(made)
 
     async def get_level1_summaries_not_summarized(
         self, session_id: str, *, limit: int | None = 10
     ) -> list[Summary]:
         """Level 1 summaries that no level 2 summary covers, newest first."""
         await self.session(session_id)
-        store = await self._store()
+        store = await self.app.store()
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
     async def summarize_turn(self, turn: Turn) -> Summary:
         """Its level 1 summary, not stored; cut from the turn where no model is named."""
-        return await self._digests.of_turn(turn, await self._locator_of(turn.session_id))
+        locate = await self._locator_of(turn.session_id)
+        if turn.status != "completed":
+            raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
+        return await self._summarizer.summarize_turn(turn, locate=locate)
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
         """Sum up all of a level that wait, as one of the next level, and store it."""
         await self.session(session_id)
-        made = await self._digests.roll_up(session_id, level)
+        store, owner_id = await self.app.store(), new_id()
+        while True:
+            # No two processes at once.
+            async with leased(store, [f"roll_up:{session_id}"], owner_id, seconds=_LEASE_S) as mine:
+                if mine:
+                    waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
+                    if not waiting:
+                        raise UsageError(f"No summary of level {level} waits to be summed up.")
+                    made = await self._summarizer.summarize_summaries(session_id, waiting)
+                    return await self._store_summary(made)
+            await asyncio.sleep(_AGAIN_S)
+
+    @property
+    def _summarizer(self) -> Summarizer:
+        """Made when it is first needed."""
+        if self._made is None:
+            app = self.app
+            named = app.config.model.summary or app.config.model.main
+            # A key alone names no model.
+            self._llm = summary_model(app.config, app.paths) if named else None
+            summaries = app.config.memory.summaries
+            self._made = Summarizer(self._llm, summaries, usage=app.usage, open_attempts=app.store)
+        return self._made
+
+    async def _checked(
+        self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]
+    ) -> Summary:
+        """A whole summary of what a program gives; UsageError for one that hangs in the air."""
+        if isinstance(given, str):
+            bare = Summary(
+                summary_id="",
+                session_id=session_id,
+                text=shapes.text(given, "summary"),
+                level=1 if level is None else level,
+                turn_count=0,
+                created_at=utc_now(),
+                covers=covers,
+            )
+        elif isinstance(given, Summary):
+            bare = msgspec.structs.replace(
+                given,
+                level=given.level if level is None else level,
+                covers=covers or given.covers,
+            )
+        else:
+            raise UsageError(f"A summary is a text or a Summary, not a {type(given).__name__}.")
+        own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
+        return msgspec.structs.replace(
+            bare,
+            session_id=session_id,
+            turn_count=await self._count_turns(bare),
+            summary_id=bare.summary_id
+            if own_id
+            else summary_id(session_id, bare.level, bare.covers),
+        )
+
+    async def _count_turns(self, summary: Summary) -> int:
+        """Turns behind it; UsageError where something that it covers is not there."""
+        if not isinstance(summary.level, int) or summary.level < 1:
+            raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
+        if not summary.covers:
+            raise UsageError(
+                "A summary covers something.",
+                hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
+            )
+        store = await self.app.store()
+        if summary.level == 1:
+            counts = {turn.turn_id: 1 for turn in await store.get(Turn, summary.covers)}
+            what = "turn"
+        else:
+            below = await store.get(Summary, summary.covers)
+            counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
+            what = f"summary of level {summary.level - 1}"
+        if missing := [each for each in summary.covers if each not in counts]:
+            raise UsageError(f"There is no {what} {missing[0]}.")
+        return sum(counts.values())
+
+    async def _store_summary(self, summary: Summary) -> Summary:
+        """Write it, without secrets; what is stored."""
+        write = AddSummary(summary=summary)
+        await self._write([write], "summary")
         self._work.wake()
-        return made
+        return redacted(write).summary
 
     # --- recall -----------------------------------------------------------------
 
@@ -537,7 +486,7 @@ class OpenMemory:
         if isinstance(scope, Path):
             project = (await self._memory.project_of(scope)).project
             return Scope(project_ids=(project.root_id,))
-        return scope_around(session, scope, default=self.parts.config.memory.scope)
+        return scope_around(session, scope, default=self.app.config.memory.scope)
 
     async def build_context(
         self, session_id: str, user_message: str, strategy: Strategy = "hybrid"
@@ -545,7 +494,7 @@ class OpenMemory:
         """What would go to a model with this message, in this session; nothing is stored."""
         self._work.begin()
         session = await self.session(session_id)
-        builder = ContextBuilder(self.parts.config.memory, self._model_info())
+        builder = ContextBuilder(self.app.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
             shapes.text(user_message, "user_message"),
@@ -555,7 +504,7 @@ class OpenMemory:
         )
 
     def _model_info(self) -> ModelInfo:
-        config = self.parts.config
+        config = self.app.config
         if not config.model.main:
             return _ANY_MODEL
         from ragmem.config import environment
@@ -580,20 +529,16 @@ class OpenMemory:
     @property
     def _work(self) -> Work:
         if self._own is None:
-            parts, facts, asker = self.parts, self._memory.facts, self._digests.by_model
+            # A model that nobody has named is not asked for what nobody asked for.
+            made = self._summarizer
+            asker = made if self._llm else None
             self._own = Work(
-                Worker(
-                    parts.open_store,
-                    new_id(),
-                    embedder=parts.embedder,
-                    summarizer=asker,
-                    extractor=extractor(facts, asker, parts.config, parts.metrics)
-                    if facts
-                    else None,
-                    config=parts.config.memory.summaries,
-                    metrics=parts.metrics,
-                ),
-                runs=parts.config.memory.worker != "off",
+                self.app,
+                self._memory,
+                asker,
+                self.app.config.memory,
+                embedder=self.app.embedder,
+                learns=True,
             )
         return self._own
 
@@ -609,19 +554,19 @@ class OpenMemory:
     def notices(self) -> list[str]:
         """What a person should be told, each once: that the store was away, that it is back."""
         notices, self._notices = self._notices, []
-        return [*notices, *self.parts.notices()]
+        return [*notices, *self.app.notices()]
 
     # --- the store --------------------------------------------------------------
 
     async def session(self, session_id: str) -> Session:
         """The session of an id; SessionNotFound where there is none."""
-        return await found_session(await self._store(), session_id)
+        return await found_session(await self.app.store(), session_id)
 
-    async def _write(self, writes: Sequence[Write]) -> Applied:
+    async def _write(self, writes: Sequence[Write], what: str) -> Applied:
         applied = await self._memory.record(writes)
         if applied is None or not kept(applied):
             raise StoreUnavailable(
-                "The memory is away, and there is no room for what waits: the turn is not stored.",
+                f"The memory is away, with no room for what waits: the {what} is not stored.",
                 hint="Make room on the disk, or mend the store, and store it again.",
             )
         return applied

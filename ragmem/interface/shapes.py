@@ -14,14 +14,13 @@ from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context import STRATEGIES, Place, Strategy
 from ragmem.memory.files import extract_accessed_files, shown_path, stored_path
-from ragmem.memory.projects import find_instructions
+from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.records import (
     EVERYTHING,
     BeginTurn,
     CodeStore,
     FinishTurn,
-    Project,
     RecordToolCall,
     Scope,
     Session,
@@ -34,26 +33,7 @@ from ragmem.text import clean, clip_middle
 GivenCall = ToolCall | Mapping[str, Any]
 """A call as it happened: a `ToolCall`, or its fields by name (see docs/python.md)."""
 
-_OTHER_NAMES = {
-    "name": "tool_name",
-    "args": "arguments",
-    "tool_args": "arguments",
-    "tool_result": "result",
-    "timestamp": "started_at",
-    "uuid": "tool_call_id",
-}
-_FIELDS = {
-    "tool_call_id",
-    "tool_name",
-    "arguments",
-    "result",
-    "success",
-    "error",
-    "duration_ms",
-    "started_at",
-    "iteration",
-    "preamble",
-}
+_FIELDS = frozenset(ToolCall.__struct_fields__) - {"turn_id", "order", "origin"}
 
 
 def text(value: object, name: str) -> str:
@@ -112,7 +92,7 @@ def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall
 
 
 def _named(given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
+    fields = dict(given)
     if unknown := sorted(set(fields) - _FIELDS):
         raise UsageError(
             f"A tool call has no {unknown[0]!r}.", hint=f"It has {', '.join(sorted(_FIELDS))}."
@@ -234,15 +214,16 @@ def checked_strategy(strategy: Strategy) -> Strategy:
     return strategy
 
 
-def place_of(session: Session, *, project: Project | None = None) -> Place:
-    """Where a session works, with the instructions that its project holds."""
+def place_of(session: Session, instructions: Instructions | None = None) -> Place:
+    """Where a session works; with the instructions that its project holds, if none are given."""
     cwd = Path(session.cwd)
-    top = Path(project.path if project else session.project_path or session.cwd)
-    inside = cwd.is_relative_to(top)
+    top = Path(session.project_path or session.cwd)
+    if instructions is None:
+        instructions = find_instructions(cwd, top if cwd.is_relative_to(top) else cwd)
     return Place(
         cwd=cwd,
         project=top,
-        instructions=find_instructions(cwd, top if inside else cwd),
+        instructions=instructions,
         session_id=session.session_id,
         show_path=partial(shown_path, cwd=cwd, project=top),
     )

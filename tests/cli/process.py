@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pexpect
 
 import ragmem
 from tests.fakes.forks import ForkServer, forks
@@ -88,6 +89,18 @@ class Ragmem:
             [*COMMAND, *arguments], cwd=self.project, env=self.env, **{**pipes, **options}
         )
 
+    def on_terminal(self, *arguments: str) -> Any:
+        """Start it on a terminal of 24 rows and 100 columns, for `finish` to wait for."""
+        return pexpect.spawn(
+            sys.executable,
+            [*COMMAND[1:], *arguments],
+            cwd=self.project,
+            env=self.env,
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(24, 100),
+        )
+
     def sessions(self) -> Any:
         """`sessions list --all` as JSON."""
         return self._json("sessions", "list", "--all")
@@ -100,6 +113,14 @@ class Ragmem:
         done = self.run(*arguments, "--format", "json")
         assert done.code == 0, done.err
         return done.json
+
+
+def finish(child: Any) -> int:
+    """The exit code of what was started on a terminal."""
+    child.expect(pexpect.EOF)
+    child.close()
+    code: int = child.exitstatus
+    return code
 
 
 def _run_warm(arguments: Sequence[str], stdin: bytes, folder: Path, env: Mapping[str, str]) -> Done:

@@ -1,15 +1,13 @@
 """How a chat is entered from the command line; the chat itself is tested in tests/repl."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pyte
 import pytest
 
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, LLMServer
 
 
@@ -19,28 +17,9 @@ def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
         yield Ragmem(tmp_path, {**server.env, "TERM": "xterm"})
 
 
-def spawn(ragmem: Ragmem, *arguments: str) -> Any:
-    return pexpect.spawn(
-        sys.executable,
-        [*COMMAND[1:], *arguments],
-        cwd=ragmem.project,
-        env=ragmem.env,
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(24, 100),
-    )
-
-
-def finish(child: Any) -> int:
-    child.expect(pexpect.EOF)
-    child.close()
-    code: int = child.exitstatus
-    return code
-
-
 @pytest.mark.parametrize("arguments", [[], ["chat"], ["-n", "The name"]], ids=" ".join)
 def test_ragmem_alone_is_chat(ragmem: Ragmem, arguments: list[str]) -> None:
-    child = spawn(ragmem, *arguments)
+    child = ragmem.on_terminal(*arguments)
     child.expect_exact("› ")
     child.send("Hello\r")
     child.expect_exact("The answer.")
@@ -57,7 +36,7 @@ def test_ragmem_alone_is_chat(ragmem: Ragmem, arguments: list[str]) -> None:
 )
 def test_a_session_goes_on(ragmem: Ragmem, arguments: list[str]) -> None:
     session_id = ragmem.run("ask", "First", "--output-format", "json").json["session_id"]
-    child = spawn(ragmem, *[word.format(id=session_id) for word in arguments])
+    child = ragmem.on_terminal(*[word.format(id=session_id) for word in arguments])
     child.expect_exact("› ")
     child.send("Second\r")
     child.expect_exact("The answer.")
@@ -83,7 +62,7 @@ def test_an_error_stands_on_a_clean_line(
     """The prompt that was shown early is gone before the message, and the terminal is as it was."""
     if "-m" in arguments:
         del ragmem.env["RAGMEM_API_BASE"]
-    child = spawn(ragmem, *arguments)
+    child = ragmem.on_terminal(*arguments)
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 2

@@ -56,32 +56,13 @@ def test_a_wrong_setting_changes_nothing(ragmem: Ragmem) -> None:
     assert (ragmem.home / "ragmem.toml").read_text() == before
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("model.mian", "x", "There is no setting 'model.mian'.\nDid you mean 'model.main'?"),
-        ("model", "x", "There is no setting 'model'."),
-        (
-            "memory.worker",
-            "of",
-            "memory.worker can't be 'of': Invalid enum value 'of'.\n"
-            "It is one of detached, inline, off.",
-        ),
-        (
-            "memory.context.relevant_percent",
-            "200",
-            "memory.context.relevant_percent can't be '200': Expected `float` <= 100.0.",
-        ),
-        ("ui.color", "", "ui.color can't be '': Invalid enum value ''."),
-        ("llm.retries", "many", "llm.retries is a whole number, not 'many'."),
-        ("memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
-    ],
-)
-def test_what_is_said_of_a_wrong_setting(ragmem: Ragmem, key: str, value: str, said: str) -> None:
-    """About what was typed, never about a line of a file that was not written."""
-    done = ragmem.run("config", "set", key, value)
-    assert done.code == 2
-    assert done.err.startswith(f"error: {said}")
+def test_a_wrong_setting_is_said_of_what_was_typed_and_nothing_is_written(ragmem: Ragmem) -> None:
+    done = ragmem.run("config", "set", "memory.worker", "of")
+    assert (done.code, done.err) == (
+        2,
+        "error: memory.worker can't be 'of': Invalid enum value 'of'.\n"
+        "It is one of detached, inline, off.\n",
+    )
     assert not (ragmem.home / "ragmem.toml").exists()
 
 
@@ -205,19 +186,10 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
     found = health(done.out)
     assert found.pop("local model") in ("ok", "note")
     assert found.pop("sandbox") in ("ok", "note")
-    assert set(found) == {
-        "python",
-        "folders",
-        "config",
-        "store",
-        "code",
-        "embedder",
-        "background",
-        "neo4j",
-        "model",
-        "keys",
-        "ripgrep",
-    }
+    assert (
+        " ".join(sorted(found))
+        == "background code config embedder folders keys model neo4j python ripgrep store"
+    )
     assert set(found.values()) == {"ok"}
     assert "present: OPENAI_API_KEY;" in done.out
     assert "canary-key-1234" not in done.out

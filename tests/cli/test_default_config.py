@@ -78,8 +78,22 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
     ("text", "key", "value", "message"),
     [
         ("", "ui.colour", "never", "There is no setting 'ui.colour'."),
+        ("", "model.mian", "x", "There is no setting 'model.mian'.\nDid you mean 'model.main'?"),
+        (
+            "",
+            "memory.worker",
+            "of",
+            "can't be 'of': Invalid enum value 'of'.\nIt is one of",
+        ),
+        (
+            "",
+            "memory.context.relevant_percent",
+            "200",
+            "memory.context.relevant_percent can't be '200': Expected `float` <= 100.0.",
+        ),
+        ("", "ui.color", "", "ui.color can't be '': Invalid enum value ''."),
+        ("", "memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
         ("", "ui.color", "pink", "ui.color can't be 'pink': Invalid enum value 'pink'."),
-        ("", "memory.enabled", "flase", "memory.enabled is true or false, not 'flase'."),
         ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
         ("", "ui", "x", "There is no setting 'ui'."),
         ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
@@ -89,5 +103,6 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
 )
 def test_a_wrong_setting_is_refused(text: str, key: str, value: str, message: str) -> None:
     """What was typed is named, not a line of a file that was not written."""
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(ConfigError) as caught:
         with_value(text, FILE, key, value)
+    assert message in f"{caught.value}\n{caught.value.hint}"

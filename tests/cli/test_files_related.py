@@ -13,7 +13,7 @@ from ragmem.memory.code_past import CodePast, CodeSession
 from ragmem.records import ChangedTogether, Evidence, MemoryRecord, Session
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_a_graph
+from tests.cli.test_memory import on_store
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J
 
@@ -50,10 +50,7 @@ def server() -> Iterator[LLMServer]:
 @pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     """A session that changed two files and decided something, and one that read a third."""
-    if request.param == "sqlite":
-        made = Ragmem(tmp_path)
-    else:
-        made = on_a_graph(request.getfixturevalue("neo4j_server"), tmp_path)
+    made = on_store(request, tmp_path)
     made.env |= {
         **server.env,
         "RAGMEM_MODEL__SUMMARY": "openai/small",

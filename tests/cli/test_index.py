@@ -50,20 +50,10 @@ def told(out: str) -> list[str]:
 
 def test_as_json(ragmem: Ragmem) -> None:
     done = ragmem.run("index", "--format", "json").json
-    assert set(done) == {
-        "path",
-        "files",
-        "scopes",
-        "languages",
-        "left_out",
-        "without_vectors",
-        "refreshed_at",
-        "size_bytes",
-        "watched",
-        "changed",
-        "removed",
-        "seconds",
-    }
+    assert " ".join(done) == (
+        "path files scopes languages left_out without_vectors refreshed_at size_bytes watched "
+        "changed removed seconds"
+    )
     assert done["path"] == str(ragmem.project)
     assert sorted(done["changed"]) == ["README.md", "plan.py", "water.py"]
     assert done["languages"] == {"python": 2, "markdown": 1}
@@ -285,16 +275,16 @@ def test_interrupted(ragmem: Ragmem) -> None:
 
 def test_a_bar_on_a_terminal(ragmem: Ragmem) -> None:
     """While many are read; then the line alone is left. At 40 columns too."""
-    many(ragmem.project / "beds", 1_200)
+    many(ragmem.project / "beds", 400)
     raw, rows = on_a_terminal(ragmem, "index", columns=40)
     assert b"indexing" in raw
-    assert b" of 1,203" in raw
-    waiting = "N s. 1,207 have no vectors: `ragmem index --vectors` makes them."
-    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", waiting]
+    assert b" of 403" in raw
+    waiting = "N s. 407 have no vectors: `ragmem index --vectors` makes them."
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", waiting]
     assert max(map(len, rows)) <= 40
     raw, rows = on_a_terminal(ragmem, "index")
     assert b"indexing" not in raw
-    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", "nothing changed", waiting]
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", "nothing changed", waiting]
     _, rows = on_a_terminal(ragmem, "index", "--status", columns=40)
     assert max(map(len, rows)) <= 40
 
@@ -313,12 +303,10 @@ def test_doctor_and_stats_tell_of_it(ragmem: Ragmem) -> None:
         "ok     code        nothing of this folder yet; `ragmem index` or a chat here makes it"
     ]
     ragmem.run("index")
-    assert set(ragmem.run("stats", "--format", "json").json["code"]) == {
-        "files",
-        "scopes",
-        "without_vectors",
-        "size_bytes",
-    }
+    assert (
+        " ".join(ragmem.run("stats", "--format", "json").json["code"])
+        == "files scopes without_vectors size_bytes"
+    )
     assert "\ncode       3 files, " in ragmem.run("stats").out
     told = [row for row in ragmem.run("doctor").out.splitlines() if row[7:].startswith("code ")]
     assert told[0].startswith("ok     code        3 files, ")

@@ -51,15 +51,20 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
 @pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
     """On either store, with nothing in it."""
-    if request.param == "sqlite":
-        return Ragmem(tmp_path)
-    return on_a_graph(request.getfixturevalue("neo4j_server"), tmp_path)
+    return on_store(request, tmp_path)
 
 
 @pytest.fixture
 def graph(neo4j_server: Connection, tmp_path: Path) -> Ragmem:
     """On Neo4j."""
     return on_a_graph(neo4j_server, tmp_path)
+
+
+def on_store(request: pytest.FixtureRequest, folder: Path) -> Ragmem:
+    """On the store of the parameter, with nothing in it."""
+    if request.param == "sqlite":
+        return Ragmem(folder)
+    return on_a_graph(request.getfixturevalue("neo4j_server"), folder)
 
 
 def on_a_graph(server: Connection, folder: Path) -> Ragmem:

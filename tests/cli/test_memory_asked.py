@@ -1,41 +1,18 @@
 """`ragmem memory` where a person is asked, and the profile that they fill."""
 
-import sys
 from pathlib import Path
-from typing import Any
 
-import pexpect
 import pytest
 
 from ragmem.cli.profile import proposed_key, to_learn
 from ragmem.records import Profile, PutMemory
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import Ragmem, finish
 from tests.cli.test_memory import a_memory, added, done, listed, put
 
 
 @pytest.fixture
 def ragmem(tmp_path: Path) -> Ragmem:
     return Ragmem(tmp_path, {"TERM": "xterm"})
-
-
-def spawn(ragmem: Ragmem, *words: str) -> Any:
-    """On a terminal."""
-    return pexpect.spawn(
-        sys.executable,
-        [*COMMAND[1:], "memory", *words],
-        cwd=ragmem.project,
-        env=ragmem.env,
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(24, 100),
-    )
-
-
-def finish(child: Any) -> int:
-    child.expect(pexpect.EOF)
-    child.close()
-    code: int = child.exitstatus
-    return code
 
 
 def profile(ragmem: Ragmem) -> dict[str, str]:
@@ -56,7 +33,7 @@ def test_a_person_is_asked_before_it_forgets(
 ) -> None:
     tail = added(ragmem, "The gate squeaks.")
     added(ragmem, "The shed is locked.")
-    child = spawn(ragmem, "forget", tail)
+    child = ragmem.on_terminal("memory", "forget", tail)
     child.expect_exact("The gate squeaks.")
     child.expect_exact("Forget it for ever? [y/N] ")
     child.sendline(answer)
@@ -109,7 +86,7 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
     nobody = ragmem.run("memory", "profile", "learn")
     assert nobody.code == 2
     assert "nobody to ask" in nobody.err
-    child = spawn(ragmem, "profile", "learn")
+    child = ragmem.on_terminal("memory", "profile", "learn")
     child.expect_exact("1 of 3  I like short answers.")
     child.expect_exact("[y for answers, or another key; Enter for no, q to end] ")
     child.sendline("y")
@@ -127,12 +104,12 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
         "answers": "I like short answers.",
         "indentation_style": "I prefer tabs to spaces.",
     }
-    child = spawn(ragmem, "profile", "learn")
+    child = ragmem.on_terminal("memory", "profile", "learn")
     child.expect_exact("1 of 1  I write in French to my customers.")
     child.sendline("q")
     child.expect_exact("0 preferences went into your profile.")
     assert finish(child) == 0
-    child = spawn(ragmem, "profile", "learn")
+    child = ragmem.on_terminal("memory", "profile", "learn")
     child.expect_exact("1 of 1")
     child.sendeof()
     child.expect_exact("0 preferences went into your profile.")

@@ -1,23 +1,13 @@
-"""Session files for tests, read without a store, and the rules of a person's machine."""
+"""Session files for tests, read without a store."""
 
 import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ragmem.importers import (
-    AGENTS,
-    AgentName,
-    ForeignFolder,
-    Rules,
-    Tally,
-    titles_beside,
-)
-from ragmem.importers.jsonl import FoundFile
+from ragmem.importers.finder import AGENTS, titles_beside
+from ragmem.importers.jsonl import AgentName, FoundFile, Tally
 from ragmem.importers.session_parser import SessionParser
-from ragmem.memory.files import stored_path
-from ragmem.memory.projects import folder_name, locate, normalize_cwd
-from ragmem.memory.recording import redacted
-from ragmem.records import PutTurn, RegisterProject
+from ragmem.records import PutTurn
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NOW = datetime(2026, 10, 1, tzinfo=UTC)
@@ -91,20 +81,3 @@ def _told(put: PutTurn) -> dict[str, object]:
         "model_calls": turn.usage.model_calls,
     }
     return {name: value for name, value in told.items() if value}
-
-
-def rules() -> Rules:
-    """As the command line has them, on a machine that knows no project yet."""
-
-    def place(folder: str) -> ForeignFolder:
-        cwd = normalize_cwd(folder)
-        project = locate(cwd, (), now=NOW).project
-        top = Path(project.path)
-        return ForeignFolder(
-            folder_name(cwd),
-            project,
-            [RegisterProject(project=project)],
-            lambda path: stored_path(path, cwd=cwd, project=top),
-        )
-
-    return Rules(place, redacted)

@@ -253,7 +253,7 @@ def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -
 
 
 def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str]]:
-    """Prompts and answers of a log of `user`, `typed` (an attachment), `says` and operations."""
+    """Prompts and answers of a log of `user`, `typed` (attached), `works`, `says`, operations."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "0f0f0f0f-0000-4000-8000-000000000000.jsonl"
         lines = []
@@ -265,8 +265,9 @@ def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str
             elif kind == "typed":
                 prompt = {"type": "queued_command", "prompt": words, "commandMode": "prompt"}
                 record |= {"type": "attachment", "uuid": f"u{number}", "attachment": prompt}
-            elif kind == "says":
-                message = {"id": f"m{number}", "content": words, "stop_reason": "end_turn"}
+            elif kind in ("works", "says"):
+                stop = "end_turn" if kind == "says" else None
+                message = {"id": f"m{number}", "content": words, "stop_reason": stop}
                 record |= {"type": "assistant", "uuid": f"u{number}", "message": message}
             else:
                 record |= {"type": "queue-operation", "operation": kind}
@@ -291,13 +292,28 @@ def test_prompts_of_the_queue_are_kept_once() -> None:
          [("Never mind", "Fine.")]),
         ([later, ("says", "Still at it.")], []),
         ([("enqueue", "One"), ("enqueue", "Two"), ("typed", "One"), ("remove", ""), ("remove", ""),
-          ("says", "Both.")], [("One", ""), ("Two", "Both.")]),
+          ("says", "Both.")], [("One\n\nTwo", "Both.")]),
         ([("enqueue", "<task-notification>x</task-notification>"), ("dequeue", ""),
           ("says", "Seen.")], []),
     ):  # fmt: skip
         told = queue_of(*begin, *records)
         assert told[0][0] == first[0]
         assert told[1:] == expected, records
+
+
+def test_a_prompt_that_was_taken_in_the_midst_of_a_turn_stands_in_it() -> None:
+    """The model answers to both at once, also where the file ends before it does."""
+    typed = [
+        ("user", "Water them"),
+        ("works", "I do."),
+        ("enqueue", "And the moss"),
+        ("remove", ""),
+    ]
+    both = "Water them\n\nAnd the moss"
+    assert queue_of(*typed) == [(both, "I do.")]
+    assert queue_of(*typed, ("says", "Done.")) == [(both, "I do.\n\nDone.")]
+    told = [*typed, ("typed", "And the moss"), ("says", "Done.")]
+    assert queue_of(*told) == [("Water them", "I do."), ("And the moss", "Done.")]
 
 
 def test_prompts_that_wait_when_a_session_has_ended_are_kept() -> None:

@@ -10,16 +10,9 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.importers import (
-    AGENTS,
-    AgentName,
-    Importer,
-    Outcome,
-    Tally,
-    find_files,
-    titles_beside,
-)
-from ragmem.importers.jsonl import _zstd
+from ragmem.importers.finder import AGENTS, find_files, titles_beside
+from ragmem.importers.importer import Importer
+from ragmem.importers.jsonl import AgentName, Outcome, Tally, _zstd
 from ragmem.records import (
     Applied,
     PutTurn,
@@ -43,7 +36,6 @@ from tests.importers.reading import (
     NOW,
     SPRING,
     Read,
-    rules,
 )
 from tests.store.samples import whole_turn
 
@@ -87,7 +79,6 @@ async def taken(
     search = find_files(agent, path)
     importer = Importer(
         store,
-        rules(),
         now=NOW + timedelta(hours=now_h),
         titles=titles_beside(agent, path, search.files),
         **options,  # type: ignore[arg-type]
@@ -348,7 +339,7 @@ async def test_a_refusal_of_the_store_is_told(small: Archive) -> None:
 async def test_a_file_that_is_gone_or_forbidden_is_told(small: Archive, tmp_path: Path) -> None:
     """Between finding and reading anything may happen to it."""
     agent = AGENTS["codex"]
-    importer = Importer(small, rules(), now=NOW, titles={})
+    importer = Importer(small, now=NOW, titles={})
     file = tmp_path / "rollout-gone.jsonl"
     file.write_bytes(EVENTS.read_bytes())
     [found] = find_files(agent, file).files

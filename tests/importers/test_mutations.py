@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.importers import AGENTS, AgentName, Importer, Tally, find_files
+from ragmem.importers.finder import AGENTS, find_files
+from ragmem.importers.importer import Importer
+from ragmem.importers.jsonl import AgentName, Tally
 from ragmem.records import PutTurn
 from ragmem.store.sqlite import SQLiteStore
 from tests.importers.reading import (
@@ -24,7 +26,6 @@ from tests.importers.reading import (
     NOW,
     SPRING,
     Read,
-    rules,
 )
 
 FILES: list[tuple[AgentName, Path]] = [
@@ -108,7 +109,7 @@ def test_whatever_comes_can_be_stored(data: Any) -> None:
 async def _stored_twice(name: AgentName, file: Path, home: Path) -> None:
     store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
     try:
-        importer = Importer(store, rules(), now=NOW, titles={})
+        importer = Importer(store, now=NOW, titles={})
         agent = AGENTS[name]
         [found] = find_files(agent, file).files
         first = await importer.take(agent, found, Tally())

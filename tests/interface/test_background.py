@@ -27,7 +27,7 @@ _DIGEST = Answer(json.dumps({"text": "Ferns were planted.", "key_findings": ["sh
 
 async def pending(memory: OpenMemory) -> dict[str, int]:
     """What is left to do, by kind."""
-    counted = await (await memory.parts.open_store()).count_pending()
+    counted = await (await memory.app.store()).count_pending()
     return {name: count for name, count in counted.items() if count}
 
 
@@ -168,7 +168,7 @@ EACH_STORE = pytest.mark.parametrize("spot", ["sqlite", "neo4j"], indirect=True)
 async def away(spot: Spot, memory: OpenMemory, proxy: TcpProxy | None) -> AsyncIterator[None]:
     """The store can't be written to."""
     if proxy:
-        spooled = await memory.parts.open_store()
+        spooled = await memory.app.store()
         assert isinstance(spooled, SpooledStore)
         itself = await spooled.inner()
         assert isinstance(itself, Neo4jStore)
@@ -272,9 +272,9 @@ async def test_six_hundred_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             times.append((time.perf_counter() - started) * 1000)
         # A machine that does nothing else takes a tenth of what is asked for.
         assert statistics.median(times) < 100
-        assert sorted(memory.parts.metrics.timings_ms["store.turn"])[30] < 100
+        assert sorted(memory.app.metrics.timings_ms["store.turn"])[30] < 100
         started = time.perf_counter()
         assert await memory.drain()
         assert time.perf_counter() - started < 20
-        assert memory.parts.embedder
-        assert memory.parts.embedder.spent.tokens > 60 * 100
+        assert memory.app.embedder
+        assert memory.app.embedder.spent.tokens > 60 * 100

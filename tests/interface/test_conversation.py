@@ -106,7 +106,13 @@ async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
             "find_symbol", "recall_result", "search_memories", "get_recent_memories", "remember",
         ]  # fmt: skip
         assert said(llm).count("Where is login?") == 1
-        await talk.send_message("And nothing?")
+        # Nothing was embedded yet: it is found by its words, and shown.
+        [hit] = await talk.search_history("login")
+        assert hit.similarity is None
+        second = await talk.send_message("And nothing?")
+        assert second.context_used["Prompt"] == len("And nothing?")
+        assert sum(second.context_used.values()) > sum(reply.context_used.values())
+        assert "It is in auth.py." in said(llm)
         history = await talk.get_history()
         assert [(m.role, m.content) for m in history] == [
             ("user", "Where is login?"),
@@ -119,6 +125,9 @@ async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
         assert [c.tool_name for c in history[1].tool_calls] == ["find_symbol"]
         assert history[1].token_count == 40
         assert len({message.uuid for message in history}) == 4
+        assert {message.conversation_id for message in history} == {talk.uuid}
+        assert history[0].timestamp <= history[1].timestamp
+        assert await (await agent.load_conversation(talk.uuid)).get_history() == history
         assert talk.message_cache == tuple(history)
         assert await talk.get_history(3) == history[1:]
         bare = await talk.get_history(include_tool_calls=False, include_reasoning=False)
@@ -217,8 +226,8 @@ async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:
             await talk.send_message(f"Where do wombats live, {number}?")
         assert await agent.drain()
         assert small.requests == []
-        assert memory.parts.embedder is not None
-        assert memory.parts.embedder.spent.texts == 0
+        assert memory.app.embedder is not None
+        assert memory.app.embedder.spent.texts == 0
         assert await memory.get_raw_history_char_count(talk.uuid) > 0
         (hit, *_) = await talk.search_history("wombats")
         assert hit.similarity is None
@@ -228,12 +237,15 @@ async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_summarize(memory: OpenMemory, spot: Spot) -> None:
-    """What was said goes to the model, its words are stored, and when."""
-    async with an_agent(memory, spot, Says("In burrows.")) as (agent, _, small):
+    """What was said goes to the model, its words are stored, and when; the next prompt has them."""
+    script = [Says("In burrows."), Says("At night."), Says("As you say.")]
+    async with an_agent(memory, spot, *script) as (agent, llm, small):
         talk = await agent.create_conversation()
         with pytest.raises(UsageError, match="nothing to sum up"):
             await talk.summarize()
         await talk.send_message("Where do wombats live?")
+        await talk.send_message("When do they wake?")
+        assert await talk.get_summary() is None
         before = await talk.session()
         assert await talk.summarize() == "Wombats were discussed."
         after = await talk.session()
@@ -244,6 +256,9 @@ async def test_summarize(memory: OpenMemory, spot: Spot) -> None:
         assert "2 to 3 sentences" in rules
         assert "what actions were taken" in rules
         assert "user: Where do wombats live?\n\nassistant: In burrows." in data
+        assert "At night." in data
+        await talk.send_message("Go on")
+        assert "Wombats were discussed." in said(llm)
         assert "[Thread Summary]" in (await talk.build_context("q")).text()
 
 
@@ -353,6 +368,17 @@ async def test_debugging_over_days(spot: Spot) -> None:
             assert text in said(llm)
 
 
+async def test_knowledge_adds_up(memory: OpenMemory, spot: Spot) -> None:
+    """A later conversation is told what earlier ones have found."""
+    script = [Says("The pond pump runs on port 5439."), Says("On 5439.")]
+    async with an_agent(memory, spot, *script) as (agent, llm, _):
+        first = await agent.create_conversation("Pump")
+        await first.send_message("Where does the pond pump listen?")
+        second = await agent.create_conversation("Later")
+        await second.send_message("Which port was the pond pump on?")
+        assert "The pond pump runs on port 5439." in said(llm)
+
+
 async def test_models_without_tools(memory: OpenMemory, spot: Spot) -> None:
     """The recent messages stand in the text that such a model is given."""
     info = ModelInfo(name="local/x", context_window=8_000, supports_tools=False)
@@ -425,12 +451,19 @@ async def test_one_at_a_time(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
-    """All of it as JSON, and back as another one."""
-    async with an_agent(memory, spot, finds("login"), Says("There."), Says("Hm.")) as found:
+    """All of it as JSON, without the graph that it stands in, and back as another one."""
+    script = [finds("login", "I look."), Says("It is in auth.py.", reasoning="as found")]
+    async with an_agent(memory, spot, *script) as found:
         agent, _, _ = found
         talk = await agent.create_conversation("Debug", ["auth"])
         await talk.send_message("Where is login?")
-        exported = await talk.export()
+        exported: dict[str, Any] = await talk.export()
+        assert exported["session"]["session_id"] == talk.uuid
+        [turn] = exported["turns"]
+        assert turn["user_message"] == "Where is login?"
+        assert (turn["assistant_message"], turn["reasoning"]) == ("It is in auth.py.", "as found")
+        assert [call["tool_name"] for call in turn["tool_calls"]] == ["find_symbol"]
+        assert "vectors" not in str(exported)
         text = json.dumps(exported, indent=2)
         with pytest.raises(UsageError, match="here already"):
             await agent.import_conversation(exported)

@@ -38,7 +38,7 @@ async def test_every_door_cleans_or_refuses(tmp_path: Path, bad: str) -> None:
     async with open_memory(f"sqlite:///{tmp_path}/m.db", tmp_path / "home") as memory:
         session_id = await memory.create_session(tmp_path)
         turn = await memory.store_turn(session_id, "hi", "there")
-        call = {"name": bad, "args": {"path": bad, bad: bad}, "result": bad, "error": bad}
+        call = {"tool_name": bad, "arguments": {"path": bad, bad: bad}, "result": bad, "error": bad}
         paths: list[Callable[[], Awaitable[object]]] = [
             lambda: memory.create_session(bad),
             lambda: memory.create_session(tmp_path / bad),

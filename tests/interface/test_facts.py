@@ -50,7 +50,7 @@ async def test_what_is_said_is_learned_behind_it(memory: OpenMemory, spot: Spot)
 
 async def test_an_agent_without_tools_is_offered_none(memory: OpenMemory, spot: Spot) -> None:
     """A caller who gives no tools wants none; what is known is told all the same."""
-    facts = memory.parts.memory.facts
+    facts = memory.app.memory.facts
     assert facts is not None
     await facts.set_profile("name", "Mickael")
     llm = ScriptedLLM([Says("Hello.")])

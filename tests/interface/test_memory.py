@@ -49,8 +49,8 @@ async def test_a_session_from_end_to_end(memory: OpenMemory, spot: Spot) -> None
     second = await memory.store_turn(session_id, user_message="Thanks", assistant_message="")
     after = datetime.now(UTC)
     loaded = await memory.load_session(session_id)
-    assert (loaded.session_id, loaded.cwd) == (session_id, str(spot.folder))
-    assert loaded.project_path == str(spot.folder)
+    assert (loaded.session.session_id, loaded.session.cwd) == (session_id, str(spot.folder))
+    assert loaded.session.project_path == str(spot.folder)
     assert loaded.turns == (first, second)
     assert (loaded.session.title, loaded.session.tags) == ("Login", ("auth",))
     assert (loaded.session.turn_count, loaded.session.message_count) == (2, 4)
@@ -108,7 +108,7 @@ async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
     whole = await memory.create_session(spot.folder)
     ids = [(await memory.load_session(each)).session.project_id for each in (one, two, whole)]
     assert ids[0] == ids[1] != ids[2]
-    assert (await memory.load_session(one)).project_path == str(part)
+    assert (await memory.load_session(one)).session.project_path == str(part)
 
 
 async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> None:
@@ -318,8 +318,8 @@ async def test_files(memory: OpenMemory, spot: Spot) -> None:
     written = {"tool_name": "write_file", "arguments": {"path": "login.py", "content": "x"}}
     grep = {
         "tool_name": "grep_files",
-        "args": {"pattern": "x"},
-        "tool_result": {"files": [{"path": "a.py"}, {"path": "/etc/hosts"}]},
+        "arguments": {"pattern": "x"},
+        "result": {"files": [{"path": "a.py"}, {"path": "/etc/hosts"}]},
     }
     await memory.store_turn(session_id, "q", "a", [written, _FAILED])
     await memory.store_turn(session_id, "q", "a", [grep])
@@ -394,7 +394,7 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
     with pytest.raises(UsageError, match="user_message"):
         await memory.store_turn(session_id, None, "a")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="same id"):
-        await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "uuid": "1"}] * 2)
+        await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "tool_call_id": "1"}] * 2)
     assert (await memory.load_session(session_id)).turns == ()
 
 

@@ -174,7 +174,7 @@ async def test_vectors_of_another_embedder(tmp_path: Path, monkeypatch: pytest.M
         session_id = await memory.create_session(tmp_path)
         await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
         assert memory.notices() == []
-        store = await memory.parts.open_store()
+        store = await memory.app.store()
         await store.use_embedder(EmbedderMark("another/model", 8))
     async with open_memory(home=home) as memory:
         (notice,) = memory.notices()

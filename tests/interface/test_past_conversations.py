@@ -16,7 +16,7 @@ BEDS = "A garden was planned, with ferns in the shade of the north wall."
 
 async def summed(memory: OpenMemory, session_id: str, text: str) -> None:
     """Its own summary."""
-    await memory.parts.memory.record(
+    await memory.app.memory.record(
         [UpdateSession(session_id=session_id, summary=text, summarized_count=2, at=utc_now())]
     )
 
@@ -35,7 +35,7 @@ async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
             "a",
             ("past",),
         )
-        floor = memory.parts.memory.floor
+        floor = memory.app.memory.floor
         assert floor is not None
         assert floor < found.similarity <= 1
         assert await agent.find_similar_conversations("refactoring authentication", 0) == []
@@ -77,7 +77,7 @@ async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spo
         for text in ("One?", "Two?"):
             await talk.send_message(text)
         await other.send_message("Elsewhere?")
-        await memory.parts.memory.record(
+        await memory.app.memory.record(
             [
                 UpdateSession(
                     session_id=talk.uuid, summary="One and two.", summarized_count=4, at=utc_now()

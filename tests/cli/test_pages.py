@@ -1,6 +1,6 @@
-"""docs/memory.md is true: its commands are run again, its settings and commands exist.
+"""docs/memory.md and docs/code.md are true: their commands are run again, what they name exists.
 
-After a change that is meant, `python -m tests.cli.test_memory_page` writes the outputs anew.
+After a change that is meant, `python -m tests.cli.test_pages` writes the outputs anew.
 """
 
 import json
@@ -8,24 +8,33 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from ragmem import config
+from ragmem.cli.documents import CODE_SESSION
+from ragmem.cli.files import RELATED, TOGETHER
+from ragmem.cli.index import STATUS
 from ragmem.cli.main import command
+from ragmem.cli.search import SCOPE
+from ragmem.records import SCOPE_KINDS
 from ragmem.repl.commands import COMMANDS
+from tests.cli.coding import PLAN, WATER, without_times
 from tests.cli.process import COMMAND, SOURCE, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
-PAGE = SOURCE / "docs" / "memory.md"
+MEMORY, CODE = (SOURCE / "docs" / name for name in ("memory.md", "code.md"))
 HOME = "/home/ana"
-WATER = '''\
+WATERING = '''\
 def litres(plants: int, days: int) -> float:
     """Water for so many plants."""
     return plants * 0.5 * days
 '''
+EDIT = {"path": "water.py", "old": "A_DAY = 0.5", "new": "A_DAY = 0.6"}
+PLANNED = {"path": "plan.py", "old": "seven days", "new": "seven mornings"}
 DIGESTS = {
     "How much water": (
         '{"text": "Four plants need 14 litres a week by litres() in water.py.", '
@@ -59,19 +68,26 @@ _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _ID = re.compile(r"\b(?=[a-f]*[0-9])[0-9a-f]{8}\b")
 
 
-def test_the_page_shows_what_happens() -> None:
-    """An exchange from the prompt to the disk to the next prompt, as it is."""
-    written = PAGE.read_text()
-    with tempfile.TemporaryDirectory() as folder:  # its name is short: no line breaks at it
-        assert stable(replayed(written, Path(folder))) == stable(written)
-
-
-def test_its_settings_exist() -> None:
-    page, known = PAGE.read_text(), set(config.keys())
+def settings_in(page: str) -> set[str]:
+    """Those that a page names; each exists."""
+    known = set(config.keys())
     sections = "|".join(sorted({key.split(".")[0] for key in known}))
     named = set(re.findall(rf"`((?:{sections})(?:\.[a-z_]+)+)\b", page))
     assert named - known == set()
-    assert named >= {
+    return named
+
+
+@pytest.mark.parametrize("page", [MEMORY, CODE], ids=lambda page: page.stem)
+def test_the_page_shows_what_happens(page: Path) -> None:
+    """An exchange from the prompt to the disk to the next prompt, as it is."""
+    written = page.read_text()
+    with tempfile.TemporaryDirectory() as folder:  # its name is short: no line breaks at it
+        assert settled(page, replayed(page, Path(folder))) == settled(page, written)
+
+
+def test_its_settings_exist() -> None:
+    """Each that a page names; that of the code has all that a person may set there."""
+    assert settings_in(MEMORY.read_text()) >= {
         "memory.embeddings.enabled",
         "memory.recent.window_percent",
         "memory.recent.turns",
@@ -83,13 +99,36 @@ def test_its_settings_exist() -> None:
         "model.embedding",
         "model.summary",
     }
+    code = {"code.enabled", "code.vectors", "code.max_files", "code.max_file_kb"}
+    assert settings_in(CODE.read_text()) >= code | {"memory.context.code_percent"}
+    page = MEMORY.read_text()
     for block in re.findall(r"(?<=```toml\n).*?(?=^```$)", page, re.DOTALL | re.MULTILINE):
         config.check_tree(tomllib.loads(block), block, "the page")
 
 
+@pytest.mark.parametrize(("page", "least"), [(MEMORY, 10), (CODE, 15)], ids=["memory", "code"])
+def test_its_commands_and_flags_exist(page: Path, least: int) -> None:
+    root = command()
+    typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)([^`\n]*)", page.read_text())
+    assert len(typed) > least
+    for name, rest in typed:
+        child = root.get_command(None, name)
+        words = rest.split()
+        if getattr(child, "commands", None) and words:
+            child = child.commands[words[0]]
+        flags = {flag for param in child.params for flag in getattr(param, "opts", ())}
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", re.sub(r'".*?"', "", rest))) <= flags | {"--yes"}
+
+
+def test_its_chat_commands_exist() -> None:
+    named = set(re.findall(r"`/([a-z]+)", MEMORY.read_text()))
+    assert named <= set(COMMANDS)
+    assert {"context", "search", "summarize"} <= named
+
+
 def test_its_parts_are_those_of_a_request() -> None:
     """The table of the request's parts names what `ragmem context` names."""
-    (table,) = re.findall(r"^\| part \|.*?\n\n", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (table,) = re.findall(r"^\| part \|.*?\n\n", MEMORY.read_text(), re.MULTILINE | re.DOTALL)
     rows = [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:] if row]
     code = "".join(path.read_text() for path in (SOURCE / "ragmem/memory/context").glob("*.py"))
     names = [name for row in rows for name in row.split(", ")]
@@ -97,35 +136,51 @@ def test_its_parts_are_those_of_a_request() -> None:
     assert [name for name in names if f'"{name}"' not in code] == []
 
 
-def test_its_commands_exist() -> None:
-    page = PAGE.read_text()
-    root = command()
-    groups = {n: getattr(root.get_command(None, n), "commands", {}) for n in root.commands}
-    typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)(?: ([a-z]+))?", page)
-    assert len(typed) > 10
-    for name, child in typed:
-        assert name in groups
-        assert not groups[name] or child in groups[name]
-    assert set(re.findall(r"`/([a-z]+)", page)) <= set(COMMANDS)
-    assert {"context", "search", "summarize"} <= set(re.findall(r"`/([a-z]+)", page))
+def test_its_links_lead_somewhere() -> None:
+    for target, _, anchor in re.findall(r"\]\(([\w.]+\.md)(#([\w-]+))?\)", CODE.read_text()):
+        text = (CODE.parent / target).read_text()
+        headings = {
+            re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        }
+        assert not anchor or anchor in headings
 
 
-def replayed(page: str, folder: Path) -> str:
+def test_its_keys_are_those_of_the_documents() -> None:
+    page = CODE.read_text()
+    assert set(re.findall(r"^\| `(\w+)(?:\[\])?` \|", page, re.MULTILINE)) >= set(SCOPE.split())
+    rows = dict(re.findall(r"^\| (`ragmem (?:files|index)[^|]*) \| (.*) \|$", page, re.MULTILINE))
+    told = {name: set(re.findall(r"`(\w+)(?:\[\]|\{\})?`", row)) for name, row in rows.items()}
+    related = told["`ragmem files PATH`, `ragmem files --related`"]
+    assert related >= {*RELATED.split(), *TOGETHER.split()}
+    assert told["`ragmem index`"] == {*STATUS.split(), "changed", "removed", "seconds"}
+    for key in CODE_SESSION.split():
+        assert f"`{key}" in page
+    for kind in SCOPE_KINDS:
+        assert f"`{kind}`" in page
+
+
+def replayed(page: Path, folder: Path) -> str:
     """The page with the outputs that its commands give now, in an empty home."""
-    with LLMServer([said], repeat=True) as server:
+    files = {"water.py": WATERING}
+    if page == CODE:
+        files = {"water.py": WATER, "plan.py": PLAN}
+        files["README.md"] = "# Garden\n\nFerns stand in the shade.\n"
+    with LLMServer([said if page == MEMORY else done], repeat=True) as server:
         env = {**server.env, "RAGMEM_MODEL__SUMMARY": "openai/small"}
-        garden = Garden(folder, {**env, "RAGMEM_MEMORY__WORKER": "inline"})
-        return BLOCK.sub(lambda found: garden.run_block(found[0]), page)
+        garden = Garden(folder, {**env, "RAGMEM_MEMORY__WORKER": "inline"}, files)
+        return BLOCK.sub(lambda found: garden.run_block(found[0]), page.read_text())
 
 
 class Garden:
-    """The project of the page."""
+    """The project of a page."""
 
-    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], files: dict[str, str]) -> None:
         ragmem = Ragmem(folder, env)
         self.project = folder / "garden"
         ragmem.project.rename(self.project)
-        (self.project / "water.py").write_text(WATER)
+        for name, text in files.items():
+            (self.project / name).write_text(text)
         programs = folder / "bin"
         programs.mkdir()
         program = programs / "ragmem"
@@ -206,8 +261,37 @@ def stable(page: str) -> str:
     )
 
 
+def done(request: Received) -> Answer:
+    """What the model of the page on code answers."""
+    if request.body["model"] == "small":
+        asked = str(request.body["messages"])
+        named = "You name a conversation" in asked
+        return Answer('{"title": "More water"}' if named else "{}")
+    last = request.body["messages"][-1]
+    if last["role"] == "user" and "0.6 litres" in str(last["content"]):
+        return Answer(
+            tools=[
+                Call("read_file", {"path": "water.py"}),
+                Call("edit_file", EDIT),
+                Call("read_file", {"path": "plan.py"}),
+                Call("edit_file", PLANNED),
+            ]
+        )
+    return Answer("0.6 litres a day, in the morning: water.py and plan.py say so now.")
+
+
+def settled(page: Path, text: str) -> str:
+    """Without what differs from run to run."""
+    text = stable(text)
+    if page == MEMORY:
+        return text
+    # What a find was found by is the search's affair; that there is something is seen.
+    text = re.sub(r"(?:\d+% alike|ALIKE) · |(?<=found by )\S.*$", "", text, flags=re.M)
+    return without_times(text)
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        text = replayed(PAGE.read_text(), Path(folder))
-    PAGE.write_text(text)
-    sys.exit(0)
+    for page in (MEMORY, CODE):
+        with tempfile.TemporaryDirectory() as folder:
+            text = replayed(page, Path(folder))
+        page.write_text(text)
