@@ -51,13 +51,16 @@ class Parsed(msgspec.Struct, frozen=True):
     """All that it runs: parts of lists, pipelines and substitutions."""
     is_clear: bool
     """Whether that is all that it does: no file is written by it, nothing is left unread."""
+    files: tuple[str, ...] = ()
+    """What it is redirected from and to."""
 
 
 def parse(line: str) -> Parsed:
     """Find the commands of a line of bash."""
     reader = _Reader(line)
     reader.commands("")
-    return Parsed(tuple(map(CommandWords, filter(None, reader.found))), reader.is_clear)
+    commands = tuple(map(CommandWords, filter(None, reader.found)))
+    return Parsed(commands, reader.is_clear, tuple(reader.files))
 
 
 def spelled(word: str) -> str:
@@ -100,6 +103,7 @@ class _Reader:
 
     def __init__(self, text: str, *, depth: int = 0, at: int = 0) -> None:
         self.found: list[tuple[str, ...]] = []
+        self.files: list[str] = []
         self.is_clear = depth < _MOST_DEPTH
         self._text = text
         self._depth = depth
@@ -276,6 +280,7 @@ class _Reader:
 
     def _take(self, inner: "_Reader") -> None:
         self.found += inner.found
+        self.files += inner.files
         self.is_clear &= inner.is_clear
 
     # --- files ------------------------------------------------------------------
@@ -297,7 +302,10 @@ class _Reader:
         if sign in ("<<", "<<-"):
             raw = self._text[start : self._at]
             self._bodies.append((target, not any(c in raw for c in "'\"\\")))
-        elif sign in ("<", "<<<") or (sign in (">&", "<&") and re.fullmatch(r"\d+|-", target)):
+            return True
+        if sign != "<<<":
+            self.files.append(target)
+        if sign in ("<", "<<<") or (sign in (">&", "<&") and re.fullmatch(r"\d+|-", target)):
             pass
         else:
             self.is_clear &= is_plain and target == "/dev/null"

@@ -4,10 +4,14 @@ A rule is a tool's name, `edit_file`, or with a pattern, `edit_file(src/**)`. A 
 compared with each command that the line runs (`ragmem.tools.bash`), never with the line's text.
 """
 
+import glob
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -93,6 +97,9 @@ _NEVER_WIDE = {
     "export", "alias", "trap", "set",
 }  # fmt: skip
 """Of these any arguments would be anything at all."""
+_WITHIN_WORD = re.compile(r"[=:,@]")
+"""Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
+_MOST_FOLDERS, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 1_000, 50_000
 
 
 class PermissionRule(msgspec.Struct, frozen=True):
@@ -225,9 +232,91 @@ class PermissionRules:
         """Return whether there may be files that must not be read."""
         return any(read_rule(text).tool == "read_file" for text in self.deny)
 
+    def hides(self, real: Path, cwd: Path) -> bool:
+        """Return whether a file at a real path must not be read."""
+        return bool(self.denial_of_path("read_file", names_of(real, cwd)))
+
+    @property
+    def _hiding(self) -> dict[str, PermissionRule]:
+        """The rules that keep some files from being read, by how they are written."""
+        rules = {text: read_rule(text) for text in self.deny}
+        return {t: rule for t, rule in rules.items() if rule.tool == "read_file" and rule.pattern}
+
+    def denial_of_named(self, line: str, cwd: Path) -> str:
+        """Return the rule that denies reading a file that a command line names; else empty."""
+        rules = self._hiding
+        for path in named_paths(line, cwd) if rules else ():
+            names = names_of(path, cwd)
+            if found := next((text for text, rule in rules.items() if rule.covers_path(names)), ""):
+                return found
+        return ""
+
+    def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
+        """Return what is there and must not be read, in these folders and where a rule names it.
+
+        Of a folder whose files are all denied it is the folder. At most 1,000 of 50,000 files.
+        """
+        found, rules = set[Path](), self._hiding.values()
+        wanted = []
+        for rule in rules:
+            above = os.path.expanduser(rule.pattern.removesuffix("/**"))
+            if "/" in above and not glob.has_magic(above):
+                found.add(cwd / above)
+            elif above.startswith("/"):
+                found.update(map(Path, islice(glob.iglob(above, recursive=True), _MOST_HIDDEN)))
+            else:
+                wanted.append(rule)
+        files = (path for root in roots if wanted for path in islice(_files(root), _MOST_LOOKED_AT))
+        denied = (p for p in files if any(each.covers_path(names_of(p, cwd)) for each in wanted))
+        found.update(islice(denied, _MOST_HIDDEN))
+        return {path for path in found if path.exists()}
+
     def denies(self, tool: str) -> str:
         """Return the rule that denies a tool whatever it is to do; empty where none does."""
         return next((text for text in self.deny if read_rule(text) == PermissionRule(tool)), "")
+
+
+def names_of(real: Path, cwd: Path) -> tuple[str, str]:
+    """Return how rules name a file: from the folder, where it lies in it, and in full."""
+    full = real.as_posix()
+    return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
+
+
+def named_paths(line: str, cwd: Path) -> Iterator[Path]:
+    """Yield what the words of a command line may mean as paths, in each folder that they name.
+
+    As they are written, and real. What a program makes of them itself is not among them.
+    """
+    parsed = parse(line)
+    commands = (each for found in parsed.commands for each in also_run(found))
+    written = [*parsed.files, *(word for each in commands for word in each.words)]
+    parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
+    words: dict[str, None] = {}
+    for part in parts:
+        with suppress(ToolFailure):
+            words |= dict.fromkeys(map(os.path.expanduser, _expand(part)))
+    folders = [cwd]
+    for word in words:
+        for folder in folders[:_MOST_FOLDERS]:
+            here = Path(os.path.normpath(folder / word))
+            if here not in folders and os.path.isdir(here):
+                folders.append(here)
+    for folder in folders[:_MOST_FOLDERS]:
+        for word in words:
+            meant = [word]
+            if glob.has_magic(word):
+                meant += islice(glob.iglob(word, root_dir=folder), _MOST_HIDDEN)
+            for each in meant:
+                path = Path(os.path.normpath(folder / each))
+                yield path
+                with suppress(OSError, ValueError):
+                    yield path.resolve()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            yield Path(folder, name)
 
 
 def offers_for_command(line: str) -> tuple[tuple[str, ...], ...]:

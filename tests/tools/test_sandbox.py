@@ -19,6 +19,7 @@ from ragmem.messages import ToolUse
 from ragmem.tools import kernel
 from ragmem.tools.base import Decision
 from ragmem.tools.jobs import Jobs
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Confinement, Mechanism, Sandbox, find_mechanism, profile
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
@@ -112,13 +113,14 @@ def sandbox(tmp_path: Path) -> Iterator[Made]:
     """A sandbox by a mechanism, with settings; skips where it can't be."""
     made = []
 
-    def make(kind: str = "bubblewrap", **settings: object) -> Sandbox:
+    def make(kind: str = "bubblewrap", deny: tuple[str, ...] = (), **settings: object) -> Sandbox:
         if why := missing(kind):
             pytest.skip(why)
         program = Path(shutil.which("bwrap") or "/")
         found = Mechanism(kind, program)  # type: ignore[arg-type]
         private = (tmp_path / "home",)
-        made.append(Sandbox(SandboxConfig(**settings), private=private, mechanism=found))  # type: ignore[arg-type]
+        wanted, rules = SandboxConfig(**settings), PermissionRules(deny=deny)  # type: ignore[arg-type]
+        made.append(Sandbox(wanted, private=private, mechanism=found, rules=rules))
         return made[-1]
 
     yield make
@@ -170,6 +172,36 @@ async def test_closed_folders_of_a_project_are_closed(make_desk, sandbox: Made, 
     assert "known" in done.text
     assert "secret" not in done.text
     assert os.listdir(desk.cwd / "keys") == ["one"]
+
+
+async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    beside = tmp_path / "beside"
+    beside.write_text("closed")
+    deny = ("read_file(*.pem)", "read_file(keys/**)", f"read_file({beside})")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(deny=deny))
+    for name in ("a/b/x.pem", "keys/one"):
+        desk.file(name, "closed")
+    desk.file("a/other", "known")
+    done = await desk.do("run_command", command="grep -rh . . ../beside; echo >a/new")
+    assert "known" in done.text
+    assert "closed" not in done.text
+    assert (desk.cwd / "a/new").exists()
+
+
+async def test_with_landlock_what_must_not_be_read_is_hidden_outside_of_the_folder(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    beside = tmp_path / "beside"
+    beside.write_text("closed")
+    deny = ("read_file(*.pem)", f"read_file({beside})")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox("landlock", deny=deny))
+    desk.file("x.pem", "in it")
+    done = await desk.do("run_command", command="grep -h . * ../beside; echo >new")
+    assert "in it" in done.text
+    assert "closed" not in done.text
+    assert (desk.cwd / "new").exists()
 
 
 @KINDS
