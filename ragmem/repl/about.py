@@ -38,6 +38,8 @@ async def jobs(said: str, chat: ChatSession) -> None:
                 mark, style = "✗", "red"
             row = Text.assemble((f"{mark} ", style), visible(job.title), (f"  {job.state}", "dim"))
             output.show(row, "notice")
+        if any(job.is_alone for job in held.running):
+            output.note(chat.app.sandbox.keeps_ports)
         return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
     number = words[-1]
     found = held.find(int(number)) if number.isdecimal() else None

@@ -87,7 +87,8 @@ def _block(
 async def undo(_: str, chat: ChatSession) -> None:
     """Take back what the last turn that changed files did to them; the conversation stays.
 
-    A file that others have changed since is left as it is. A second time takes back the turn
+    It is asked for where other turns came after it. A file that others have changed since is left
+    as it is. A second time takes back the turn
     before.
     """
     restorer, output = _restorer(chat), chat.output
@@ -95,10 +96,17 @@ async def undo(_: str, chat: ChatSession) -> None:
     async def never(_: str, __: str) -> bool:
         return False
 
-    for turn in reversed(await _turns(chat)):
+    turns = await _turns(chat)
+    left = [turn for turn in turns if turn.turn_id not in chat.undone]
+    for turn in reversed(left):
         back = rewind_to([turn], turn.turn_index - 1)
-        if turn.turn_id in chat.undone or not back.changes:
+        if not back.changes:
             continue
+        if turn is not left[-1]:
+            paths = ", ".join(one_line(change.path, 200) for change in back.changes)
+            said = f"Take back what turn {turn.turn_index} of {len(turns)} did to {paths}?"
+            if await output.ask(ChatQuestion(said, _YES_NO)) != "y":
+                return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
         if all(each.outcome in _BACK for each in done):
             chat.undone.add(turn.turn_id)

@@ -22,6 +22,7 @@ from ragmem.tools.terminal import plain
 
 _LONG_LINES, _LONG_CHARS = 6, 1_000
 """From so much on a prompt is shown folded when its session is resumed, or was a paste."""
+_PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
 _LISTED = 20
 _MOST_BYTES = 4_000_000
@@ -70,7 +71,10 @@ async def _shortened(chat: ChatSession) -> list[Shortened]:
     if chat.recalled:
         last = turns[-1].turn_index if turns else 0
         what, text = counted(len(chat.recalled), "item"), items_text(chat.recalled, now)
-        found.insert(0, Shortened("What memory put into the last request", what, last, now, text))
+        memory = Shortened("What memory put into the last request", what, last, now, text)
+        # Its row is below that of the prompt, and above those of the results.
+        later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
+        found.insert(sum(later), memory)
     return found
 
 
@@ -90,7 +94,7 @@ def shortened_of(turn: Turn) -> list[Shortened]:
     prompt = turn.user_message
     if prompt.count("\n") >= _LONG_LINES or len(prompt) > _LONG_CHARS:
         size, title = counted(prompt.count("\n") + 1, "line"), one_line(prompt, 200)
-        found.append(Shortened(f"Prompt: {title}", size, turn.turn_index, turn.timestamp, prompt))
+        found.append(Shortened(f"{_PROMPT}{title}", size, turn.turn_index, turn.timestamp, prompt))
     return found
 
 

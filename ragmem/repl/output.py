@@ -8,14 +8,14 @@ own colours, and nothing that is left out in silence.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown, TableElement
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +40,8 @@ _THEME = Theme(
     }
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+_RULE_CELLS = 40
+_BOX = re.compile(r"\[([ xX])\] ")
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
 _PASSED_LINES, _FAILED_LINES = 3, 12
@@ -253,17 +255,16 @@ def tool_result(event: ToolFinished) -> RenderableType:
 
 def command_block(title: str, event: ToolFinished) -> RenderableType:
     """Return a command that has ended: how, in how long, and the end of what it printed."""
-    code, passed = event.exit_code or 0, not event.failed
-    ended = f"killed by signal {-code}" if code < 0 else f"exit {code}"
-    said = duration(event.duration_ms) if passed else f"{ended} · {duration(event.duration_ms)}"
-    style = "green" if passed else "bold red"
-    head = clipped((f"{'✓' if passed else '✗'} ", style), (one_line(title, 1_000), "bold"))
-    # In rows of their own where both have no room in one.
+    # What was stopped has its lines in the text alone.
+    mark, said, lines = _ended(event, event.display if event.success else event.text)
+    passed = not event.failed
     row = Table.grid(padding=(0, 2), expand=False)
-    row.add_column(overflow="ellipsis", no_wrap=True)
+    row.add_column()  # alone gives way where both have no room
     row.add_column(no_wrap=True, style="dim" if passed else "red")
-    row.add_row(head, said)
-    _, *lines = visible(event.display).rstrip("\n").split("\n")
+    row.add_row(
+        Text.assemble(mark, (one_line(title, 1_000), "bold"), no_wrap=True, overflow="ellipsis"),
+        said,
+    )
     most = _PASSED_LINES if passed else _FAILED_LINES
     parts: list[RenderableType] = [row]
     if (more := len(lines) - most) > 0:
@@ -279,20 +280,28 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
     return Group(*parts)
 
 
+def _ended(event: ToolFinished, printed: str) -> tuple[tuple[str, str], str, list[str]]:
+    """Return a mark with its style, how a command ended and in how long, and what it printed."""
+    first, *lines = visible(printed).rstrip("\n").split("\n")
+    code = event.exit_code
+    how = first if code is None else f"exit {code}" if code >= 0 else f"killed by signal {-code}"
+    said = [] if code == 0 else [how.rstrip(".")]
+    mark = ("✗ ", "bold red") if event.failed else ("✓ ", "green")
+    return mark, " · ".join([*said, duration(event.duration_ms)]), lines
+
+
 def command_result(event: ToolFinished) -> RenderableType:
     """Return what a person's own command printed, and how it ended.
 
     It stands behind a margin, so that it can't pass for something else; long output loses its
     middle.
     """
-    head, *lines = visible(event.text).rstrip("\n").split("\n")
+    mark, said, lines = _ended(event, event.text)
     if (more := len(lines) - _FIRST - _LAST) > 0:
         left_out = f"… {counted(more, 'more line')} · {early.expand_key()} …"
         lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
-    said = f"{head} ({duration(event.duration_ms)})"
-    style = "red" if event.failed else "dim"
     printed = [gutter("\n".join(lines), mark="  ")] if lines else []
-    return Group(*printed, gutter(said, mark=_RESULT_MARK, style=style, words=True))
+    return Group(*printed, Text.assemble("  ", mark, (said, "red" if event.failed else "dim")))
 
 
 def notice(event: Notice) -> RenderableType:
@@ -378,6 +387,25 @@ class _CodeBlock(CodeBlock):
         )
 
 
+class _Table(TableElement):
+    """A table without the empty rows around it: those that part blocks are enough."""
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            table.show_edge = False
+            yield table
+
+
+class _Rule(HorizontalRule):
+    """A line across, drawn with what lines are drawn with."""
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(early.sign("─", "-") * min(_RULE_CELLS, options.max_width), "dim")
+
+
 class _Answer(Markdown):
     """rich's Markdown, of tokens that are safe to print."""
 
@@ -386,6 +414,8 @@ class _Answer(Markdown):
         "heading_open": _Heading,
         "fence": _CodeBlock,
         "code_block": _CodeBlock,
+        "table_open": _Table,
+        "hr": _Rule,
     }
 
     def __init__(self, markup: str) -> None:
@@ -393,6 +423,9 @@ class _Answer(Markdown):
         # HTML stays what it is, text: rich would leave it out.
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = [_safe(token) for token in parser.parse(markup)]
+        for item, first, text in zip(self.parsed, self.parsed[1:], self.parsed[2:], strict=False):
+            if (item.type, first.type, text.type) == ("list_item_open", "paragraph_open", "inline"):
+                _draw_box(text)
 
 
 def _safe(token: Token) -> Token:
@@ -402,6 +435,14 @@ def _safe(token: Token) -> Token:
         token.children = [_safe_inline(child) for child in token.children]
         _spell_links(token.children)
     return token
+
+
+def _draw_box(text: Token) -> None:
+    """Replace `[ ]` and `[x]` at the beginning of a list's item by a box."""
+    first = (text.children or [text])[0]
+    if found := _BOX.match(first.content):
+        box = early.sign("☐" if found[1] == " " else "☑", found[0].strip())
+        first.content = f"{box} {first.content[found.end() :]}"
 
 
 def _safe_inline(token: Token) -> Token:

@@ -31,7 +31,7 @@ def card(
     """Return a session's name, turns and age, and below what was done, cut off and left open."""
     named = "" if session.title == DEFAULT_TITLE else one_line(session.title, _TITLE_CHARS)
     turns = counted(session.turn_count, "turn")
-    when = f"last {ago(session.last_activity_at, now)}"
+    when = f"last used {ago(session.last_activity_at, now)}"
     head = " · ".join(filter(None, (named, turns, when)))
     told = (one_line(fact, _FACT_CHARS) for fact in facts(recap, last))
     return Group(

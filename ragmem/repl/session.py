@@ -267,7 +267,7 @@ class ChatSession:
 
     def tell_notices(self) -> None:
         """Say what the app wants to have said."""
-        for text in self.app.notices():
+        for text in dict.fromkeys(self.app.notices()):
             self.output.say(text)
 
     @property

@@ -65,10 +65,14 @@ _LABELS = {
 _FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
+_STOPPED = re.compile(r"Stopped .*\n")
+"""How the text begins of a command that was ended, with what it had printed below it."""
 _TASK_SIGNS = "☑▸☐"
 """Of what is done, what is being done, what is open."""
 _TASK_ROWS = 6
 _LEAST_TITLE = 10
+_LONG_ROWS, _LONG_CHARS = 10, 1_000
+"""From so much on it is said how much there is to be read before one answers."""
 _TAIL_ROWS = 5
 """Of what a command prints while it runs."""
 
@@ -222,7 +226,7 @@ class TurnView:
     def _finished(self, event: ToolFinished) -> list[Part]:
         title, event = self._end(event)
         allowed = self._decided.pop(event.name, None)
-        if event.name == _COMMAND and event.exit_code is not None:
+        if event.name == _COMMAND and (event.exit_code is not None or _STOPPED.match(event.text)):
             return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
@@ -556,19 +560,17 @@ class ProposalBlock:
         else:
             yield gutter(reveal(proposal.title), mark="? ", style="bold yellow")
             yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
-            yield Text(f"  {proposal.size}", style="dim")
+            if proposal.body.count("\n") >= _LONG_ROWS or len(proposal.body) > _LONG_CHARS:
+                yield Text(f"  {proposal.size}", style="dim")
         for each in proposal.warnings:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
-    """Say what was decided; of an edit that is allowed, what comes of it will be said."""
+    """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        always = f"always: {proposal.always}" if decision.remember else ""
-        if is_edit:
-            return Text(f"  {always}", style="green") if always else None
-        return Text("  allowed" + (f", {always}" if always else ""), style="green")
+        return Text(f"  always: {proposal.always}", style="green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"

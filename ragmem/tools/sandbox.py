@@ -201,6 +201,13 @@ class Sandbox:
         return _NETWORKS["none" if alone else self.settings.network]
 
     @property
+    def keeps_ports(self) -> str:
+        """What a server in it can't do, in a sentence; empty where it can be reached."""
+        if self.settings.network == "all":
+            return ""
+        return "In the sandbox its ports are its own: no other command and no browser reaches them."
+
+    @property
     def allows_unasked(self) -> bool:
         """Whether the person lets run without a question what runs in it, and it is good for that.
 

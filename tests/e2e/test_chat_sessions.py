@@ -78,7 +78,7 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
             r"b\.py: left as it is; it was changed since the last edit of this session$"
         )
         chat.wait_for(rf"still there: /resume {before}$")
-        chat.wait_for(r"^↩ .*1 turn · last just now")
+        chat.wait_for(r"^↩ .*1 turn · last used just now")
         assert chat.text.count("It says hello.") == 1
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "a.py").read_bytes() == original
@@ -184,7 +184,7 @@ def test_fork_rename_and_tag(house: House) -> None:
         chat.wait_for(r"^· Tags: beds$")
         chat.send("/fork North bed\r")
         chat.wait_for(r"was made from: /resume [0-9a-f]{8}$")
-        chat.wait_for(r"^↩ North bed · 1 turn · last just now")
+        chat.wait_for(r"^↩ North bed · 1 turn · last used just now")
         assert chat.text.count("Yes.") == 1
         said(chat, "in the north?", r"So it is\.")
         chat.send("/rename North\r")
