@@ -152,6 +152,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     await chat.fork(back.turn_index)
     if answer:
         await _restore(back, chat)
+    if output.picks:  # what is to be said otherwise is most likely what was said next
+        output.put_back(turns[back.turn_index].user_message)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:

@@ -118,6 +118,10 @@ class ChatOutput:
         """Ask as `Terminal.ask` does."""
         return await self._terminal.ask(question)
 
+    def put_back(self, text: str) -> None:
+        """Put text before what is being typed."""
+        self._terminal.put_back(text)
+
     @property
     def picks(self) -> bool:
         """Return whether `pick` can be used."""

@@ -67,8 +67,8 @@ class MemoryLine:
 
 
 def memory_line(recalled: Sequence[Recalled]) -> MemoryLine | None:
-    """Return the row; None where memory put nothing in."""
-    known = [each for each in recalled if each.section in _KINDS]
+    """Return the row; None where memory put in no more than what is pinned, as in each request."""
+    known = [each for each in recalled if each.section in _KINDS and each.section != "Pinned"]
     return MemoryLine(known) if known else None
 
 

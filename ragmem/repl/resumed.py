@@ -66,10 +66,11 @@ def cut_off(turn: Turn | None) -> str:
     names = [one_line(call.tool_name, 60) for call in finished[-_CUT_CALLS:]]
     earlier = len(finished) - len(names)
     names = [f"{earlier} more", *names] if earlier > 0 else names
-    after = f" after {', '.join(names)}" if names else " before it did anything"
+    after = f" after {', '.join(names)}" if names else ""
     if unknown:
         running = ", ".join(f"`{one_line(subject_of(call), 80)}`" for call in unknown)
         return f"turn {turn.turn_index} {ended}{after}; running then: {running}"
+    after = after or " before it did anything"
     return f"turn {turn.turn_index} {ended}{after}; no command was running"
 
 
