@@ -34,13 +34,10 @@ from ragmem.memory.memories import (
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
-from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
-from ragmem.repl.expand import expand
-from ragmem.repl.export import export
 from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
-from ragmem.repl.picture import picture
-from ragmem.repl.recalled import items_text, whole
+from ragmem.repl.past import diff, expand, export, rewind, undo
+from ragmem.repl.recalled import items_text, picture, whole
 from ragmem.repl.session import (
     NO_SESSIONS,
     ChatSession,
@@ -48,7 +45,7 @@ from ragmem.repl.session import (
     sessions_here,
     show_sessions,
 )
-from ragmem.repl.terminal import ChatQuestion
+from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import counted, one_line, visible
 
 
@@ -97,7 +94,6 @@ _READING = frozenset(
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
-_YES_NO = (("y", "yes"), ("n", "no"))
 _BARE = {"exit": "/exit", "quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
 
@@ -488,7 +484,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     earlier = len(await facts.history(memory))
     output.show(_memories([memory], output.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
-    if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", _YES_NO)) != "y":
+    if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
         output.note("Nothing was forgotten.")
         return
     count = await forget(facts, memory, log_dir=app.paths.log_dir, store=app.config.store.kind)

@@ -26,7 +26,7 @@ from ragmem.events import (
 )
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
-from ragmem.repl.terminal import ChatQuestion
+from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class ChatSession:
 
     async def _show_past(self, *, replays: bool = True) -> None:
         """Tell what the session came to and, unless it is on the screen, the last exchange."""
-        from ragmem.repl.resumed import call_rows, card, folded_prompt, rule
+        from ragmem.repl.recalled import call_rows, card, folded_prompt, rule
 
         output, session = self.output, self.session
         turns = (await self.app.memory.load_session(session.session_id)).turns
@@ -382,7 +382,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
         "joins them later."
     )
-    if await output.ask(ChatQuestion("Make them one project?", (("y", "yes"), ("n", "no")))) == "y":
+    if await output.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
         await app.memory.join(project, others[0])
 
 
@@ -432,7 +432,7 @@ async def _ask_of_project(skill_set: "SkillSet", output: "ChatOutput") -> None:
     output.say(
         f"{skill_set.question}. They tell the agent what to do, in the words of whoever wrote them."
     )
-    answer = await output.ask(ChatQuestion("Use them?", (("y", "yes"), ("n", "no"))))
+    answer = await output.ask(ChatQuestion("Use them?", YES_NO))
     if answer is not None:
         skill_set.answer(answer == "y")
 

@@ -36,6 +36,9 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     """(key, word) each; without any, the answer is a line of text."""
 
 
+YES_NO = (("y", "yes"), ("n", "no"))
+
+
 class PickRow(msgspec.Struct, frozen=True, kw_only=True):
     """One of what can be picked; its texts are data, made harmless where they are shown."""
 

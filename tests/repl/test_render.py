@@ -28,7 +28,7 @@ from ragmem.repl.output import (
     tool_result,
     wrap,
 )
-from ragmem.repl.picture import picture
+from ragmem.repl.recalled import picture
 from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal

@@ -8,7 +8,7 @@ from rich.console import Group
 from ragmem.memory.context import SessionRecap
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.output import paint
-from ragmem.repl.resumed import call_rows, card, cut_off, folded_prompt
+from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt
 from tests.repl.fake_app import EVIL, LONG_AGO, past_turn, session
 
 
