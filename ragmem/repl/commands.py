@@ -277,9 +277,9 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 
 async def _model(name: str, chat: ChatSession) -> None:
-    if not name and chat.output.picks:
+    if not name and chat.output.terminal.picks:
         question = model_question(chat.app, current=chat.agent.model)
-        name = await chat.output.pick(question) or ""
+        name = await chat.output.terminal.pick(question) or ""
         if name == chat.agent.model:
             name = ""
     if name:
@@ -484,7 +484,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     earlier = len(await facts.history(memory))
     output.show(_memories([memory], output.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
-    if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
+    if await output.terminal.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
         output.note("Nothing was forgotten.")
         return
     count = await forget(facts, memory, log_dir=app.paths.log_dir, store=app.config.store.kind)

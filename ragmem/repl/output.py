@@ -24,7 +24,7 @@ from rich.theme import Theme
 from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
-from ragmem.repl.terminal import ChatQuestion, PickQuestion, Terminal
+from ragmem.repl.terminal import Terminal
 from ragmem.text import clusters, counted, display_width, duration, one_line, visible
 from ragmem.themes import Colors
 
@@ -64,7 +64,7 @@ class ChatOutput:
     def __init__(
         self, terminal: Terminal, *, mode: ColorMode, colors: Colors | None = None
     ) -> None:
-        self._terminal = terminal
+        self.terminal = terminal
         self._mode = mode
         self._colors = colors or Colors()
         self._last: Kind | None = None
@@ -72,7 +72,7 @@ class ChatOutput:
     @property
     def width(self) -> int:
         """Return the terminal's width, in cells."""
-        return self._terminal.columns
+        return self.terminal.columns
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
@@ -82,7 +82,7 @@ class ChatOutput:
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
         painted = paint(what, width=self.width, mode=self._mode)
-        self._terminal.write(gap + self._colors.theme.recolor(painted))
+        self.terminal.write(gap + self._colors.theme.recolor(painted))
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""
@@ -107,29 +107,12 @@ class ChatOutput:
 
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
-        self._terminal.clear()
+        self.terminal.clear()
         self._last = None
 
     async def page(self, text: str) -> None:
         """Let a long text be read as `Terminal.page` does."""
-        await self._terminal.page(await asyncio.to_thread(visible, text))
-
-    async def ask(self, question: ChatQuestion) -> str | None:
-        """Ask as `Terminal.ask` does."""
-        return await self._terminal.ask(question)
-
-    def put_back(self, text: str) -> None:
-        """Put text before what is being typed."""
-        self._terminal.put_back(text)
-
-    @property
-    def picks(self) -> bool:
-        """Return whether `pick` can be used."""
-        return self._terminal.picks
-
-    async def pick(self, question: PickQuestion) -> str | None:
-        """Let one be picked as `Terminal.pick` does."""
-        return await self._terminal.pick(question)
+        await self.terminal.page(await asyncio.to_thread(visible, text))
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:

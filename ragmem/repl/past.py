@@ -127,11 +127,11 @@ def _output_file(call: ToolCall) -> Path | None:
 
 
 async def _chosen(found: Sequence[Shortened], output: ChatOutput) -> str:
-    if output.picks:
-        return await output.pick(_question(found)) or ""
+    if output.terminal.picks:
+        return await output.terminal.pick(_question(found)) or ""
     rows = [f"{at:>4}  {_title(each)}  {each.what}" for at, each in enumerate(found, 1)]
     output.show(listing("\n".join(rows[:_LISTED])))
-    said = await output.ask(ChatQuestion("Which one? A number; nothing for none:"))
+    said = await output.terminal.ask(ChatQuestion("Which one? A number; nothing for none:"))
     return (said or "").strip()
 
 
@@ -240,7 +240,7 @@ async def _written(file: Path, data: bytes, chat: "ChatSession") -> bool:
         try:
             await asyncio.to_thread(write_new_private, file, data)
         except FileExistsError:
-            if await chat.output.ask(_replacing(file)) != "y":
+            if await chat.output.terminal.ask(_replacing(file)) != "y":
                 return False
             await asyncio.to_thread(replace_private, file, data, sync=True)
     except OSError as error:
@@ -331,7 +331,7 @@ async def undo(_: str, chat: ChatSession) -> None:
         if turn is not left[-1]:
             paths = ", ".join(one_line(change.path, 200) for change in back.changes)
             said = f"Take back what turn {turn.turn_index} of {len(turns)} did to {paths}?"
-            if await output.ask(ChatQuestion(said, YES_NO)) != "y":
+            if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
                 return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
         if all(each.outcome in _BACK for each in done):
@@ -378,8 +378,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     await chat.fork(back.turn_index)
     if answer:
         await _restore(back, chat)
-    if output.picks:  # what is to be said otherwise is most likely what was said next
-        output.put_back(turns[back.turn_index].user_message)
+    if output.terminal.picks:  # what is to be said otherwise is most likely what was said next
+        output.terminal.put_back(turns[back.turn_index].user_message)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:
@@ -389,12 +389,12 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
 
 
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
-    if output.picks:
-        return await output.pick(turn_question(turns)) or ""
+    if output.terminal.picks:
+        return await output.terminal.pick(turn_question(turns)) or ""
     rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
-    said = await output.ask(
+    said = await output.terminal.ask(
         ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
     )
     return (said or "").strip()
@@ -408,7 +408,7 @@ async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
     lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
     choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
-    answer = await output.ask(ChatQuestion("Take the files back too?", choices))
+    answer = await output.terminal.ask(ChatQuestion("Take the files back too?", choices))
     return {"y": True, "n": False}.get(answer or "")
 
 
@@ -425,7 +425,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> None:
     async def confirm(path: str, doubt: str) -> bool:
         asked.add(path)
         label = f"{one_line(path, 200)}: {doubt}. Take it back all the same?"
-        return await chat.output.ask(ChatQuestion(label, YES_NO)) == "y"
+        return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
 
     done = await _restorer(chat).restore(back.changes, confirm)
     chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))

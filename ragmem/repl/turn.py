@@ -481,12 +481,12 @@ class Approvals:
 
     async def _decide_plan(self) -> Decision:
         choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
-        answer = await self._output.ask(ChatQuestion(_LABELS["plan"], choices))
+        answer = await self._output.terminal.ask(ChatQuestion(_LABELS["plan"], choices))
         if answer in ("y", "e"):
             return Decision(True, mode="default" if answer == "y" else "acceptEdits")
         wish: str | None = ""
         if answer == "c":
-            wish = await self._output.ask(ChatQuestion("What is to be otherwise?"))
+            wish = await self._output.terminal.ask(ChatQuestion("What is to be otherwise?"))
         if answer is None or wish is None:
             self._stop()
         said = (wish or "").strip()
@@ -508,7 +508,7 @@ class Approvals:
             return Decision(True, remember=answer == "a")
         reason: str | None = ""
         if answer == "r":
-            reason = await self._output.ask(ChatQuestion("Why not? The agent is told:"))
+            reason = await self._output.terminal.ask(ChatQuestion("Why not? The agent is told:"))
         if answer is None or reason is None:
             self._stop()
         return Decision(False, reason=(reason or "").strip() or _REFUSED)
@@ -518,14 +518,14 @@ class Approvals:
         good = [("p", "permanently …")] if proposal.for_good else []
         whole = [("v", "view all")] if folded else []
         choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
-        return await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+        return await self._output.terminal.ask(ChatQuestion(_LABELS[proposal.kind], choices))
 
     async def _for_good(self, proposal: Proposal) -> str | None:
         """Ask which rule is to be kept; `y` where one is, or where it is allowed this once."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
         question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
-        answer = await self._output.ask(question)
+        answer = await self._output.terminal.ask(question)
         if answer in offers:
             self._keep(offers[answer])
         return answer if answer in ("n", None) else "y"
