@@ -73,24 +73,11 @@ _KEYS = (
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
-_READING = frozenset(
-    {
-        "help",
-        "cost",
-        "usage",
-        "context",
-        "why",
-        "memory",
-        "search",
-        "files",
-        "sessions",
-        "status",
-        "mcp",
-        "diff",
-        "compact",
-        "expand",
-    }
-)
+_READING = {
+    "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
+    "mcp", "diff", "compact", "expand",
+}  # fmt: skip
+"""Commands that show something and change nothing."""
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
@@ -499,22 +486,14 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("rename", "name this session: /rename name", _rename),
     ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
     ("fork", "go on in a copy of this session: /fork [name]", _fork),
-    (
-        "rewind",
-        "go back to an earlier turn, with the files if you like: /rewind [turn]",
-        rewind,
-    ),
+    ("rewind", "go back to an earlier turn, with the files if you like: /rewind [turn]", rewind),
     ("files", "files this session has touched", _files),
     (
         "search",
         "what was said and done before, with --code what the files hold: /search [--code] text",
         _search,
     ),
-    (
-        "export",
-        "write this session as .md, .json or .html: /export [file]",
-        export,
-    ),
+    ("export", "write this session as .md, .json or .html: /export [file]", export),
     ("summarize", "sum this session up now", _summarize),
     ("expand", "open what was shown in short: results, thoughts, long prompts", expand),
     ("context", "what is sent with a prompt: /context [all] [prompt]", _context),

@@ -271,8 +271,12 @@ def _ended(event: ToolFinished, printed: str) -> tuple[tuple[str, str], str, lis
     """Return a mark with its style, how a command ended and in how long, and what it printed."""
     first, *lines = visible(printed).rstrip("\n").split("\n")
     code = event.exit_code
-    how = first if code is None else f"exit {code}" if code >= 0 else f"killed by signal {-code}"
-    said = [] if code == 0 else [how.rstrip(".")]
+    if code is None:
+        said = [first.partition(". ")[0].rstrip(".")]  # what follows is for the agent
+    else:
+        how = f"exit {code}" if code > 0 else f"killed by signal {-code}" if code else ""
+        left = first.partition(" (")[2].removesuffix(")")  # processes that ran on
+        said = [each for each in (how, left) if each]
     mark = ("✗ ", "bold red") if event.failed else ("✓ ", "green")
     return mark, " · ".join([*said, duration(event.duration_ms)]), lines
 

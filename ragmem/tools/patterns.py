@@ -99,7 +99,7 @@ _NEVER_WIDE = {
 """Of these any arguments would be anything at all."""
 _WITHIN_WORD = re.compile(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
-_MOST_FOLDERS, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 1_000, 50_000
+_MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
 
 
 class PermissionRule(msgspec.Struct, frozen=True):
@@ -256,10 +256,10 @@ class PermissionRules:
 
         Of a folder whose files are all denied it is the folder. At most 1,000 of 50,000 files.
         """
-        found, rules = set[Path](), self._hiding.values()
-        wanted = []
-        for rule in rules:
-            above = os.path.expanduser(rule.pattern.removesuffix("/**"))
+        found, wanted = set[Path](), list[PermissionRule]()
+        rules = [(one, each) for one in self._hiding.values() for each in _expand(one.pattern)]
+        for rule, pattern in rules:
+            above = os.path.expanduser(pattern.removesuffix("/**"))
             if "/" in above and not glob.has_magic(above):
                 found.add(cwd / above)
             elif above.startswith("/"):
@@ -304,7 +304,7 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     for folder in folders[:_MOST_FOLDERS]:
         for word in words:
             meant = [word]
-            if glob.has_magic(word):
+            if 0 < sum(map(glob.has_magic, word.split("/"))) <= _MOST_MAGIC:
                 meant += islice(glob.iglob(word, root_dir=folder), _MOST_HIDDEN)
             for each in meant:
                 path = Path(os.path.normpath(folder / each))

@@ -237,7 +237,8 @@ class Permissions:
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         _refuse_denied(self._rules.denial_of_command(command))
-        _refuse_denied(self._rules.denial_of_named(command, self._workspace.cwd))
+        cwd = self._workspace.cwd
+        _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
         if self._mode == "bypassPermissions":
             return
         if not outside and (

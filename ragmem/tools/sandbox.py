@@ -203,7 +203,8 @@ class Sandbox:
     @property
     def keeps_ports(self) -> str:
         """What a server in it can't do, in a sentence; empty where it can be reached."""
-        if self.settings.network == "all":
+        network, shares = self.settings.network, self.mechanism.kind == "sandbox-exec"
+        if network == "all" or (network, shares) == ("loopback", True):
             return ""
         return "In the sandbox its ports are its own: no other command and no browser reaches them."
 

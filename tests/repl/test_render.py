@@ -20,6 +20,7 @@ from ragmem.repl.output import (
     clipped,
     closing,
     command_block,
+    command_result,
     failure,
     fold,
     listing,
@@ -400,6 +401,15 @@ def test_how_a_command_ended_has_room_beside_the_longest_title() -> None:
     assert first.startswith("✗ make all")
     assert first.endswith("…  exit 2 · 1.5 s")
     assert rest == ["  ⎿ no"]
+
+
+def test_what_one_ran_says_in_the_same_words_how_it_ended_and_what_it_left() -> None:
+    left = ended("Exit code 0 (1 process left in the background stopped)\nhi", exit_code=0)
+    assert plain(command_result(left)) == (
+        "  hi\n  ✓ 1 process left in the background stopped · 1.5 s\n"
+    )
+    late = ended("Stopped after 1 s. Make it do less.\nhi", success=False)
+    assert plain(command_result(late)) == "  hi\n  ✗ Stopped after 1 s · 1.5 s\n"
 
 
 def test_what_a_stopped_command_had_printed_keeps_its_lines() -> None:

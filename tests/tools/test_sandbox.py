@@ -179,7 +179,7 @@ async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
 ):
     beside = tmp_path / "beside"
     beside.write_text("closed")
-    deny = ("read_file(*.pem)", "read_file(keys/**)", f"read_file({beside})")
+    deny = ("read_file(*.pem)", "read_file({keys,locks}/**)", f"read_file({beside})")
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(deny=deny))
     for name in ("a/b/x.pem", "keys/one"):
         desk.file(name, "closed")
