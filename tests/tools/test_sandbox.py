@@ -235,11 +235,11 @@ async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Mad
     jobs = Jobs(tmp_path / "outputs")
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
     inside = await desk.do("run_command", command="exec sleep 60", background=True)
-    assert "no other command reaches them" in inside.text
+    assert "no other command and no browser reaches them" in inside.text
     outside = await desk.do(
         "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
     )
-    assert "no other command reaches them" not in outside.text
+    assert "no other command and no browser reaches them" not in outside.text
     await jobs.aclose()
 
 
