@@ -163,12 +163,9 @@ class Permissions:
         within = self._workspace.is_private(base)
 
         def hidden(real: Path) -> bool:
-            if not within and self._workspace.is_private(real):
-                return True
-            return self._rules.hides(real, self._workspace.cwd)
+            private = not within and self._workspace.is_private(real)
+            return private or self._rules.hides(real, self._workspace.cwd)
 
-        if not self._rules.hides_files:
-            return (lambda _: False) if within else self._workspace.is_private
         return hidden
 
     def writable(self, path: str) -> Target:
