@@ -150,7 +150,9 @@ class App:
         self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
         self.rules = PermissionRules(config.permissions.allow, config.permissions.deny)
         private = paths.own_folders
-        self.sandbox = Sandbox(config.sandbox, private=private, not_in=(self.cwd,))
+        self.sandbox = Sandbox(
+            config.sandbox, private=private, not_in=(self.cwd,), rules=self.rules
+        )
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -489,7 +491,9 @@ class App:
         instructions = self._instructions(top)
         skill_set = self._skill_set(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
-        code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
+        code = SessionCode(
+            self.codebase, project, cwd=self.cwd, top=top, seen=seen, rules=self.rules
+        )
         mode = CurrentMode(options.permission_mode)
         rules = self.rules.for_session(options.allow)
         plan = PresentPlan(mode, approver, keep_decision(self.memory, session))

@@ -510,7 +510,11 @@ class TurnRun:
     async def _mentions(self, prompt: str) -> list[ToolCall]:
         """Files that the prompt names are read before the model is asked."""
         parts = self._parts
-        paths = [path for path in at_paths(prompt) if _exists(parts.place.cwd / path)]
+        named = at_paths(prompt)
+        paths = [path for path in named if _exists(parts.place.cwd / path)]
+        for path in named:
+            if path not in paths and ("/" in path or "." in path):
+                self._warn(f"There is no file {one_line(path, 200)} here.")
         if not parts.llm.info.supports_tools:
             listed = await parts.toolset.call(_use("glob_files", pattern="**/*"))
             known = listed.text.splitlines() if listed.success else []

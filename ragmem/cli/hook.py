@@ -109,7 +109,9 @@ async def bearing_on(
     session = await app.new_session_here()
     project = (await app.memory.project_of(app.cwd)).project
     top = real_folder(project.path, app.cwd)
-    code = SessionCode(app.codebase, project, cwd=app.cwd, top=top, seen=SeenFiles())
+    code = SessionCode(
+        app.codebase, project, cwd=app.cwd, top=top, seen=SeenFiles(), rules=app.rules
+    )
     place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)
     text = ""
     # A good part of a request is kept for the conversation, which there is none of here.

@@ -1,9 +1,13 @@
-"""What the chat tells of itself: what is going on, the settings, why nothing is compacted."""
+"""What the chat tells of itself: the row below the prompt, the window's title, the settings, the
+rules of permission, jobs and servers.
+"""
 
 import asyncio
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from rich.text import Text
 
 from ragmem import __version__
@@ -14,15 +18,18 @@ from ragmem.listings import folded
 from ragmem.redact import redact
 from ragmem.repl.output import columns, listing
 from ragmem.repl.session import ChatSession
-from ragmem.text import one_line, visible
+from ragmem.repl.terminal import Line
+from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
+from ragmem.tools.base import PermissionMode
 from ragmem.tools.patterns import read_rule
 
-_MODES = {
-    "default": "asks before edits and commands",
-    "acceptEdits": "edits are allowed, commands are asked for",
-    "plan": "reads only",
-    "bypassPermissions": "everything is allowed",
+_MODES: dict[PermissionMode, tuple[str, str, str]] = {
+    "default": ("", "", "asks before edits and commands"),
+    "acceptEdits": ("warning", "edits allowed", "edits are allowed, commands are asked for"),
+    "plan": ("plan", "plan: reads only", "reads only"),
+    "bypassPermissions": ("danger", "everything allowed", "everything is allowed"),
 }
+"""How each mode is shown in the row, its name there (the usual one has none), what it does."""
 
 
 async def jobs(said: str, chat: ChatSession) -> None:
@@ -38,6 +45,8 @@ async def jobs(said: str, chat: ChatSession) -> None:
                 mark, style = "✗", "red"
             row = Text.assemble((f"{mark} ", style), visible(job.title), (f"  {job.state}", "dim"))
             output.show(row, "notice")
+        if any(job.is_alone for job in held.running):
+            output.note(chat.app.sandbox.keeps_ports)
         return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
     number = words[-1]
     found = held.find(int(number)) if number.isdecimal() else None
@@ -67,7 +76,7 @@ async def status(_: str, chat: ChatSession) -> None:
         ("model", f"{chat.agent.model}{effort}"),
         ("session", f"{name}{chat.short_id}"),
         ("folder", visible(str(app.cwd))),
-        ("mode", _MODES[chat.options.permission_mode]),
+        ("mode", _MODES[chat.options.permission_mode][2]),
         ("sandbox", await _sandbox(chat)),
         ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
         ("store", await _store(chat)),
@@ -192,7 +201,7 @@ def _remove(text: str, chat: ChatSession) -> None:
 
 async def _show_rules(chat: ChatSession) -> None:
     rules = chat.agent.rules
-    rows = [("mode", _MODES[chat.options.permission_mode]), ("sandbox", await _sandbox(chat))]
+    rows = [("mode", _MODES[chat.options.permission_mode][2]), ("sandbox", await _sandbox(chat))]
     for label, held in (
         ("allowed for good", rules.allow),
         ("denied for good", rules.deny),
@@ -222,3 +231,196 @@ def _values(chat: ChatSession) -> dict[str, str]:
 
 def _spelled(value: object) -> str:
     return visible(redact(json.dumps(value, ensure_ascii=False, default=str)))
+
+
+# --- the row below the prompt ------------------------------------------------
+
+BAR_CELLS = 10
+_NAME_CELLS = 30
+_FULL, _NEARLY_FULL = 0.9, 0.75
+_CENT, _LEAST_USD = 0.1, 0.001
+CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
+"""Modes that one key goes through. None of them lets everything pass."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row tells."""
+
+    model: str
+    session: str
+    """Its name, or the short id of one that has none."""
+    mode: PermissionMode = "default"
+    always_count: int = 0
+    """How many things the person has allowed always, in this session."""
+    tokens: int = 0
+    """Of the last request and its answer; 0 before the first."""
+    window: int | None = None
+    """Tokens that the model can take in."""
+    cost_usd: float | None = None
+    """Of the session, with its background work; None where a price is not known."""
+    doing: str = ""
+    """What goes on in the background."""
+    jobs: int = 0
+    """Commands that run in the background."""
+    sandboxed: bool = False
+    """Commands are known to run in a sandbox."""
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """Part of the row; of those that are shown the highest `rank` goes first."""
+
+    rank: int
+    style: str
+    text: str
+
+
+def toolbar(status: Status, columns: int) -> Line:
+    """Return the row: who and how on the left, how much on the right, within so many columns."""
+    left, right = _left(status), _right(status)
+    while _width(left, right) > columns and len(left) + len(right) > 1:
+        last = max(*left, *right, key=lambda piece: piece.rank)
+        left = [piece for piece in left if piece is not last]
+        right = [piece for piece in right if piece is not last]
+    row = [("dim", "  "), *_joined(left)]
+    if right:
+        gap = columns - _cells(row) - _cells(_joined(right)) - 1
+        row += [("", " " * max(1, gap)), *_joined(right)]
+    if _cells(row) > columns:
+        row = [("dim", clip_to_width("".join(text for _, text in row), columns))]
+    return tuple(row)
+
+
+def next_mode(mode: PermissionMode) -> PermissionMode:
+    """Return the mode that the key goes to."""
+    at = CYCLE.index(mode) if mode in CYCLE else -1
+    return CYCLE[(at + 1) % len(CYCLE)]
+
+
+def dollars(cost_usd: float) -> str:
+    """Show an amount: in cents from ten of them on, below in tenths of them."""
+    if 0 < cost_usd < _LEAST_USD:
+        return f"<${_LEAST_USD}"
+    return f"${cost_usd:.2f}" if cost_usd >= _CENT or not cost_usd else f"${cost_usd:.3f}"
+
+
+def _left(status: Status) -> list[_Piece]:
+    style, mode, _ = _MODES[status.mode]
+    jobs = counted(status.jobs, "job") if status.jobs else ""
+    always = f"{status.always_count} allowed always" if status.always_count else ""
+    pieces = [
+        _Piece(2, "dim", visible(status.model)),
+        _Piece(5, "dim", clip_to_width(visible(status.session), _NAME_CELLS)),
+        _Piece(0, style, mode),
+        _Piece(4, "warning", always),
+        _Piece(3, "dim", jobs),
+        _Piece(8, "dim", "sandbox" if status.sandboxed else ""),
+    ]
+    return [piece for piece in pieces if piece.text]
+
+
+def _right(status: Status) -> list[_Piece]:
+    pieces = []
+    if status.tokens and status.window:
+        share = min(1.0, status.tokens / status.window)
+        style = "danger" if share >= _FULL else "warning" if share >= _NEARLY_FULL else "dim"
+        filled = max(1, round(share * BAR_CELLS))
+        bar = "▓" * filled + "░" * (BAR_CELLS - filled)
+        pieces += [_Piece(6, style, bar), _Piece(1, style, f"{share * 100:.0f}%")]
+    elif status.tokens:
+        pieces.append(_Piece(1, "dim", f"{in_short(status.tokens)} tokens"))
+    if status.cost_usd:
+        pieces.append(_Piece(3, "dim", dollars(status.cost_usd)))
+    if status.doing:
+        pieces.append(_Piece(7, "dim", f"⟳ {visible(status.doing)}"))
+    return pieces
+
+
+def _joined(pieces: list[_Piece]) -> list[tuple[str, str]]:
+    row: list[tuple[str, str]] = []
+    for before, piece in zip([None, *pieces], pieces, strict=False):
+        if before:
+            row.append(("dim", " " if before.text[0] in "▓░" else " · "))
+        row.append((piece.style, piece.text))
+    return row
+
+
+def _width(left: list[_Piece], right: list[_Piece]) -> int:
+    between = 2 if left and right else 0
+    return 2 + _cells(_joined(left)) + between + _cells(_joined(right)) + 1
+
+
+def _cells(row: list[tuple[str, str]]) -> int:
+    return sum(display_width(text) for _, text in row)
+
+
+# --- the window's title, and its bell ----------------------------------------
+
+LONG_S = 10.0
+"""Who has waited longer for the end of a turn may have gone elsewhere."""
+_TITLE_CHARS = 60
+_PUSH, _POP = "\x1b[22;0t", "\x1b[23;0t"
+_BELL = "\x07"
+_NOTIFYING = {"iTerm.app", "WezTerm", "ghostty"}
+"""Values of TERM_PROGRAM whose terminals show a notification instead of ringing."""
+_NOTIFYING_TERMS = {"xterm-kitty", "xterm-ghostty"}
+
+
+class Attention:
+    """Sets the title and rings, where the person wants that; `send` prints what shows nothing."""
+
+    def __init__(
+        self,
+        send: Callable[[str], None],
+        *,
+        title: bool,
+        bell: bool,
+        environ: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send = send
+        # A bare console prints titles as text.
+        self._has_title = title and environ.get("TERM") != "linux"
+        self._has_bell = bell
+        self._notifies = (
+            environ.get("TERM_PROGRAM") in _NOTIFYING or environ.get("TERM") in _NOTIFYING_TERMS
+        )
+        self._clock = clock
+        self._seen_at = clock()
+        self._shown = ""
+
+    def attended(self) -> None:
+        """The person has just done something here."""
+        self._seen_at = self._clock()
+
+    def name(self, title: str) -> None:
+        """Show what the chat is about."""
+        self._show(f"ragmem: {one_line(visible(title), _TITLE_CHARS)}")
+
+    def needs_person(self) -> None:
+        """Show, and ring, that nothing goes on before the person has answered."""
+        self._show("● ragmem: needs you")
+        self._ring("ragmem needs you")
+
+    def ended(self) -> None:
+        """Ring where a turn that has ended was a long one."""
+        if self._clock() - self._seen_at >= LONG_S:
+            self._ring("ragmem has answered")
+
+    def close(self) -> None:
+        """Give the title back that was there before."""
+        if self._shown:
+            self._send(f"{_title('')}{_POP}")
+            self._shown = ""
+
+    def _show(self, title: str) -> None:
+        if self._has_title and title != self._shown:
+            self._send(("" if self._shown else _PUSH) + _title(title))
+            self._shown = title
+
+    def _ring(self, text: str) -> None:
+        if self._has_bell:
+            self._send(f"\x1b]9;{text}\x1b\\" if self._notifies else _BELL)
+
+
+def _title(text: str) -> str:
+    return f"\x1b]0;{text}\x1b\\"

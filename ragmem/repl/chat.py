@@ -24,7 +24,6 @@ from ragmem.events import Event, TurnFinished
 from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
-from ragmem.repl.attention import Attention
 from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening, offer_to_join
 from ragmem.repl.terminal import (
     EditingKeys,
@@ -40,10 +39,11 @@ from ragmem.themes import Colors
 
 if TYPE_CHECKING:
     from ragmem.app import App, Options
+    from ragmem.repl.about import Attention
+    from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
     from ragmem.repl.output import ChatOutput, ColorMode
     from ragmem.repl.turn import TurnView
-    from ragmem.repl.values import Values
     from ragmem.tools.base import Decision, Proposal
 
 __all__ = ["Opening", "Start", "run_chat"]
@@ -343,7 +343,7 @@ class ChatLoop:
         chat = self._chat
         if chat is None:
             return (("dim", "  loading …"),)
-        from ragmem.repl.status import Status, toolbar
+        from ragmem.repl.about import Status, toolbar
 
         status = Status(
             model=chat.agent.model,
@@ -362,7 +362,7 @@ class ChatLoop:
     def next_mode(self) -> None:
         """Go on to the next permission mode; nothing that runs already is asked for again."""
         if self._chat:
-            from ragmem.repl.status import next_mode
+            from ragmem.repl.about import next_mode
 
             self._chat.use_mode(next_mode(self._chat.options.permission_mode))
             self.terminal.refresh()
@@ -374,8 +374,8 @@ class ChatLoop:
         output, (app, options) = await asyncio.to_thread(self._load)
         async with app:
             chat = self._chat = await self._open(app, options, output)
+            from ragmem.repl.choices import Values
             from ragmem.repl.completion import FileListing
-            from ragmem.repl.values import Values
 
             files = self._files = FileListing(self._cwd, self.terminal.offer)
             files.renew()
@@ -391,7 +391,7 @@ class ChatLoop:
                 await app.leave_background(model=options.model)
 
     def _load(self) -> "tuple[ChatOutput, tuple[App, Options]]":
-        from ragmem.repl import commands, completion, turn, values  # noqa: F401 - when needed
+        from ragmem.repl import about, choices, commands, completion, turn  # noqa: F401 - when needed
         from ragmem.repl.output import ChatOutput
 
         self.commands = commands.COMMANDS
@@ -399,6 +399,7 @@ class ChatLoop:
         return output, self._start(output.say)
 
     async def _open(self, app: "App", options: "Options", output: "ChatOutput") -> ChatSession:
+        from ragmem.repl.about import Attention
         from ragmem.repl.turn import Approvals
 
         opening = await choose_opening(app, self._opening, output)

@@ -34,13 +34,10 @@ from ragmem.memory.memories import (
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
-from ragmem.repl.changes import diff, rewind, undo
 from ragmem.repl.choices import model_question
-from ragmem.repl.expand import expand
-from ragmem.repl.export import export
 from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
-from ragmem.repl.picture import picture
-from ragmem.repl.recalled import items_text, whole
+from ragmem.repl.past import diff, expand, export, rewind, undo
+from ragmem.repl.recalled import items_text, picture, whole
 from ragmem.repl.session import (
     NO_SESSIONS,
     ChatSession,
@@ -48,7 +45,7 @@ from ragmem.repl.session import (
     sessions_here,
     show_sessions,
 )
-from ragmem.repl.terminal import ChatQuestion
+from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import counted, one_line, visible
 
 
@@ -76,28 +73,14 @@ _KEYS = (
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
-_READING = frozenset(
-    {
-        "help",
-        "cost",
-        "usage",
-        "context",
-        "why",
-        "memory",
-        "search",
-        "files",
-        "sessions",
-        "status",
-        "mcp",
-        "diff",
-        "compact",
-        "expand",
-    }
-)
+_READING = {
+    "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
+    "mcp", "diff", "compact", "expand",
+}  # fmt: skip
+"""Commands that show something and change nothing."""
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
-_YES_NO = (("y", "yes"), ("n", "no"))
 _BARE = {"exit": "/exit", "quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
 
@@ -281,9 +264,9 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 
 async def _model(name: str, chat: ChatSession) -> None:
-    if not name and chat.output.picks:
+    if not name and chat.output.terminal.picks:
         question = model_question(chat.app, current=chat.agent.model)
-        name = await chat.output.pick(question) or ""
+        name = await chat.output.terminal.pick(question) or ""
         if name == chat.agent.model:
             name = ""
     if name:
@@ -488,7 +471,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     earlier = len(await facts.history(memory))
     output.show(_memories([memory], output.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
-    if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", _YES_NO)) != "y":
+    if await output.terminal.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
         output.note("Nothing was forgotten.")
         return
     count = await forget(facts, memory, log_dir=app.paths.log_dir, store=app.config.store.kind)
@@ -503,22 +486,14 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("rename", "name this session: /rename name", _rename),
     ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
     ("fork", "go on in a copy of this session: /fork [name]", _fork),
-    (
-        "rewind",
-        "go back to an earlier turn, with the files if you like: /rewind [turn]",
-        rewind,
-    ),
+    ("rewind", "go back to an earlier turn, with the files if you like: /rewind [turn]", rewind),
     ("files", "files this session has touched", _files),
     (
         "search",
         "what was said and done before, with --code what the files hold: /search [--code] text",
         _search,
     ),
-    (
-        "export",
-        "write this session as .md, .json or .html: /export [file]",
-        export,
-    ),
+    ("export", "write this session as .md, .json or .html: /export [file]", export),
     ("summarize", "sum this session up now", _summarize),
     ("expand", "open what was shown in short: results, thoughts, long prompts", expand),
     ("context", "what is sent with a prompt: /context [all] [prompt]", _context),

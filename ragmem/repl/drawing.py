@@ -1,16 +1,27 @@
-"""How the prompt and what is live above it are drawn, where prompt_toolkit alone would not do."""
+"""What the prompt needs beyond prompt_toolkit: how rows are drawn, keys read, prompts kept."""
 
-from collections.abc import Mapping
+import contextlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Layout
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import Style
 
+from ragmem.redact import redact
+from ragmem.repl.terminal import PickList, PickQuestion, PickRow
+from ragmem.text import clean
 from ragmem.themes import Theme
 
 _STYLE = {
@@ -122,3 +133,170 @@ def _cells(row: Mapping[int, Char], shows: Mapping[str, bool]) -> int:
     """Return how far a row was drawn: blanks at its end are where their style shows."""
     drawn = [at for at, cell in row.items() if cell.char != " " or shows[cell.style]]
     return max((at + row[at].width for at in drawn), default=0)
+
+
+# --- keys, pastes and prompts ------------------------------------------------
+
+_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+_ANSWER_BEGINS = "\x1b]11;"
+_ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,60})(?:\x07|\x1b\\)")
+_BEGUN_ANSWER = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,60}\x1b?)?)?)?)?\Z")
+_FOLD_LINES, _FOLD_CHARS = 5, 1_000
+_KEPT_WHOLE = 20_000
+_LOADED_BYTES = 4_000_000
+
+
+class KeyParser(Vt100Parser):
+    """Makes keys of what a terminal sends, with pastes of megabytes in linear time.
+
+    prompt-toolkit's own parser looks for a paste's end in all of the paste, each
+    time that more of it comes; so pastes are taken out before it.
+    """
+
+    def __init__(
+        self, take: Callable[[KeyPress], None], told: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`told` is called with the terminal's answers about its background, which are no keys."""
+        super().__init__(take)
+        self._told = told
+        self._pasted: list[str] | None = None
+        """Pieces of a paste that has begun."""
+        self._held = ""
+        """What may be the beginning of a paste's mark, or of an answer."""
+
+    def feed(self, data: str) -> None:
+        """Take more of what the terminal sent."""
+        data, found = self._held + data, "yes"
+        while found:
+            mark = _PASTE_START if self._pasted is None else _PASTE_END
+            text, found, data = data.partition(mark)
+            self._held = "" if found else _begun(mark, text)
+            if self._pasted is None:
+                text = _ANSWER.sub(self._answer, text)
+                if not found and (answer := _BEGUN_ANSWER.search(text)):
+                    self._held = max(self._held, answer[0], key=len)
+            text = text.removesuffix(self._held)
+            if self._pasted is not None:
+                self._pasted.append(text)
+                if found:
+                    pasted, self._pasted = "".join(self._pasted), None
+                    self.feed_key_callback(KeyPress(Keys.BracketedPaste, pasted))
+            else:
+                super().feed(text)
+                if found:
+                    super().flush()
+                    self._pasted = []
+
+    def _answer(self, found: re.Match[str]) -> str:
+        self._told(found[1])
+        return ""
+
+    def flush(self) -> None:
+        """Take what is held as keys: nothing follows that could belong to it."""
+        if self._pasted is None and not self._held.startswith(_ANSWER_BEGINS):
+            held, self._held = self._held, ""
+            super().feed(held)
+            super().flush()
+
+
+def _begun(mark: str, text: str) -> str:
+    """Return as much of a mark's beginning as a text ends with."""
+    sizes = range(len(mark) - 1, 0, -1)
+    return next((mark[:size] for size in sizes if text.endswith(mark[:size])), "")
+
+
+class Pastes:
+    """Keeps the long texts that were pasted, by the mark that stands for each in the prompt."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def fold(self, text: str) -> str:
+        """Return what to insert for a pasted text: itself if it is short, else its mark."""
+        text = clean(text).replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + (not text.endswith("\n"))
+        if lines < _FOLD_LINES and len(text) <= _FOLD_CHARS:
+            return text
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        mark, number = f"[pasted {size}]", 1
+        while self._texts.get(mark, text) != text:
+            number += 1
+            mark = f"[pasted {size} #{number}]"
+        self._texts[mark] = text
+        return mark
+
+    def unfold(self, draft: str) -> str:
+        """Return the draft with each whole mark replaced by its text."""
+        if not self._texts:
+            return draft
+        marks = re.compile("|".join(map(re.escape, self._texts)))
+        return marks.sub(lambda mark: self._texts[mark[0]], draft)
+
+    def mark_before(self, draft: str) -> str:
+        """Return the mark that the draft ends with, or nothing."""
+        return next((mark for mark in self._texts if draft.endswith(mark)), "")
+
+
+class PromptHistory(FileHistory):
+    """Keeps prompts in prompt-toolkit's file format, mode 0600.
+
+    A file that can't be written costs no prompt.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        super().__init__(file)
+
+    def remember(self, text: str, shown: str) -> None:
+        """Keep a prompt; one with a huge paste is kept as it was shown."""
+        kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
+        if self.get_strings()[-1:] != [kept]:
+            self.append_string(kept)
+
+    def load_history_strings(self) -> list[str]:
+        """Return prompts, the newest first; none where there is no file or it can't be read."""
+        try:
+            with self._file.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _LOADED_BYTES))
+                lines = file.read().decode("utf-8", "replace").split("\n")
+        except OSError:
+            return []
+        prompts: list[list[str]] = [[]]
+        for line in lines:
+            if line.startswith("+"):
+                prompts[-1].append(line[1:])
+            elif prompts[-1]:
+                prompts.append([])
+        return ["\n".join(prompt) for prompt in reversed(prompts) if prompt]
+
+    def store_string(self, string: str) -> None:
+        """Append a prompt to the file."""
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            os.chmod(self._file, 0o600)
+            super().store_string(string)
+
+
+class EarlierPrompts:
+    """The prompts of the history, to be picked from: each once, the newest first."""
+
+    def __init__(self, history: PromptHistory) -> None:
+        self._history = history
+        self.prompts: list[str] = []
+        """Each at the place that is its row's key; empty until they are read."""
+        self.question = PickQuestion(
+            title="Earlier prompts",
+            lists=(PickList("", self._rows),),
+            nothing="There are no earlier prompts.",
+            preview=self._beginning,
+        )
+
+    async def _rows(self) -> list[PickRow]:
+        found = dict.fromkeys([prompt async for prompt in self._history.load()])
+        self.prompts = list(found)
+        return [PickRow(key=str(at), text=prompt) for at, prompt in enumerate(self.prompts)]
+
+    async def _beginning(self, key: str) -> list[str]:
+        return [line for line in self.prompts[int(key)].split("\n") if line.strip()]

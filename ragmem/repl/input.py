@@ -43,7 +43,15 @@ from prompt_toolkit.styles import DynamicStyle
 from ragmem.config import environment
 from ragmem.repl import early
 from ragmem.repl.completion import ChatCompleter, command_at, mention_at, menu_rows, value_at
-from ragmem.repl.drawing import ChatRenderer, ChatTerminal, style_of
+from ragmem.repl.drawing import (
+    ChatRenderer,
+    ChatTerminal,
+    EarlierPrompts,
+    KeyParser,
+    Pastes,
+    PromptHistory,
+    style_of,
+)
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
@@ -53,12 +61,11 @@ from ragmem.repl.terminal import (
     PressedTwice,
     Submission,
 )
-from ragmem.repl.typed import EarlierPrompts, KeyParser, Pastes, PromptHistory
 from ragmem.text import clean, visible
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
 if TYPE_CHECKING:
-    from ragmem.repl.picker import Picker
+    from ragmem.repl.completion import Picker
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
@@ -258,7 +265,7 @@ class LiveTerminal:
 
     def _picking(self, question: PickQuestion) -> "Picker":
         """Open a picker: the next key is typed there."""
-        from ragmem.repl.picker import Picker
+        from ragmem.repl.completion import Picker
 
         picker = self.picker = Picker(question, size=self._size, refresh=self.refresh)
         self._app.layout.focus(picker.filter)

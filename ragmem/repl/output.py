@@ -8,14 +8,14 @@ own colours, and nothing that is left out in silence.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown, TableElement
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +24,7 @@ from rich.theme import Theme
 from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
-from ragmem.repl.terminal import ChatQuestion, PickQuestion, Terminal
+from ragmem.repl.terminal import Terminal
 from ragmem.text import clusters, counted, display_width, duration, one_line, visible
 from ragmem.themes import Colors
 
@@ -40,6 +40,8 @@ _THEME = Theme(
     }
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+_RULE_CELLS = 40
+_BOX = re.compile(r"\[([ xX])\] ")
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
 _PASSED_LINES, _FAILED_LINES = 3, 12
@@ -62,7 +64,7 @@ class ChatOutput:
     def __init__(
         self, terminal: Terminal, *, mode: ColorMode, colors: Colors | None = None
     ) -> None:
-        self._terminal = terminal
+        self.terminal = terminal
         self._mode = mode
         self._colors = colors or Colors()
         self._last: Kind | None = None
@@ -70,7 +72,7 @@ class ChatOutput:
     @property
     def width(self) -> int:
         """Return the terminal's width, in cells."""
-        return self._terminal.columns
+        return self.terminal.columns
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
@@ -80,7 +82,7 @@ class ChatOutput:
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
         painted = paint(what, width=self.width, mode=self._mode)
-        self._terminal.write(gap + self._colors.theme.recolor(painted))
+        self.terminal.write(gap + self._colors.theme.recolor(painted))
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""
@@ -105,25 +107,12 @@ class ChatOutput:
 
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
-        self._terminal.clear()
+        self.terminal.clear()
         self._last = None
 
     async def page(self, text: str) -> None:
         """Let a long text be read as `Terminal.page` does."""
-        await self._terminal.page(await asyncio.to_thread(visible, text))
-
-    async def ask(self, question: ChatQuestion) -> str | None:
-        """Ask as `Terminal.ask` does."""
-        return await self._terminal.ask(question)
-
-    @property
-    def picks(self) -> bool:
-        """Return whether `pick` can be used."""
-        return self._terminal.picks
-
-    async def pick(self, question: PickQuestion) -> str | None:
-        """Let one be picked as `Terminal.pick` does."""
-        return await self._terminal.pick(question)
+        await self.terminal.page(await asyncio.to_thread(visible, text))
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
@@ -253,17 +242,16 @@ def tool_result(event: ToolFinished) -> RenderableType:
 
 def command_block(title: str, event: ToolFinished) -> RenderableType:
     """Return a command that has ended: how, in how long, and the end of what it printed."""
-    code, passed = event.exit_code or 0, not event.failed
-    ended = f"killed by signal {-code}" if code < 0 else f"exit {code}"
-    said = duration(event.duration_ms) if passed else f"{ended} · {duration(event.duration_ms)}"
-    style = "green" if passed else "bold red"
-    head = clipped((f"{'✓' if passed else '✗'} ", style), (one_line(title, 1_000), "bold"))
-    # In rows of their own where both have no room in one.
+    # What was stopped has its lines in the text alone.
+    mark, said, lines = _ended(event, event.display if event.success else event.text)
+    passed = not event.failed
     row = Table.grid(padding=(0, 2), expand=False)
-    row.add_column(overflow="ellipsis", no_wrap=True)
+    row.add_column()  # alone gives way where both have no room
     row.add_column(no_wrap=True, style="dim" if passed else "red")
-    row.add_row(head, said)
-    _, *lines = visible(event.display).rstrip("\n").split("\n")
+    row.add_row(
+        Text.assemble(mark, (one_line(title, 1_000), "bold"), no_wrap=True, overflow="ellipsis"),
+        said,
+    )
     most = _PASSED_LINES if passed else _FAILED_LINES
     parts: list[RenderableType] = [row]
     if (more := len(lines) - most) > 0:
@@ -279,20 +267,32 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
     return Group(*parts)
 
 
+def _ended(event: ToolFinished, printed: str) -> tuple[tuple[str, str], str, list[str]]:
+    """Return a mark with its style, how a command ended and in how long, and what it printed."""
+    first, *lines = visible(printed).rstrip("\n").split("\n")
+    code = event.exit_code
+    if code is None:
+        said = [first.partition(". ")[0].rstrip(".")]  # what follows is for the agent
+    else:
+        how = f"exit {code}" if code > 0 else f"killed by signal {-code}" if code else ""
+        left = first.partition(" (")[2].removesuffix(")")  # processes that ran on
+        said = [each for each in (how, left) if each]
+    mark = ("✗ ", "bold red") if event.failed else ("✓ ", "green")
+    return mark, " · ".join([*said, duration(event.duration_ms)]), lines
+
+
 def command_result(event: ToolFinished) -> RenderableType:
     """Return what a person's own command printed, and how it ended.
 
     It stands behind a margin, so that it can't pass for something else; long output loses its
     middle.
     """
-    head, *lines = visible(event.text).rstrip("\n").split("\n")
+    mark, said, lines = _ended(event, event.text)
     if (more := len(lines) - _FIRST - _LAST) > 0:
         left_out = f"… {counted(more, 'more line')} · {early.expand_key()} …"
         lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
-    said = f"{head} ({duration(event.duration_ms)})"
-    style = "red" if event.failed else "dim"
     printed = [gutter("\n".join(lines), mark="  ")] if lines else []
-    return Group(*printed, gutter(said, mark=_RESULT_MARK, style=style, words=True))
+    return Group(*printed, Text.assemble("  ", mark, (said, "red" if event.failed else "dim")))
 
 
 def notice(event: Notice) -> RenderableType:
@@ -378,6 +378,25 @@ class _CodeBlock(CodeBlock):
         )
 
 
+class _Table(TableElement):
+    """A table without the empty rows around it: those that part blocks are enough."""
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            table.show_edge = False
+            yield table
+
+
+class _Rule(HorizontalRule):
+    """A line across, drawn with what lines are drawn with."""
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(early.sign("─", "-") * min(_RULE_CELLS, options.max_width), "dim")
+
+
 class _Answer(Markdown):
     """rich's Markdown, of tokens that are safe to print."""
 
@@ -386,6 +405,8 @@ class _Answer(Markdown):
         "heading_open": _Heading,
         "fence": _CodeBlock,
         "code_block": _CodeBlock,
+        "table_open": _Table,
+        "hr": _Rule,
     }
 
     def __init__(self, markup: str) -> None:
@@ -393,6 +414,9 @@ class _Answer(Markdown):
         # HTML stays what it is, text: rich would leave it out.
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = [_safe(token) for token in parser.parse(markup)]
+        for item, first, text in zip(self.parsed, self.parsed[1:], self.parsed[2:], strict=False):
+            if (item.type, first.type, text.type) == ("list_item_open", "paragraph_open", "inline"):
+                _draw_box(text)
 
 
 def _safe(token: Token) -> Token:
@@ -402,6 +426,14 @@ def _safe(token: Token) -> Token:
         token.children = [_safe_inline(child) for child in token.children]
         _spell_links(token.children)
     return token
+
+
+def _draw_box(text: Token) -> None:
+    """Replace `[ ]` and `[x]` at the beginning of a list's item by a box."""
+    first = (text.children or [text])[0]
+    if found := _BOX.match(first.content):
+        box = early.sign("☐" if found[1] == " " else "☑", found[0].strip())
+        first.content = f"{box} {first.content[found.end() :]}"
 
 
 def _safe_inline(token: Token) -> Token:

@@ -1,30 +1,39 @@
-"""What memory put into a request: the row before an answer, the list behind it, one thing whole."""
+"""What memory gives, as it is shown: the row before an answer, the list behind it, the window as a
+picture, and a session that one comes back to.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from ragmem.events import Recalled
 from ragmem.ids import short_id
+from ragmem.memory.context import Context, ContextSection
 from ragmem.memory.hits import sessions_by_id
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
-from ragmem.records import Summary, Turn
+from ragmem.memory.window import argument, result_text
+from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
+from ragmem.repl.early import sign
+from ragmem.repl.output import clipped, gutter
 from ragmem.text import (
     ago,
+    bar,
     clip_middle,
     counted,
     display_width,
     estimate_tokens,
     in_short,
     one_line,
+    visible,
 )
 
 if TYPE_CHECKING:
     from ragmem.app import App
+    from ragmem.memory.context import SessionRecap
 
 _KINDS = {
     "Pinned": ("memory", "memories"),
@@ -67,8 +76,8 @@ class MemoryLine:
 
 
 def memory_line(recalled: Sequence[Recalled]) -> MemoryLine | None:
-    """Return the row; None where memory put nothing in."""
-    known = [each for each in recalled if each.section in _KINDS]
+    """Return the row; None where memory put in no more than what is pinned, as in each request."""
+    known = [each for each in recalled if each.section in _KINDS and each.section != "Pinned"]
     return MemoryLine(known) if known else None
 
 
@@ -150,3 +159,228 @@ async def _summary(app: "App", summary_id: str) -> list[Line]:
 
 def _kind(item: Recalled) -> tuple[str, str]:
     return _KINDS.get(item.section, ("part", "parts"))
+
+
+# --- the window as a picture -------------------------------------------------
+
+_NAMES = {
+    "System": "how to work",
+    "Skills": "skills",
+    "Instructions": "project instructions",
+    "Pinned": "pinned",
+    "User Profile": "about you",
+    "Preferences": "your preferences",
+    "Remembered Facts": "memories",
+    "Last Time": "last sessions",
+    "Thread Summary": "session so far",
+    "Recent Conversation": "conversation",
+    "Recent Conversation (Raw)": "conversation",
+    "Conversation History": "conversation",
+    "Last User Queries": "earlier questions",
+    "Relevant Code": "code",
+    "Relevant Turns": "earlier turns",
+    "Relevant Summaries": "summaries",
+    "Level 1 Summaries": "newest summaries",
+    "Recently Accessed Files": "files of late",
+    "Changed Files": "changed files",
+    "Mentioned Files": "named files",
+    "Prompt": "prompt",
+}
+"""What people call the sections."""
+_FRAME = "around them"
+_BAR, _WHOLE_BAR = 16, 40
+_NARROW = 60
+_LEAST_BAR = 8
+_NOT_ITEMS = {"Instructions"}
+"""Of which characters are left out, not things."""
+
+
+def picture(context: Context, *, width: int, window: int | None, items: bool) -> RenderableType:
+    """Show the whole request first, then its parts, then what was left out.
+
+    `window` is what the model can take in, in tokens; with `items` each part lists what is in it.
+    """
+    room = estimate_tokens(context.max_chars)
+    said = f"{in_short(context.tokens)} of {in_short(room)} tokens"
+    cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(said) - 3))
+    rows: list[Text] = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
+    if window:
+        share = f"{context.tokens / window * 100:.0f}%"
+        told = f"{share} of the {in_short(window)} tokens that the model takes in"
+        rows.append(clipped((told, "dim")))
+    rows.append(Text())
+    rows += _parts(context, width, items=items)
+    if left_out := _left_out(context):
+        rows.append(clipped((f"left out: {left_out}", "dim")))
+    if context.fallback:
+        rows.append(Text("The store could not answer: pruned history.", style="yellow"))
+    if not items:
+        rows.append(clipped(("/context all lists what is in each", "dim")))
+    return Group(*rows)
+
+
+def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
+    shown = [section for section in context.sections if section.chars]
+    names = [_name(section) for section in shown]
+    frame = context.chars - sum(section.chars for section in shown)
+    column = max(map(display_width, [*names, _FRAME]), default=0)
+    cells = _BAR if width >= _NARROW else _LEAST_BAR
+    for name, section in zip(names, shown, strict=True):
+        filled = bar(section.chars, section.budget, cells) if section.budget else " " * cells
+        pad = " " * (column - display_width(name))
+        yield clipped(
+            (f"{name}{pad}", "bold"),
+            (f"  {_tokens(section.chars):>5}  ", ""),
+            (filled, "cyan"),
+            (f"  {_told(section)}".rstrip(), "dim"),
+        )
+        for item in section.items if items else ():
+            said = item.label + (f" ({item.why})" if item.why else "")
+            yield clipped((f"{'':{column}}  {_tokens(item.chars):>5}  ", "dim"), (_line(said), ""))
+    if frame > 0:
+        yield clipped((f"{_FRAME:<{column}}  {_tokens(frame):>5}", "dim"))
+
+
+def _told(section: ContextSection) -> str:
+    """How many things there are, and which comes first."""
+    if not section.items:
+        return ""
+    if section.name.startswith("Recent Conversation"):
+        return counted(len(section.items), "turn")
+    first = _line(section.items[0].label)
+    more = f" and {len(section.items) - 1} more" if len(section.items) > 1 else ""
+    return f"{first}{more}" if not more or len(first) < _BAR else f"{len(section.items)}: {first} …"
+
+
+def _left_out(context: Context) -> str:
+    """What found no room, by part."""
+    said = []
+    for section in context.sections:
+        if section.dropped:
+            of = " characters" if section.name in _NOT_ITEMS else ""
+            said.append(f"{section.dropped:,}{of} of {_name(section)}")
+    return ", ".join(said)
+
+
+def _name(section: ContextSection) -> str:
+    return _NAMES.get(section.name, visible(section.name.lower()))
+
+
+def _tokens(chars: int) -> str:
+    return in_short(estimate_tokens(chars))
+
+
+def _line(text: str) -> str:
+    return one_line(text, 400)
+
+
+# --- a session that one comes back to ----------------------------------------
+
+_TITLE_CHARS = 80
+_FACT_CHARS = 400
+_PROMPT_LINES, _PROMPT_CHARS = 6, 1_000
+_CUT_CALLS = 5
+_OUTPUT_LINES = 5
+_COMMAND = "run_command"
+_ARGUMENTS = ("command", "path", "pattern", "query", "content")
+_CUT_OFF = ("interrupted", "failed")
+
+
+def card(
+    session: Session, recap: "SessionRecap | None", last: Turn | None, now: datetime
+) -> RenderableType:
+    """Return a session's name, turns and age, and below what was done, cut off and left open."""
+    named = "" if session.title == DEFAULT_TITLE else one_line(session.title, _TITLE_CHARS)
+    turns = counted(session.turn_count, "turn")
+    when = f"last used {ago(session.last_activity_at, now)}"
+    head = " · ".join(filter(None, (named, turns, when)))
+    told = (one_line(fact, _FACT_CHARS) for fact in facts(recap, last))
+    return Group(
+        gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
+        *(gutter(fact, mark="    ", words=True) for fact in told),
+    )
+
+
+def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
+    """Return a line for what was done, one for what was cut off, one for what is open."""
+    told = []
+    if recap:
+        done = [f"{', '.join(recap.changed)} edited"] if recap.changed else []
+        done += [f"failed: {each}" for each in recap.failed]
+        told += [f"done: {'; '.join(done)}"] if done else []
+    if cut := cut_off(last):
+        told.append(f"cut off: {cut}")
+    if recap:
+        # That the last turn was cut off is told in more words.
+        is_open = [each for each in recap.open if not (cut and each.startswith(_CUT_OFF))]
+        told += [f"open: {'; '.join(is_open)}"] if is_open else []
+    return told
+
+
+def cut_off(turn: Turn | None) -> str:
+    """Return where a turn that did not come to its end stopped; empty for one that did."""
+    if turn is None or turn.status not in _CUT_OFF:
+        return ""
+    ended = "failed" if turn.status == "failed" else "stopped"
+    finished = [call for call in turn.tool_calls if call.result]
+    unknown = [call for call in turn.tool_calls if not call.result]
+    names = [one_line(call.tool_name, 60) for call in finished[-_CUT_CALLS:]]
+    earlier = len(finished) - len(names)
+    names = [f"{earlier} more", *names] if earlier > 0 else names
+    after = f" after {', '.join(names)}" if names else ""
+    if unknown:
+        running = ", ".join(f"`{one_line(subject_of(call), 80)}`" for call in unknown)
+        return f"turn {turn.turn_index} {ended}{after}; running then: {running}"
+    after = after or " before it did anything"
+    return f"turn {turn.turn_index} {ended}{after}; no command was running"
+
+
+def folded_prompt(text: str) -> str:
+    """Return the beginning of a long prompt, and how much there is more."""
+    lines = clip_middle(text, _PROMPT_CHARS).split("\n")
+    count = text.count("\n") + 1
+    if count <= _PROMPT_LINES:
+        return "\n".join(lines)
+    shown = lines[: _PROMPT_LINES - 1]
+    return "\n".join([*shown, f"[{counted(count - len(shown), 'more line')}]"])
+
+
+def call_rows(turn: Turn) -> list[RenderableType]:
+    """Return the calls of a turn that was cut off, or what a person's own command printed."""
+    if turn.is_own_command:
+        return [_printed(call) for call in turn.tool_calls]
+    if turn.status not in _CUT_OFF:
+        return []
+    calls = turn.tool_calls[-_CUT_CALLS:]
+    more = len(turn.tool_calls) - len(calls)
+    rows: list[RenderableType] = [clipped((f"  … {counted(more, 'earlier call')}", "dim"))]
+    return [*(rows if more > 0 else []), *(_row(call) for call in calls)]
+
+
+def _row(call: ToolCall) -> Text:
+    mark = f"{sign('●', '*')} " if call.success else f"{sign('✗', 'x')} "
+    said = result_text(call).strip().split("\n", 1)[0] if call.result else "not finished"
+    return clipped(
+        (mark, "green" if call.success and call.result else "red"),
+        (one_line(subject_of(call), 120), ""),
+        (f"  {one_line(said, 200)}", "dim"),
+    )
+
+
+def _printed(call: ToolCall) -> RenderableType:
+    lines = result_text(call).strip().split("\n")
+    more = len(lines) - _OUTPUT_LINES
+    kept = [f"… {counted(more, 'earlier line')}", *lines[more:]] if more > 0 else lines
+    text = "\n".join(one_line(line, _FACT_CHARS) for line in kept)
+    return gutter(text, mark="  ", style="dim" if call.success else "red")
+
+
+def subject_of(call: ToolCall) -> str:
+    """Return a call as it was named when it ran: the tool, and what it was about."""
+    about = argument(call, *_ARGUMENTS)
+    return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
+
+
+def rule(width: int) -> Text:
+    """Return the line between what was and what is."""
+    return Text(f"  {sign('─', '-') * max(1, width - 4)}", style="dim")

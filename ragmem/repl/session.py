@@ -26,7 +26,7 @@ from ragmem.events import (
 )
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
-from ragmem.repl.terminal import ChatQuestion
+from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class ChatSession:
 
     def tell_notices(self) -> None:
         """Say what the app wants to have said."""
-        for text in self.app.notices():
+        for text in dict.fromkeys(self.app.notices()):
             self.output.say(text)
 
     @property
@@ -328,7 +328,7 @@ class ChatSession:
 
     async def _show_past(self, *, replays: bool = True) -> None:
         """Tell what the session came to and, unless it is on the screen, the last exchange."""
-        from ragmem.repl.resumed import call_rows, card, folded_prompt, rule
+        from ragmem.repl.recalled import call_rows, card, folded_prompt, rule
 
         output, session = self.output, self.session
         turns = (await self.app.memory.load_session(session.session_id)).turns
@@ -382,7 +382,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
         "joins them later."
     )
-    if await output.ask(ChatQuestion("Make them one project?", (("y", "yes"), ("n", "no")))) == "y":
+    if await output.terminal.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
         await app.memory.join(project, others[0])
 
 
@@ -391,7 +391,9 @@ async def pick_session(
 ) -> str | None:
     """Let the person choose one by its number in a printed list; None when they don't."""
     show_sessions(found, output, current=current)
-    said = await output.ask(ChatQuestion("Which one? A number or an id; nothing for none:"))
+    said = await output.terminal.ask(
+        ChatQuestion("Which one? A number or an id; nothing for none:")
+    )
     said = (said or "").strip()
     if said.isdecimal() and 1 <= int(said) <= len(found):
         return found[int(said) - 1].session_id
@@ -400,10 +402,10 @@ async def pick_session(
 
 async def choose_session(app: "App", output: "ChatOutput", *, current: str = "") -> str | None:
     """Let the person choose where to go on; None when they choose none, or there is none."""
-    if output.picks:
+    if output.terminal.picks:
         from ragmem.repl.choices import session_question
 
-        return await output.pick(session_question(app, current=current))
+        return await output.terminal.pick(session_question(app, current=current))
     if found := await sessions_here(app):
         return await pick_session(found, output, current=current)
     output.note(f"{NO_SESSIONS}.")
@@ -414,7 +416,7 @@ async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> 
     """Let the person choose where `-r` names no session; None when they choose none."""
     if opening.resume != "":
         return opening
-    if not output.picks and not await sessions_here(app):
+    if not output.terminal.picks and not await sessions_here(app):
         output.say(f"{NO_SESSIONS}: this is a new one.")
         return msgspec.structs.replace(opening, resume=None)
     chosen = await choose_session(app, output)
@@ -432,7 +434,7 @@ async def _ask_of_project(skill_set: "SkillSet", output: "ChatOutput") -> None:
     output.say(
         f"{skill_set.question}. They tell the agent what to do, in the words of whoever wrote them."
     )
-    answer = await output.ask(ChatQuestion("Use them?", (("y", "yes"), ("n", "no"))))
+    answer = await output.terminal.ask(ChatQuestion("Use them?", YES_NO))
     if answer is not None:
         skill_set.answer(answer == "y")
 

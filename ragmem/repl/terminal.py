@@ -36,6 +36,9 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     """(key, word) each; without any, the answer is a line of text."""
 
 
+YES_NO = (("y", "yes"), ("n", "no"))
+
+
 class PickRow(msgspec.Struct, frozen=True, kw_only=True):
     """One of what can be picked; its texts are data, made harmless where they are shown."""
 
@@ -132,15 +135,19 @@ class Terminal(Protocol):
 
     def clear(self) -> None:
         """Empty the screen, where that can be."""
+        return
 
     def signal(self, sequence: str) -> None:
         """Send a sequence of our own that shows nothing in the window: its title, the bell."""
+        return
 
     def refresh(self) -> None:
         """Show what is live anew."""
+        return
 
     def offer(self) -> None:
         """Complete anew what is being typed: there is more to offer."""
+        return
 
     def idle(self) -> None:
         """Show that all that was sent off is done, and that the next is waited for."""
@@ -162,7 +169,7 @@ class Terminal(Protocol):
 
     async def pick(self, question: PickQuestion) -> str | None:
         """Return the key of the row that was picked; None when the person picks none."""
-        ...
+        return None
 
 
 class PressedTwice:
@@ -187,11 +194,12 @@ class PressedTwice:
         return pending
 
 
-class PlainTerminal:
-    """A `Terminal` of lines, for TERM=dumb and for output that is not a terminal.
+class PlainTerminal(Terminal):
+    """One of lines, for TERM=dumb and for output that is not a terminal.
 
-    The cursor is never moved. The terminal stays in its ordinary mode, so the kernel
-    edits the line, and what is typed while the agent works waits there or is queued.
+    The cursor is never moved, nothing is live or completed, no sequence is sent. The terminal
+    stays in its ordinary mode, so the kernel edits the line, and what is typed while the agent
+    works waits there or is queued.
     """
 
     def __init__(self, host: Host) -> None:
@@ -231,18 +239,6 @@ class PlainTerminal:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
 
-    def clear(self) -> None:
-        """Do nothing: the cursor is never moved here."""
-
-    def signal(self, sequence: str) -> None:
-        """Do nothing: no escape sequence is written here."""
-
-    def refresh(self) -> None:
-        """Do nothing: nothing is live here."""
-
-    def offer(self) -> None:
-        """Do nothing: nothing is completed here."""
-
     def idle(self) -> None:
         """Print the prompt."""
         self.write(early.prompt())
@@ -252,10 +248,6 @@ class PlainTerminal:
         self.write(f"\nnot sent: {visible(text)}\n")
 
     picks = False
-
-    async def pick(self, _: PickQuestion) -> str | None:
-        """Pick nothing: the cursor is never moved here."""
-        return None
 
     async def page(self, text: str) -> None:
         """Print it."""

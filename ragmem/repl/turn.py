@@ -65,10 +65,14 @@ _LABELS = {
 _FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
+_STOPPED = re.compile(r"Stopped .*\n")
+"""How the text begins of a command that was ended, with what it had printed below it."""
 _TASK_SIGNS = "☑▸☐"
 """Of what is done, what is being done, what is open."""
 _TASK_ROWS = 6
 _LEAST_TITLE = 10
+_LONG_ROWS, _LONG_CHARS = 10, 1_000
+"""From so much on it is said how much there is to be read before one answers."""
 _TAIL_ROWS = 5
 """Of what a command prints while it runs."""
 
@@ -222,7 +226,7 @@ class TurnView:
     def _finished(self, event: ToolFinished) -> list[Part]:
         title, event = self._end(event)
         allowed = self._decided.pop(event.name, None)
-        if event.name == _COMMAND and event.exit_code is not None:
+        if event.name == _COMMAND and (event.exit_code is not None or _STOPPED.match(event.text)):
             return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
@@ -477,12 +481,12 @@ class Approvals:
 
     async def _decide_plan(self) -> Decision:
         choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
-        answer = await self._output.ask(ChatQuestion(_LABELS["plan"], choices))
+        answer = await self._output.terminal.ask(ChatQuestion(_LABELS["plan"], choices))
         if answer in ("y", "e"):
             return Decision(True, mode="default" if answer == "y" else "acceptEdits")
         wish: str | None = ""
         if answer == "c":
-            wish = await self._output.ask(ChatQuestion("What is to be otherwise?"))
+            wish = await self._output.terminal.ask(ChatQuestion("What is to be otherwise?"))
         if answer is None or wish is None:
             self._stop()
         said = (wish or "").strip()
@@ -504,7 +508,7 @@ class Approvals:
             return Decision(True, remember=answer == "a")
         reason: str | None = ""
         if answer == "r":
-            reason = await self._output.ask(ChatQuestion("Why not? The agent is told:"))
+            reason = await self._output.terminal.ask(ChatQuestion("Why not? The agent is told:"))
         if answer is None or reason is None:
             self._stop()
         return Decision(False, reason=(reason or "").strip() or _REFUSED)
@@ -514,14 +518,14 @@ class Approvals:
         good = [("p", "permanently …")] if proposal.for_good else []
         whole = [("v", "view all")] if folded else []
         choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
-        return await self._output.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+        return await self._output.terminal.ask(ChatQuestion(_LABELS[proposal.kind], choices))
 
     async def _for_good(self, proposal: Proposal) -> str | None:
         """Ask which rule is to be kept; `y` where one is, or where it is allowed this once."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
         question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
-        answer = await self._output.ask(question)
+        answer = await self._output.terminal.ask(question)
         if answer in offers:
             self._keep(offers[answer])
         return answer if answer in ("n", None) else "y"
@@ -556,19 +560,17 @@ class ProposalBlock:
         else:
             yield gutter(reveal(proposal.title), mark="? ", style="bold yellow")
             yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
-            yield Text(f"  {proposal.size}", style="dim")
+            if proposal.body.count("\n") >= _LONG_ROWS or len(proposal.body) > _LONG_CHARS:
+                yield Text(f"  {proposal.size}", style="dim")
         for each in proposal.warnings:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
-    """Say what was decided; of an edit that is allowed, what comes of it will be said."""
+    """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        always = f"always: {proposal.always}" if decision.remember else ""
-        if is_edit:
-            return Text(f"  {always}", style="green") if always else None
-        return Text("  allowed" + (f", {always}" if always else ""), style="green")
+        return Text(f"  always: {proposal.always}", style="green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"

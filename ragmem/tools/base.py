@@ -340,7 +340,18 @@ def _spec(tool: Tool) -> ToolSpec:
 @cache
 def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
     (schema,), components = msgspec.json.schema_components([params])
-    parameters = dict(components[params.__name__]) if "$ref" in schema else dict(schema)
+    parameters: dict[str, Json] = _whole(schema, components)
     for noise in ("title", "description"):
         parameters.pop(noise, None)
     return parameters
+
+
+def _whole(schema: Any, components: dict[str, Any]) -> Any:
+    """Return a schema with what it refers to in its place: not every provider resolves that."""
+    if isinstance(schema, list):
+        return [_whole(each, components) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _whole(components[schema["$ref"].rpartition("/")[2]], components)
+    return {key: _whole(each, components) for key, each in schema.items()}

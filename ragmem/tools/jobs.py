@@ -37,6 +37,8 @@ class Job:
         self.ended: Ended | None = None
         self.problem = ""
         """Why it could not be run."""
+        self.is_alone = False
+        """Its ports are its own."""
         self.stop = threading.Event()
         self.thread: threading.Thread
         self._begun = time.monotonic()
@@ -125,6 +127,7 @@ class Jobs:
                 f"{MOST_RUNNING} commands run in the background already. Stop one with read_job."
             )
         job = Job(len(self.all) + 1, command, self._outputs)
+        job.is_alone = bool(sandbox and sandbox.keeps_ports)
         self.all.append(job)
         loop = asyncio.get_running_loop()
 
@@ -149,12 +152,6 @@ class Jobs:
         for job in running:
             job.stop.set()
         await wait_for(lambda: not any(job.is_running for job in running), _ENDED_WITHIN_S)
-
-
-_OWN_NETWORK = (
-    "[In the sandbox: its ports are its own, no other command reaches them. What has to be reached "
-    "is started with `outside_sandbox` saying so.]"
-)
 
 
 async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
@@ -238,8 +235,14 @@ def in_background(jobs: Jobs) -> InBackground:
 
     async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
         output = told(await jobs.start(command, workspace, sandbox))
-        if sandbox is None or sandbox.settings.network == "all":
+        alone = sandbox.keeps_ports if sandbox else ""
+        if not alone:
             return output
-        return msgspec.structs.replace(output, text=f"{output.text}\n{_OWN_NETWORK}")
+        way = "What has to be reached is started with `outside_sandbox` saying so."
+        return msgspec.structs.replace(
+            output,
+            text=f"{output.text}\n[{alone} {way}]",
+            display=f"{output.display}\n{alone}",
+        )
 
     return start

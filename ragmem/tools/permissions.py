@@ -11,7 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
-from ragmem.tools.patterns import COMMAND, PermissionRules, offers_for_command, offers_for_path
+from ragmem.tools.patterns import (
+    COMMAND,
+    PermissionRules,
+    names_of,
+    offers_for_command,
+    offers_for_path,
+)
 from ragmem.tools.workspace import Target, Workspace, show_name
 
 _FOLDERS = {
@@ -127,7 +133,7 @@ class Permissions:
         if self._outputs and real.is_relative_to(self._outputs):
             return target
         self._refuse_private(real)
-        names = self._names(real)
+        names = names_of(real, self._workspace.cwd)
         _refuse_denied(self._rules.denial_of_path(tool_name, names))
         if target.inside or self._mode == "bypassPermissions":
             return target
@@ -157,12 +163,9 @@ class Permissions:
         within = self._workspace.is_private(base)
 
         def hidden(real: Path) -> bool:
-            if not within and self._workspace.is_private(real):
-                return True
-            return bool(self._rules.denial_of_path("read_file", self._names(real)))
+            private = not within and self._workspace.is_private(real)
+            return private or self._rules.hides(real, self._workspace.cwd)
 
-        if not self._rules.hides_files:
-            return (lambda _: False) if within else self._workspace.is_private
         return hidden
 
     def writable(self, path: str) -> Target:
@@ -187,7 +190,7 @@ class Permissions:
         "Always" stands for every edit of that file; a protected file is asked for each time.
         """
         protected = protection(target.real)
-        names = self._names(target.real)
+        names = names_of(target.real, self._workspace.cwd)
         _refuse_denied(self._rules.denial_of_path(tool_name, names))
         if self._mode == "bypassPermissions":
             return
@@ -231,6 +234,8 @@ class Permissions:
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         _refuse_denied(self._rules.denial_of_command(command))
+        cwd = self._workspace.cwd
+        _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
         if self._mode == "bypassPermissions":
             return
         if not outside and (
@@ -274,11 +279,6 @@ class Permissions:
             ("call", tool_name),
             f"The call of {tool_name} was not allowed",
         )
-
-    def _names(self, real: Path) -> tuple[str, str]:
-        """As rules name a file: from the working directory, where it lies in it, and in full."""
-        cwd, full = self._workspace.cwd, real.as_posix()
-        return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
 
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):

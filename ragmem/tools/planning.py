@@ -26,7 +26,7 @@ _MOST_TASKS = 30
 _MARKS = {"done": "☑", "doing": "▸", "open": "☐"}
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to be done."""
 
     text: Annotated[str, msgspec.Meta(description="What, in a few words.", min_length=1)]

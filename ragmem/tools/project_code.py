@@ -11,6 +11,7 @@ from ragmem.memory.recall import ScopeName
 from ragmem.records import Project, Session
 from ragmem.tools.base import Tool
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.patterns import PermissionRules
 
 _NEAR = 20
 """How many files that the session touched last make a hit in them count a little more."""
@@ -19,17 +20,25 @@ _NEAR = 20
 class SessionCode:
     """Finds code for an agent: paths as it writes them, near the files that it has seen.
 
-    `top` is the project's folder as it is here.
+    `top` is the project's folder as it is here. What the `rules` deny to be read is not found.
     """
 
     def __init__(
-        self, codebase: Codebase, project: Project, *, cwd: Path, top: Path, seen: SeenFiles
+        self,
+        codebase: Codebase,
+        project: Project,
+        *,
+        cwd: Path,
+        top: Path,
+        seen: SeenFiles,
+        rules: PermissionRules,
     ) -> None:
         self._codebase = codebase
         self._project = project
         self._cwd = cwd
         self._top = top
         self._seen = seen
+        self._rules = rules
         self.is_there = codebase.has(top)
         if self.is_there:
             codebase.meet(project)
@@ -45,11 +54,13 @@ class SessionCode:
 
     async def passages(self, prompt: str) -> list[CodePassage]:
         """Return what bears on the prompt, for the request."""
-        return await self._codebase.passages(self._project, prompt, near=self._near())
+        found = await self._codebase.passages(self._project, prompt, near=self._near())
+        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
         """Search for brain_search."""
-        return await self._codebase.search(self._project, text, limit, near=self._near())
+        found = await self._codebase.search(self._project, text, limit, near=self._near())
+        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
         """Return brain_search, where there is code to be found."""

@@ -24,6 +24,7 @@ import msgspec
 from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
 from ragmem.tools import kernel
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import protection
 
 Kind = Literal["", "bubblewrap", "landlock", "sandbox-exec"]
@@ -152,8 +153,9 @@ def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> s
 class Sandbox:
     """The sandbox of one process of ragmem, as the settings have it.
 
-    `private` are ragmem's own folders, which no command reads. `close` removes the temporary
-    folder, which all commands of the process share.
+    `private` are ragmem's own folders, which no command reads, nor what `rules` keep from being
+    read; with Landlock what lies in a folder that may be written can't be hidden so. `close`
+    removes the temporary folder, which all commands of the process share.
     """
 
     def __init__(
@@ -163,11 +165,13 @@ class Sandbox:
         private: Sequence[Path] = (),
         not_in: tuple[Path, ...] = (),
         mechanism: Mechanism | None = None,
+        rules: PermissionRules | None = None,
     ) -> None:
         self.settings = settings
         self._private = private
         self._not_in = not_in
         self._mechanism = mechanism
+        self._denying = rules or PermissionRules()
         self._temporary: Path | None = None
         self._removal: weakref.finalize[..., Sandbox] | None = None
         self._making = threading.Lock()
@@ -195,6 +199,14 @@ class Sandbox:
         # Landlock has no loopback of a command's own.
         alone = self.settings.network == "loopback" and self.mechanism.kind == "landlock"
         return _NETWORKS["none" if alone else self.settings.network]
+
+    @property
+    def keeps_ports(self) -> str:
+        """What a server in it can't do, in a sentence; empty where it can be reached."""
+        network, shares = self.settings.network, self.mechanism.kind == "sandbox-exec"
+        if network == "all" or (network, shares) == ("loopback", True):
+            return ""
+        return "In the sandbox its ports are its own: no other command and no browser reaches them."
 
     @property
     def allows_unasked(self) -> bool:
@@ -267,10 +279,15 @@ class Sandbox:
     def _rules(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
         kept = [path for root in roots for path in protected_in(root)]
+        denied = self._denying.hidden_in(roots[0], roots) if roots else set()
+        if self.mechanism.kind == "landlock":
+            denied = {path for path in denied if not any(map(path.is_relative_to, write))}
         return Confinement(
             write=tuple(dict.fromkeys(write)),
             kept=tuple(_within({real for path in kept for real in _existing([path])}, write)),
-            hidden=tuple(_hidden(self._private, self.settings.deny_read, write)),
+            hidden=tuple(
+                _hidden(self._private, [*self.settings.deny_read, *map(str, denied)], write)
+            ),
             network=self.settings.network,
             temporary=self._temporary_folder(),
         )

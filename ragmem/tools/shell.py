@@ -193,6 +193,8 @@ class RunCommand:
         known = await self._commands.failed_before(command)
         sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
+        if params.background and sandbox:
+            known = " ".join(filter(None, [known, sandbox.keeps_ports]))
         await self._permissions.command(
             command, known=known, outside=outside, unasked=unasked, goes_on=params.background
         )

@@ -11,6 +11,7 @@
     scripts/bench --only memories [--store sqlite,neo4j]
     scripts/bench --only code    [--sets ragmem,django,cosmos,large]
     scripts/bench --only graph   [--turns 1500,15000,100000]
+    scripts/bench --only typing
     scripts/bench --only growth  [--turns 1000,100000] [--store sqlite,neo4j]
 
 Without `--only`, or with a part of a row's name: starts, each timed against
@@ -57,13 +58,16 @@ from benches.sandboxed import measure_sandbox
 from benches.search import Searches, search_table
 from benches.starts import measure_starts
 from benches.tables import machine
+from benches.typing import Typing, measure_typing, typing_table
 
 GROWTH = "growth"
 STARTS = "starts"
 GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
-Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays | Graphs
+Measured = (
+    Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays | Graphs | Typing
+)
 
 
 def main() -> int:
@@ -208,6 +212,7 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
     "next-day": _next_day,
     "graph": lambda folder, options: measure_graph(folder, options.turns),
     "peer": lambda folder, options: measure_peer(folder, _sets(options)),
+    "typing": lambda folder, _: measure_typing(folder),
 }
 
 
@@ -250,7 +255,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
         print(text(found))
         if not again:
             print(f"\n{machine()}")
-    if options.plot and not isinstance(found, Drains | Memories | NextDays | Graphs):
+    if options.plot and not isinstance(found, Drains | Memories | NextDays | Graphs | Typing):
         for file in write_pictures(found, options.plot):
             print(file, file=sys.stderr)
     return 0 if kept(found) else 1
@@ -277,6 +282,8 @@ def text(found: Measured) -> str:
             return next_day_table(found)
         case Graphs():
             return graph_table(found)
+        case Typing():
+            return typing_table(found)
 
 
 def kept(found: Measured) -> bool:
@@ -286,7 +293,7 @@ def kept(found: Measured) -> bool:
             return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
         case Drains(drained=drained):
             return all(d.target_s is None or d.seconds < d.target_s for d in drained)
-        case Codes() | Memories() | NextDays() | Graphs():
+        case Codes() | Memories() | NextDays() | Graphs() | Typing():
             return found.kept
     return True
 

@@ -421,8 +421,11 @@ async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
 async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     """A resolved @file is a recorded read_file call with origin mention."""
     agent, llm = await bench.agent([Says("It prints."), Says("ok")])
-    reply = await agent.send("What is @a.py, and mail me@b.py? @nothing.py")
-    (call,) = reply.tool_calls
+    events = [e async for e in agent.ask("What is @a.py, and mail me@b.py? @nothing.py")]
+    warned = [event.text for event in events if isinstance(event, Notice)]
+    assert warned == ["There is no file nothing.py here."]
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    (call,) = turn.tool_calls
     assert (call.tool_name, call.origin) == ("read_file", "mention")
     assert request_text(llm.requests[0]).count("print('hello')") == 1
     await agent.send("next")

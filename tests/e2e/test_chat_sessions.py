@@ -47,6 +47,13 @@ def edited(house: House, chat: PtyChat) -> None:
     said(chat, "say farewell", "Done")
 
 
+def emptied(chat: PtyChat, draft: str) -> None:
+    """What was said after the turn gone back to is in the draft; take it out again."""
+    chat.wait_for_screen(rf"^› {draft}$")
+    chat.send("\x15")
+    chat.wait_for_screen(r"^›$")
+
+
 def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
     """The files byte for byte, but what changed since only when the person says so."""
     original = (house.project / "a.py").read_bytes()
@@ -78,12 +85,13 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
             r"b\.py: left as it is; it was changed since the last edit of this session$"
         )
         chat.wait_for(rf"still there: /resume {before}$")
-        chat.wait_for(r"^↩ .*1 turn · last just now")
+        chat.wait_for(r"^↩ .*1 turn · last used just now")
         assert chat.text.count("It says hello.") == 1
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "a.py").read_bytes() == original
         assert (house.project / "b.py").read_text() == "made, and mine\n"
 
+        emptied(chat, "say goodbye")
         house.server.extend(Answer("As before."))
         said(chat, "and now?", "As before")
         assert "It says hello." in house.last_prompt()
@@ -123,6 +131,7 @@ def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
         chat.until(lambda: tail(chat) != before)
         assert "farewell" in (house.project / "a.py").read_text()
         assert (house.project / "b.py").exists()
+        emptied(chat, "say farewell")
         chat.send("/exit\r")
         assert chat.exit_code() == 0
 
@@ -142,6 +151,7 @@ def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
         chat.wait_for(r"^a\.py: restored\nb\.py: removed$")
         assert (house.project / "a.py").read_bytes() == original
         assert not (house.project / "b.py").exists()
+        emptied(chat, r"what does it say\?")
         house.server.extend(Answer("Hello."))
         said(chat, "from the start", "Hello")
         assert "say goodbye" not in str(house.server.requests[-1].body["messages"][1:-1])
@@ -163,6 +173,7 @@ def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
         chat.wait_for(rf"still there: /resume {before}$")
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "c.txt").exists()
+        emptied(chat, "run it")
         chat.send("/exit\r")
         assert chat.exit_code() == 0
 
@@ -184,7 +195,7 @@ def test_fork_rename_and_tag(house: House) -> None:
         chat.wait_for(r"^· Tags: beds$")
         chat.send("/fork North bed\r")
         chat.wait_for(r"was made from: /resume [0-9a-f]{8}$")
-        chat.wait_for(r"^↩ North bed · 1 turn · last just now")
+        chat.wait_for(r"^↩ North bed · 1 turn · last used just now")
         assert chat.text.count("Yes.") == 1
         said(chat, "in the north?", r"So it is\.")
         chat.send("/rename North\r")

@@ -61,7 +61,7 @@ def test_the_persons_own_command_shows_what_it_prints(house: House) -> None:
         chat.send("!bash build.sh\r")
         chat.wait_for_screen(r"^  │ line 40 of the build\n  │ 20%$")
         (house.project / "go").touch()
-        chat.wait_for(r"^  E  assert 3 == 4\n  ⎿ Exit code 7 \(")
+        chat.wait_for(r"^  E  assert 3 == 4\n  ✗ exit 7 · ")
 
 
 def test_what_ends_well_looks_like_it(house: House) -> None:

@@ -21,6 +21,7 @@ from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -89,10 +90,10 @@ class Desk(msgspec.Struct):
         finally:
             await codebase.aclose()
 
-    def code(self, codebase: Codebase) -> SessionCode:
-        """The project's code as an agent in its folder works with it."""
-        folder = self.folder
-        return SessionCode(codebase, self.project, cwd=folder, top=folder, seen=SeenFiles())
+    def code(self, codebase: Codebase, *deny: str) -> SessionCode:
+        """The project's code as an agent in its folder works with it, which rules may deny."""
+        top, rules = self.folder, PermissionRules(deny=deny)
+        return SessionCode(codebase, self.project, cwd=top, top=top, seen=SeenFiles(), rules=rules)
 
     def index(self, codebase: Codebase, project: Project | None = None) -> CodeIndex:
         """Of the project, or of another one."""

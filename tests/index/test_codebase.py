@@ -273,6 +273,18 @@ async def _until(done: object, *, within_s: float = 60) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_code_that_must_not_be_read_is_neither_found_nor_shown(desk: Desk) -> None:
+    asked = "What does parse_duration do?"
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        free = desk.code(codebase)
+        (path,) = {passage.path for passage in await free.passages(asked)}
+        assert await free.search(asked, 5)
+        denied = desk.code(codebase, f"read_file({path})")
+        assert await denied.passages(asked) == []
+        assert path not in {hit.path for hit in await denied.search(asked, 5)}
+
+
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
     async with desk.codebase() as codebase:
         at_hand = desk.code(codebase)

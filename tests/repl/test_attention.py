@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.repl.attention import LONG_S, Attention
+from ragmem.repl.about import LONG_S, Attention
 from tests.repl.fake_app import EVIL
 from tests.repl.pty_chat import FakeChat
 

@@ -477,7 +477,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for_screen(r"^  ▸ Past work +2 turns")
         chat.send("\r")
         chat.wait_for(
-            r"^↩ Past work · 2 turns · last \d+ (month|year)s? ago\n    done: a\.py edited\n"
+            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    done: a\.py edited\n"
             r"    open: the gate still squeaks\n\n› and then\?.*\n\nIt.* fell\.\n\n  ─+$"
         )
         assert "what is it?" not in chat.text

@@ -65,11 +65,12 @@ async def test_results_thoughts_and_long_prompts_are_listed_and_opened_by_number
     assert "There is no 4 in the list" in await chat.said("/expand 4")
 
 
-async def test_what_memory_put_in_comes_first(chat: Chat) -> None:
+async def test_what_memory_put_in_comes_below_the_results_of_its_turn(chat: Chat) -> None:
     await worked(chat, text="one")
     item = Recalled(id="r", section="Pinned", score=None, why="pinned", label="Water at dawn.")
     chat.session.recalled = [item]
-    said = await chat.said("/expand 1")
+    assert (await chat.said("/expand 1")).startswith("make all")
+    said = await chat.said("/expand 3")
     assert said.startswith("What memory put into the last request\n")
     assert "1  Water at dawn." in said
 

@@ -39,10 +39,10 @@ ALL = (
 @pytest.mark.parametrize(
     ("width", "row"),
     [
-        (100, "◆ 3 memories · 2 turns · 4 places in code · 1 last session    2k tokens\n"),
-        (68, "◆ 3 memories · 2 turns · 4 places in code · 1 last session\n"),
-        (50, "◆ 3 memories · 2 turns · 4 places · 1 last session\n"),
-        (20, "◆ 3 memories · 2 tu…\n"),
+        (100, "◆ 2 memories · 2 turns · 4 places in code · 1 last session    1.8k tokens\n"),
+        (68, "◆ 2 memories · 2 turns · 4 places in code · 1 last session\n"),
+        (50, "◆ 2 memories · 2 turns · 4 places · 1 last session\n"),
+        (20, "◆ 2 memories · 2 tu…\n"),
     ],
 )
 def test_the_row_counts_each_kind_and_keeps_to_one_row(width: int, row: str) -> None:
@@ -58,7 +58,7 @@ def test_only_the_kinds_that_are_there_are_named() -> None:
 
 
 def test_nothing_is_said_of_a_request_that_memory_put_nothing_into() -> None:
-    assert memory_line([]) is None
+    assert memory_line([an_item("Pinned")]) is None  # as in each
     assert TurnView().show(ContextBuilt(sections={"System": 900})) == []
 
 

@@ -32,7 +32,7 @@ def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) ->
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("!python3 a.py; ls /nowhere; exit 3\r")
-        chat.wait_for(r"^  hello\n  ls: .*/nowhere.*\n  ⎿ Exit code 3 \(.*\)$")
+        chat.wait_for(r"^  hello\n  ls: .*/nowhere.*\n  ✗ exit 3 · .*$")
         assert not house.server.requests  # it is the person's, not the model's
         chat.send("what did it say?\r")
         chat.wait_for(r"^It says hello\.")
@@ -56,7 +56,7 @@ def test_it_is_known_after_a_restart(house: House) -> None:
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("!echo kumquat | tr a-z A-Z\r")
-        chat.wait_for(r"^  KUMQUAT\n  ⎿ Exit code 0")
+        chat.wait_for(r"^  KUMQUAT\n  ✓ ")
         left(chat)
         assert "Resume with: ragmem chat -r" in chat.text
     house.server.extend(Answer("A fruit."))
@@ -93,7 +93,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
         chat.wait_for_screen(r"^● echo begun.* · 1 line\n  │ begun\nworking · .* · Esc stops")
         chat.until((house.project / "printed").exists, "the command to be at work")
         chat.send(CTRL_C)
-        chat.wait_for(r"^  begun\n  ⎿ Stopped by the person\.")
+        chat.wait_for(r"^  begun\n  ✗ Stopped by the person · ")
         chat.send("and?\r")
         chat.wait_for(r"^You stopped it\.")
         assert "Stopped by the person.\\nbegun" in house.last_prompt()
@@ -109,7 +109,7 @@ def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("!cat evil; seq 5000\r")
-        chat.wait_for(r"^  5000\n  ⎿ Exit code 0")
+        chat.wait_for(r"^  5000\n  ✓ ")
         assert re.search(
             r"^  59\n  … [\d,]+ more lines · Ctrl-O …\n  \d+$", chat.text, re.MULTILINE
         )
@@ -141,7 +141,7 @@ def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> Non
     with house.chat("chat", "--permission-mode", "plan") as chat:
         loaded(chat)
         chat.send("!touch mine\r")
-        chat.wait_for(r"^  \(no output\)\n  ⎿ Exit code 0")
+        chat.wait_for(r"^  \(no output\)\n  ✓ ")
         left(chat)
     assert (house.project / "mine").exists()
 
@@ -151,7 +151,7 @@ def test_on_a_dumb_terminal(house: House) -> None:
     with house.chat("chat", env={"TERM": "dumb"}) as chat:
         chat.wait_for(r"/help")
         chat.send("!echo hi\n")
-        chat.wait_for(r"  hi\n  ⎿ Exit code 0")
+        chat.wait_for(r"  hi\n  ✓ ")
         chat.send("/help\n")
         chat.wait_for(r"!command +runs it")
 

@@ -25,8 +25,7 @@ from ragmem.repl.completion import (
     project_files,
     rank,
 )
-from ragmem.repl.drawing import does_fold, folded
-from ragmem.repl.typed import KeyParser, Pastes, PromptHistory
+from ragmem.repl.drawing import KeyParser, Pastes, PromptHistory, does_fold, folded
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
 

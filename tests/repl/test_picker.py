@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.repl.choices import session_rows
-from ragmem.repl.matching import fold, lit, rate, spread
+from ragmem.repl.completion import fold, lit, rate, spread
 from tests.repl.fake_app import session
 from tests.repl.pty_chat import FakeChat
 

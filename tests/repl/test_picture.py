@@ -6,7 +6,7 @@ from inline_snapshot import snapshot
 from ragmem.memory.context import Context, ContextItem, ContextSection
 from ragmem.messages import user
 from ragmem.repl.output import paint
-from ragmem.repl.picture import picture
+from ragmem.repl.recalled import picture
 from ragmem.text import display_width
 
 

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from ragmem.repl.output import (
     answer,
     clipped,
     closing,
+    command_block,
+    command_result,
     failure,
     fold,
     listing,
@@ -26,7 +29,7 @@ from ragmem.repl.output import (
     tool_result,
     wrap,
 )
-from ragmem.repl.picture import picture
+from ragmem.repl.recalled import picture
 from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal
@@ -53,6 +56,11 @@ def f(x: int) -> int:
 |------|-------|
 | a    | 1     |
 
+- [x] done
+- [ ] open
+
+---
+
 > quoted
 
 <b>html</b> stays
@@ -78,11 +86,14 @@ also https://example.org/b and [image: https://example.org/c.png].
   def f(x: int) -> int:
       return x + 1
 
+name  value
+───────────
+a     1
 
- name  value
- ───────────
- a     1
+ • ☑ done
+ • ☐ open
 
+────────────────────────────────────────
 
 ▌ quoted
 
@@ -367,3 +378,44 @@ def test_what_stands_in_one_place_is_measured_as_one_and_never_cut(text: str, ce
         assert "".join(rows) == text
         assert all(row in ("", text) or set(clusters(row)) <= set(clusters(text)) for row in rows)
         assert display_width(clip_to_width(text, width)) <= width
+
+
+def ended(text: str, **fields: object) -> ToolFinished:
+    """The end of a command."""
+    event = ToolFinished(
+        tool_call_id="1",
+        name="run_command",
+        success=True,
+        text=text,
+        display=" ".join(text.split()),
+        duration_ms=1500,
+    )
+    return msgspec.structs.replace(event, **fields)
+
+
+def test_how_a_command_ended_has_room_beside_the_longest_title() -> None:
+    told = command_block(
+        "make " + "all " * 40, ended("Exit code 2\nno", exit_code=2, display="Exit code 2\nno")
+    )
+    first, *rest = plain(told, 60).splitlines()
+    assert first.startswith("✗ make all")
+    assert first.endswith("…  exit 2 · 1.5 s")
+    assert rest == ["  ⎿ no"]
+
+
+def test_what_one_ran_says_in_the_same_words_how_it_ended_and_what_it_left() -> None:
+    left = ended("Exit code 0 (1 process left in the background stopped)\nhi", exit_code=0)
+    assert plain(command_result(left)) == (
+        "  hi\n  ✓ 1 process left in the background stopped · 1.5 s\n"
+    )
+    late = ended("Stopped after 1 s. Make it do less.\nhi", success=False)
+    assert plain(command_result(late)) == "  hi\n  ✗ Stopped after 1 s · 1.5 s\n"
+
+
+def test_what_a_stopped_command_had_printed_keeps_its_lines() -> None:
+    view = TurnView()
+    view.show(ToolStarted(tool_call_id="1", name="run_command", title="run_command make"))
+    parts = view.show(ended("Stopped by the person.\none\ntwo", success=False))
+    assert [plain(part) for _, part in parts] == [
+        "✗ make  Stopped by the person · 1.5 s\n  ⎿ one\n    two\n"
+    ]

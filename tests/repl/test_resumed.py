@@ -8,7 +8,7 @@ from rich.console import Group
 from ragmem.memory.context import SessionRecap
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.output import paint
-from ragmem.repl.resumed import call_rows, card, cut_off, folded_prompt
+from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt
 from tests.repl.fake_app import EVIL, LONG_AGO, past_turn, session
 
 
@@ -48,7 +48,7 @@ def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
     now = LONG_AGO + timedelta(minutes=20)
     shown = paint(card(held, recap, interrupted(READ, GREP), now), width=120, mode="none")
     assert shown == (
-        "↩ Spool is drained twice · 14 turns · last 20 minutes ago\n"
+        "↩ Spool is drained twice · 14 turns · last used 20 minutes ago\n"
         "    done: backlog.py, store.py edited; failed: `pytest tests/test_outage.py` failed: exit"
         " code 1\n"
         "    cut off: turn 14 stopped after read_file, grep_files; no command was running\n"

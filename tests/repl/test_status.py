@@ -8,8 +8,8 @@ import pytest
 from ragmem.events import ModelCallStarted, RetryWaiting, TextDelta, TurnFinished
 from ragmem.llm.base import RetryChunk, TextChunk
 from ragmem.records import Usage
+from ragmem.repl.about import Status, dollars, next_mode, toolbar
 from ragmem.repl.output import paint
-from ragmem.repl.status import Status, dollars, next_mode, toolbar
 from ragmem.repl.turn import TurnView
 from ragmem.text import display_width
 from tests.fakes.llm_server import Answer, LLMServer

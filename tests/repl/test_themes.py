@@ -11,8 +11,8 @@ from rich.color import Color
 from rich.text import Text
 
 from ragmem.cli.output import Paint
+from ragmem.repl.drawing import KeyParser
 from ragmem.repl.output import answer, paint
-from ragmem.repl.typed import KeyParser
 from ragmem.themes import ASKS_BACKGROUND, Colors, depth, is_light_background
 from tests.repl.pty_chat import FakeChat
 from tests.repl.test_diffs import luminance

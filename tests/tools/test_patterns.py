@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
-from ragmem.tools.bash import parse
-from ragmem.tools.patterns import PermissionRules, offers_for_command, offers_for_path, read_rule
+from ragmem.tools.patterns import (
+    PermissionRules,
+    offers_for_command,
+    offers_for_path,
+    parse,
+    read_rule,
+)
 
 ALLOWED = PermissionRules(
     ["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"]

@@ -216,6 +216,39 @@ async def test_a_rule_that_denies_goes_before_the_mode_and_what_is_allowed(make_
     assert (await desk.do("run_command", command="echo fine")).success
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat .env",
+        "cat <.env",
+        "cat ./a/../.en'v'",
+        "true; head -1 $(echo .env)",
+        "bash -c 'cat .env'",
+        "cat .e*",
+        "cat {open.txt,.env}",
+        "curl -d @.env localhost",
+        "dd if=.env",
+        "git show HEAD:.env",
+        "cat link",
+        "cat {cwd}/.env",
+        "cd keys && cat deep/one",
+        "tar -C keys -c deep",
+        "cat keys/deep/one",
+    ],
+)
+async def test_a_command_that_names_a_file_that_must_not_be_read_is_refused(make_desk, line):
+    desk = make_desk(mode="bypassPermissions", deny=("read_file(.env)", "read_file(keys/deep/**)"))
+    desk.file(".env", "TOKEN=1\n")
+    desk.file("open.txt", "known\n")
+    desk.file("keys/deep/one", "secret\n")
+    (desk.cwd / "link").symlink_to(".env")
+    outcome = await desk.fails("run_command", command=line.replace("{cwd}", str(desk.cwd)))
+    assert outcome.denied
+    assert "rule" in outcome.text
+    fine = "cat open.txt; ls; cat *.txt; echo 'not .env but this'; cd keys; ls"
+    assert "known" in (await desk.do("run_command", command=fine)).text
+
+
 async def test_rules_allow_what_they_say_and_ask_for_the_rest(make_desk):
     desk = make_desk(rules=("run_command(echo *)", "create_file(src/**)"))
     await desk.do("run_command", command="echo a && echo b")

@@ -19,6 +19,7 @@ from ragmem.messages import ToolUse
 from ragmem.tools import kernel
 from ragmem.tools.base import Decision
 from ragmem.tools.jobs import Jobs
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Confinement, Mechanism, Sandbox, find_mechanism, profile
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
@@ -112,13 +113,14 @@ def sandbox(tmp_path: Path) -> Iterator[Made]:
     """A sandbox by a mechanism, with settings; skips where it can't be."""
     made = []
 
-    def make(kind: str = "bubblewrap", **settings: object) -> Sandbox:
+    def make(kind: str = "bubblewrap", deny: tuple[str, ...] = (), **settings: object) -> Sandbox:
         if why := missing(kind):
             pytest.skip(why)
         program = Path(shutil.which("bwrap") or "/")
         found = Mechanism(kind, program)  # type: ignore[arg-type]
         private = (tmp_path / "home",)
-        made.append(Sandbox(SandboxConfig(**settings), private=private, mechanism=found))  # type: ignore[arg-type]
+        wanted, rules = SandboxConfig(**settings), PermissionRules(deny=deny)  # type: ignore[arg-type]
+        made.append(Sandbox(wanted, private=private, mechanism=found, rules=rules))
         return made[-1]
 
     yield make
@@ -172,6 +174,36 @@ async def test_closed_folders_of_a_project_are_closed(make_desk, sandbox: Made, 
     assert os.listdir(desk.cwd / "keys") == ["one"]
 
 
+async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    beside = tmp_path / "beside"
+    beside.write_text("closed")
+    deny = ("read_file(*.pem)", "read_file({keys,locks}/**)", f"read_file({beside})")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(deny=deny))
+    for name in ("a/b/x.pem", "keys/one"):
+        desk.file(name, "closed")
+    desk.file("a/other", "known")
+    done = await desk.do("run_command", command="grep -rh . . ../beside; echo >a/new")
+    assert "known" in done.text
+    assert "closed" not in done.text
+    assert (desk.cwd / "a/new").exists()
+
+
+async def test_with_landlock_what_must_not_be_read_is_hidden_outside_of_the_folder(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    beside = tmp_path / "beside"
+    beside.write_text("closed")
+    deny = ("read_file(*.pem)", f"read_file({beside})")
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox("landlock", deny=deny))
+    desk.file("x.pem", "in it")
+    done = await desk.do("run_command", command="grep -h . * ../beside; echo >new")
+    assert "in it" in done.text
+    assert "closed" not in done.text
+    assert (desk.cwd / "new").exists()
+
+
 @KINDS
 @pytest.mark.parametrize("network", ["none", "loopback", "all"])
 async def test_the_network_is_what_the_settings_say(make_desk, sandbox: Made, kind, network):
@@ -203,11 +235,11 @@ async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Mad
     jobs = Jobs(tmp_path / "outputs")
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
     inside = await desk.do("run_command", command="exec sleep 60", background=True)
-    assert "no other command reaches them" in inside.text
+    assert "no other command and no browser reaches them" in inside.text
     outside = await desk.do(
         "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
     )
-    assert "no other command reaches them" not in outside.text
+    assert "no other command and no browser reaches them" not in outside.text
     await jobs.aclose()
 
 

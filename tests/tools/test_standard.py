@@ -10,6 +10,8 @@ from inline_snapshot import snapshot
 
 import ragmem.tools
 from ragmem.messages import ToolUse
+from ragmem.tools.base import Toolset
+from ragmem.tools.planning import UpdateTasks
 
 SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
 
@@ -48,7 +50,9 @@ def test_every_argument_is_described(desk):
 
 
 def test_schemas_stand_alone(desk):
-    assert "$ref" not in str([spec.parameters for spec in desk.toolset.specs()])
+    specs = [*desk.toolset.specs(), *Toolset([UpdateTasks()]).specs()]
+    assert "$ref" not in str([spec.parameters for spec in specs])
+    assert "'enum': ['doing', 'done', 'open']" in str(specs[-1].parameters)
 
 
 def test_read_only_tools_are_known(desk):

@@ -1,0 +1,445 @@
+"""A session's past: what was shown in short, opened whole; all of it in a file; what it changed in
+files, shown and taken back, with or without the conversation.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Group
+from rich.text import Text
+
+from ragmem.errors import RagmemError, SessionNotFound, UsageError
+from ragmem.files import replace_private, write_new_private
+from ragmem.ids import short_id
+from ragmem.memory.files import FileChange, Rewind, rewind_to
+from ragmem.memory.window import result_text
+from ragmem.records import ToolCall, Turn
+from ragmem.repl.choices import turn_question, when
+from ragmem.repl.diffs import ChangeBlock, read_change
+from ragmem.repl.output import ChatOutput, clipped, listing
+from ragmem.repl.recalled import items_text, subject_of
+from ragmem.repl.session import ChatSession
+from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
+from ragmem.text import counted, one_line, visible
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.content import decode
+from ragmem.tools.files import unified_diff
+from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
+from ragmem.tools.terminal import plain
+from ragmem.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ragmem.repl.commands import Then
+    from ragmem.repl.session import ChatSession
+
+_LONG_LINES, _LONG_CHARS = 6, 1_000
+"""From so much on a prompt is shown folded when its session is resumed, or was a paste."""
+_PROMPT = "Prompt: "
+_PREVIEW_CHARS = 4_000
+_LISTED = 20
+_MOST_BYTES = 4_000_000
+
+
+class Shortened(msgspec.Struct, frozen=True):
+    """Something that was shown in short."""
+
+    title: str
+    what: str
+    """How much of it there is, or what kind of thing it is."""
+    turn_index: int
+    at: datetime
+    text: str
+    file: Path | None = None
+    """Where all of it is, when `text` is cut."""
+
+
+async def expand(said: str, chat: ChatSession) -> None:
+    """Open what the person names by its number in the list, or picks from it.
+
+    The list holds this session's, the newest first. UsageError when there is no such number, or
+    nothing at all.
+    """
+    found = await _shortened(chat)
+    if not found:
+        raise UsageError("Nothing of this session was shown in short yet.")
+    number = said or await _chosen(found, chat.output)
+    if not number:
+        return
+    if not (number.isdecimal() and 0 < int(number) <= len(found)):
+        raise UsageError(f"There is no {number} in the list.", hint="/expand shows it.")
+    chosen = found[int(number) - 1]
+    await chat.output.page(await asyncio.to_thread(_whole, chosen))
+
+
+async def _shortened(chat: ChatSession) -> list[Shortened]:
+    if not chat.app.memory.records:
+        raise UsageError("Nothing is kept of this session, so nothing can be opened later.")
+    now = datetime.now(UTC)
+    try:
+        turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
+    except SessionNotFound:  # nothing was asked yet
+        turns = ()
+    found = [each for turn in reversed(turns) for each in shortened_of(turn)]
+    if chat.recalled:
+        last = turns[-1].turn_index if turns else 0
+        what, text = counted(len(chat.recalled), "item"), items_text(chat.recalled, now)
+        memory = Shortened("What memory put into the last request", what, last, now, text)
+        # Its row is below that of the prompt, and above those of the results.
+        later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
+        found.insert(sum(later), memory)
+    return found
+
+
+def shortened_of(turn: Turn) -> list[Shortened]:
+    """Return what of a turn was shown in short, the newest first."""
+    found = []
+    for call in (each for each in reversed(turn.tool_calls) if each.result):
+        text, file = result_text(call), _output_file(call)
+        lines = counted(text.rstrip("\n").count("\n") + 1, "line")
+        size = "kept in a file" if file else lines
+        found.append(
+            Shortened(subject_of(call), size, turn.turn_index, call.started_at, text, file)
+        )
+    if turn.reasoning and turn.reasoning.strip():
+        size = f"{len(turn.reasoning):,} characters"
+        found.append(Shortened("Thoughts", size, turn.turn_index, turn.timestamp, turn.reasoning))
+    prompt = turn.user_message
+    if prompt.count("\n") >= _LONG_LINES or len(prompt) > _LONG_CHARS:
+        size, title = counted(prompt.count("\n") + 1, "line"), one_line(prompt, 200)
+        found.append(Shortened(f"{_PROMPT}{title}", size, turn.turn_index, turn.timestamp, prompt))
+    return found
+
+
+def _output_file(call: ToolCall) -> Path | None:
+    """Return where all that a command printed is, where that is more than the model was shown."""
+    try:
+        result = json.loads(call.result or "{}")
+    except ValueError:
+        return None
+    name = result.get("output_file") if isinstance(result, dict) else None
+    return Path(name) if isinstance(name, str) else None
+
+
+async def _chosen(found: Sequence[Shortened], output: ChatOutput) -> str:
+    if output.terminal.picks:
+        return await output.terminal.pick(_question(found)) or ""
+    rows = [f"{at:>4}  {_title(each)}  {each.what}" for at, each in enumerate(found, 1)]
+    output.show(listing("\n".join(rows[:_LISTED])))
+    said = await output.terminal.ask(ChatQuestion("Which one? A number; nothing for none:"))
+    return (said or "").strip()
+
+
+def _question(found: Sequence[Shortened]) -> PickQuestion:
+    now = datetime.now(UTC)
+
+    async def rows() -> list[PickRow]:
+        return [
+            PickRow(
+                key=str(at),
+                text=_title(each),
+                facts=(each.what, f"turn {each.turn_index}", when(each.at, now)),
+            )
+            for at, each in enumerate(found, 1)
+        ]
+
+    async def end(key: str) -> list[str]:
+        text = found[int(key) - 1].text[-_PREVIEW_CHARS:]
+        return [line for line in text.split("\n") if line.strip()][-2:]
+
+    return PickQuestion(title="Open", lists=(PickList("", rows),), preview=end)
+
+
+def _title(each: Shortened) -> str:
+    return one_line(each.title, 400)
+
+
+def _whole(chosen: Shortened) -> str:
+    """Return its text; of a command all that its file still has."""
+    text = chosen.text
+    if chosen.file:
+        try:
+            with chosen.file.open("rb") as file:
+                text = plain(file.read(_MOST_BYTES).decode("utf-8", "replace"))
+                if file.read(1):
+                    text += f"\n\nThere is more of it in {chosen.file}."
+        except OSError:
+            text += f"\n\n{chosen.file} is not there any more; this is what is kept of it."
+    return f"{_title(chosen)}\nturn {chosen.turn_index} · {chosen.what}\n\n{text.rstrip()}\n"
+
+
+# --- all of it in a file -----------------------------------------------------
+
+_FORMATS = {".md": "md", ".markdown": "md", ".txt": "md", ".json": "json", ".html": "html"}
+_FORMATS[".htm"] = "html"
+
+
+async def export(name: str, chat: "ChatSession") -> None:
+    """Write the session into a file that this user alone can read; by its name in which form.
+
+    What stands there already is replaced only when the person says so.
+    """
+    if not chat.can_be_resumed:
+        raise UsageError("Nothing is stored of this session, so there is nothing to export.")
+    session_id = chat.session.session_id
+    file = _place(chat.app.cwd, name or f"session-{short_id(session_id)}.md")
+    form = _FORMATS.get(file.suffix.lower())
+    if form is None:
+        raise UsageError(
+            f"What form {visible(file.name)} is to have is not known.",
+            hint="Its name ends with .md, .json or .html.",
+        )
+    conversation = await chat.app.memory.load_session(session_id)
+    if form == "json":
+        data = await _json(chat, session_id)
+    else:
+        from ragmem.pages import html, markdown
+
+        page = html if form == "html" else markdown
+        data = await asyncio.to_thread(
+            lambda: page(conversation.session, conversation.turns).encode()
+        )
+    if await _written(file, data, chat):
+        turns = counted(len(conversation.turns), "turn")
+        chat.output.note(f"{turns} in {visible(str(file))}")
+    else:
+        chat.output.note("Nothing was written.")
+
+
+def _place(folder: Path, name: str) -> Path:
+    try:
+        return folder / Path(name).expanduser()
+    except RuntimeError as error:  # `~somebody` who is not there
+        raise UsageError(f"{visible(name)} is no path: {error}") from None
+
+
+def _replacing(file: Path) -> ChatQuestion:
+    """Return what is asked before a file is replaced; UsageError where it is none."""
+    shown = visible(str(file))
+    if not file.is_file():
+        raise UsageError(f"{shown} is there already, and is no file.")
+    at = datetime.fromtimestamp(file.stat().st_mtime)
+    return ChatQuestion(f"{shown} is there, of {at:%Y-%m-%d %H:%M}. Replace it?", YES_NO)
+
+
+async def _json(chat: "ChatSession", session_id: str) -> bytes:
+    from ragmem.administration import Administration
+
+    _, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
+    return data
+
+
+async def _written(file: Path, data: bytes, chat: "ChatSession") -> bool:
+    """Return whether it was: a file that is there stays unless the person gives it up."""
+    try:
+        try:
+            await asyncio.to_thread(write_new_private, file, data)
+        except FileExistsError:
+            if await chat.output.terminal.ask(_replacing(file)) != "y":
+                return False
+            await asyncio.to_thread(replace_private, file, data, sync=True)
+    except OSError as error:
+        raise RagmemError(
+            f"{visible(str(file))} could not be written: {error.strerror or error}.",
+            hint="/export followed by another name.",
+        ) from None
+    return True
+
+
+# --- what it changed in files ------------------------------------------------
+
+_BACK: tuple[Outcome, ...] = ("restored", "removed", "as_before")
+_OUTCOMES: dict[Outcome, str] = {
+    "restored": "restored",
+    "removed": "removed",
+    "as_before": "is as it was",
+    "kept": "left as it is",
+    "failed": "not restored",
+}
+
+
+async def diff(named: str, chat: ChatSession) -> None:
+    """Show what this session's edits changed, or in one file: before the first of them, and now."""
+    output = chat.output
+    back = rewind_to(await _turns(chat), 0)
+    changes = [each for each in back.changes if not named or _is_named(each, named)]
+    if not changes:
+        what = f"has not changed {one_line(named, 200)}" if named else "has changed no file"
+        output.note(f"This session {what}.{_by_commands(back)}")
+        return
+    restorer = _restorer(chat)
+    for change in changes:
+        try:
+            before, now = await restorer.sides(change)
+        except ToolFailure as failure:
+            output.warn(f"{one_line(change.path, 400)}: {failure}")
+            continue
+        if before == now:
+            output.note(f"{one_line(change.path, 400)} is as it was.")
+            continue
+        output.show(_block(change, before, now, folds=not named), "tool")
+        if now is None:
+            output.note("  It is gone since.")
+        elif hashlib.sha256(now).hexdigest() != change.after or not change.unbroken:
+            output.note("  Others than this session's edits have changed it too.")
+    if told := _by_commands(back):
+        output.note(told.strip())
+
+
+def _is_named(change: FileChange, named: str) -> bool:
+    return change.path == named or change.path.endswith(f"/{named}")
+
+
+def _by_commands(back: Rewind) -> str:
+    if not back.command_count:
+        return ""
+    return f" What {counted(back.command_count, 'command')} changed is not known."
+
+
+def _block(
+    change: FileChange, before: bytes | None, now: bytes | None, *, folds: bool
+) -> ChangeBlock:
+    old, new = (decode(each or b"").text for each in (before, now))
+    text, _, _ = unified_diff(old, new, change.path, creates=before is None)
+    hint = f"/diff {change.path} shows all"
+    return ChangeBlock(read_change(text), folds=folds, hint=hint)
+
+
+async def undo(_: str, chat: ChatSession) -> None:
+    """Take back what the last turn that changed files did to them; the conversation stays.
+
+    It is asked for where other turns came after it. A file that others have changed since is left
+    as it is. A second time takes back the turn
+    before.
+    """
+    restorer, output = _restorer(chat), chat.output
+
+    async def never(_: str, __: str) -> bool:
+        return False
+
+    turns = await _turns(chat)
+    left = [turn for turn in turns if turn.turn_id not in chat.undone]
+    for turn in reversed(left):
+        back = rewind_to([turn], turn.turn_index - 1)
+        if not back.changes:
+            continue
+        if turn is not left[-1]:
+            paths = ", ".join(one_line(change.path, 200) for change in back.changes)
+            said = f"Take back what turn {turn.turn_index} of {len(turns)} did to {paths}?"
+            if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
+                return output.note("Nothing was changed.")
+        done = await restorer.restore(back.changes, never)
+        if all(each.outcome in _BACK for each in done):
+            chat.undone.add(turn.turn_id)
+        if all(each.outcome == "as_before" for each in done):
+            continue
+        output.say(f"Of “{one_line(turn.user_message, 60)}”, turn {turn.turn_index}:")
+        output.show(Group(*(_outcome(each, told=True) for each in done)))
+        if back.command_count:
+            output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
+        return
+    output.note("There is nothing to take back: this session's edits are undone, or it made none.")
+
+
+async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
+    if not chat.can_be_resumed:
+        return ()
+    return (await chat.app.memory.load_session(chat.session.session_id)).turns
+
+
+async def rewind(number: str, chat: ChatSession) -> "Then":
+    """Go on in a fork that ends with an earlier turn, on request with the files as they were."""
+    output = chat.output
+    if not chat.can_be_resumed:
+        raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
+    turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
+    last = len(turns)
+    chosen = number or await _choose(turns, output)
+    if not chosen:
+        return None
+    if not chosen.isascii() or not chosen.isdecimal() or int(chosen) > last:
+        raise UsageError(
+            f"There is no turn {one_line(chosen, 20)} here.", hint=f"0 to {last - 1} can be named."
+        )
+    if int(chosen) == last:
+        output.say(f"Turn {last} is where this session stands.")
+        return None
+    back = rewind_to(turns, int(chosen))
+    answer = await _about_files(back, output)
+    if answer is None:
+        output.say("Nothing was changed.")
+        return None
+    before = chat.short_id
+    await chat.fork(back.turn_index)
+    if answer:
+        await _restore(back, chat)
+    if output.terminal.picks:  # what is to be said otherwise is most likely what was said next
+        output.terminal.put_back(turns[back.turn_index].user_message)
+    calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
+    for count, what, of in calls:
+        if count:
+            output.say(f"What {counted(count, what)}{of} did since is not taken back.")
+    output.say(f"The session with all of its turns is still there: /resume {before}")
+    return "session"
+
+
+async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
+    if output.terminal.picks:
+        return await output.terminal.pick(turn_question(turns)) or ""
+    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
+    shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
+    output.show(Group(*shown[-_LISTED:]))
+    said = await output.terminal.ask(
+        ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
+    )
+    return (said or "").strip()
+
+
+async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
+    """Ask whether files are to be restored; None: the person thinks better of it all."""
+    if not back.changes:
+        return False
+    lines = [f"{counted(len(back.changes), 'file')} changed after turn {back.turn_index}:"]
+    lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
+    output.show(Text("\n".join(lines)))
+    choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
+    answer = await output.terminal.ask(ChatQuestion("Take the files back too?", choices))
+    return {"y": True, "n": False}.get(answer or "")
+
+
+def _what(change: FileChange) -> str:
+    if change.cut_off:
+        return " (an edit was cut off)"
+    edits = counted(change.edit_count, "edit")
+    return f" ({edits}; made then, will be removed)" if change.before is None else f" ({edits})"
+
+
+async def _restore(back: Rewind, chat: ChatSession) -> None:
+    asked: set[str] = set()
+
+    async def confirm(path: str, doubt: str) -> bool:
+        asked.add(path)
+        label = f"{one_line(path, 200)}: {doubt}. Take it back all the same?"
+        return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
+
+    done = await _restorer(chat).restore(back.changes, confirm)
+    chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))
+
+
+def _restorer(chat: ChatSession) -> Restorer:
+    paths = chat.app.paths
+    workspace = Workspace(chat.app.cwd, chat.options.add_dirs, private=paths.own_folders)
+    return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
+
+
+def _outcome(done: Restored, *, told: bool) -> Text:
+    is_back = done.outcome in ("restored", "removed")
+    said = f"{one_line(done.path, 400)}: {_OUTCOMES[done.outcome]}"
+    if done.note and (told or not is_back):
+        said += f"; {one_line(done.note, 400)}"
+    return Text(said, style="" if is_back or done.outcome == "as_before" else "yellow")
