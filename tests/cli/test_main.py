@@ -145,8 +145,8 @@ def test_short_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str
     """Start-up time is a feature: pydantic alone, which the parser would import, costs 190 ms."""
     code = (
         "import json, sys\nsys.argv = ['ragmem', *json.loads(sys.argv[1])]\n"
-        "from ragmem.__main__ import main\n"
-        "try:\n    main()\nfinally:\n    sys.stderr.write(json.dumps(sorted(sys.modules)))"
+        "from ragmem.__main__ import run\n"
+        "try:\n    run()\nfinally:\n    sys.stderr.write(json.dumps(sorted(sys.modules)))"
     )
     ragmem = Ragmem(tmp_path)
     done = subprocess.run(
