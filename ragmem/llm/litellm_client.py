@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 
 from ragmem.errors import LLMError, ProviderRefused, StreamCut
+from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.http_client import load_httpx
 from ragmem.messages import Json
 
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
