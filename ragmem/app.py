@@ -508,7 +508,7 @@ class App:
             commands=commands_of(
                 self.memory, session, self.config.tools.command_timeout_s, self.sandbox
             ),
-            of_servers=self._servers().tools,
+            of_servers=self._servers().tools if self.config.mcp.servers else lambda _: (),
             of_memory=[
                 tasks,
                 *([] if approver is deny_all else [plan]),
