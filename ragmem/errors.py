@@ -152,6 +152,19 @@ class NoModel(LLMError):
     exit_code = EXIT_USAGE
 
 
+def chain(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from; first the one that litellm carries in it."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        original = getattr(error, "original_exception", None)
+        if isinstance(original, BaseException) and original not in found:
+            error = original
+        else:
+            error = error.__cause__ or error.__context__
+    return found
+
+
 def lacking(error: BaseException) -> str:
     """What the computer gives this process no more of, where that is why it failed; else empty."""
     match error:

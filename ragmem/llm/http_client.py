@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.errors import AnswerTooLong, LLMError, StreamCut
+from ragmem.errors import AnswerTooLong, LLMError, StreamCut, chain
 from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request
@@ -279,7 +279,7 @@ class HttpClient(ABC):
             return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, httpx.TimeoutException):
             return faults.timed_out(peer, self._timeout_s)
-        if _caused_by(error, ssl.SSLError):
+        if any(isinstance(each, ssl.SSLError) for each in chain(error)):
             return faults.bad_tls(peer, reason)
         if isinstance(error, httpx.ConnectError | httpx.ProxyError):
             return faults.unreachable(peer, reason)
@@ -373,26 +373,8 @@ async def _read(response: "httpx.Response", limit: int) -> bytes:
 
 def _reason(error: BaseException) -> str:
     """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    found = ""
-    while inner is not None and id(inner) not in seen:
-        seen.add(id(inner))
-        if isinstance(inner, OSError) and inner.strerror:
-            found = inner.strerror
-        inner = inner.__cause__ or inner.__context__
-    return found or str(error) or type(error).__name__
-
-
-def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    while inner is not None and id(inner) not in seen:
-        if isinstance(inner, kind):
-            return True
-        seen.add(id(inner))
-        inner = inner.__cause__ or inner.__context__
-    return False
+    told = [each.strerror for each in chain(error) if isinstance(each, OSError) and each.strerror]
+    return told[-1] if told else str(error) or type(error).__name__
 
 
 _WANTS_A_KEY = "openai"

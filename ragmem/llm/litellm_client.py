@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ragmem.errors import LLMError, ProviderRefused, StreamCut
+from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain
 from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
@@ -220,27 +220,14 @@ class LiteLLMClient:
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what it came from, the one that litellm carries in it first."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        original = getattr(error, "original_exception", None)
-        if isinstance(original, BaseException) and original not in found:
-            error = original
-        else:
-            error = error.__cause__ or error.__context__
-    return found
-
-
 def _kinds(error: BaseException) -> set[str]:
     """Names of the types along the chain."""
-    return {type(e).__name__ for e in _chain(error)}
+    return {type(e).__name__ for e in chain(error)}
 
 
 def _header(error: BaseException, name: str) -> str | None:
     """A header of the response that was refused, wherever this provider's path keeps it."""
-    for e in _chain(error):
+    for e in chain(error):
         for holder in (e, getattr(e, "response", None)):
             for attribute in ("litellm_response_headers", "headers"):
                 value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
