@@ -165,6 +165,17 @@ def chain(error: BaseException | None) -> list[BaseException]:
     return found
 
 
+def header_of(error: BaseException, name: str) -> str | None:
+    """A header of the response that an error of litellm came from, wherever that keeps it."""
+    for each in chain(error):
+        for holder in (each, getattr(each, "response", None)):
+            for attribute in ("litellm_response_headers", "headers"):
+                value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
+                if isinstance(value, str):
+                    return value
+    return None
+
+
 def lacking(error: BaseException) -> str:
     """What the computer gives this process no more of, where that is why it failed; else empty."""
     match error:

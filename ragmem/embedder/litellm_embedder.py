@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.embedder.base import EmbedderInfo, Kind, Litellm, Spent
-from ragmem.errors import EmbedderError, EmbedderUnavailable, chain
+from ragmem.errors import EmbedderError, EmbedderUnavailable, chain, header_of
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
 
@@ -266,11 +266,5 @@ def _cut(text: str, most_bytes: int) -> str:
 
 def _retry_after(error: BaseException) -> float | None:
     """Seconds that the provider asks for; None for anything but a number."""
-    for e in chain(error):
-        for holder in (e, getattr(e, "response", None)):
-            for attribute in ("litellm_response_headers", "headers"):
-                read = getattr(getattr(holder, attribute, None), "get", None)
-                value = read("retry-after") if read else None
-                if isinstance(value, str) and value.replace(".", "", 1).isdigit():
-                    return float(value)
-    return None
+    value = header_of(error, "retry-after") or ""
+    return float(value) if value.replace(".", "", 1).isdigit() else None

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain
+from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain, header_of
 from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
@@ -211,7 +211,7 @@ class LiteLLMClient:
                 hint="Install it beside ragmem, or use another model (-m).",
             )
         if isinstance(status, int) and 400 <= status < 600:
-            seconds = faults.retry_after(_header(error, "retry-after"))
+            seconds = faults.retry_after(header_of(error, "retry-after"))
             return faults.from_status(peer, status, text, retry_after_s=seconds)
         return faults.Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
 
@@ -223,17 +223,6 @@ _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*
 def _kinds(error: BaseException) -> set[str]:
     """Names of the types along the chain."""
     return {type(e).__name__ for e in chain(error)}
-
-
-def _header(error: BaseException, name: str) -> str | None:
-    """A header of the response that was refused, wherever this provider's path keeps it."""
-    for e in chain(error):
-        for holder in (e, getattr(e, "response", None)):
-            for attribute in ("litellm_response_headers", "headers"):
-                value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
-                if isinstance(value, str):
-                    return value
-    return None
 
 
 def _convert(event: Any) -> wire.WireChunk:

@@ -180,7 +180,6 @@ def _write(file: Path, value: _Cached) -> None:
 
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
-Role = Literal["main", "summary"]
 
 LOCAL_NAME = "local/smollm2-135m-instruct"
 LOCAL_KEY = "RAGMEM_API_KEY"
@@ -211,17 +210,13 @@ _NAMED = 12
 _LAST_RESORT = "the small local model is installed"
 
 
-def choose_model(
-    config: Config, environ: Mapping[str, str], *, flag: str = "", role: Role = "main"
-) -> ModelChoice:
+def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") -> ModelChoice:
     """The model to use.
 
     Raises NoModel, saying what to do, when there is none or its key is missing,
     and ConfigError for a name or an address that can't be right. May ask a local
     Ollama, for 150 ms at most.
     """
-    if role == "summary":
-        return choose_summary_model(config, environ, flag=flag)
     if name := flag or config.model.main:
         why = "-m" if flag else _source(environ)
         return _named(name, why, config, environ)
