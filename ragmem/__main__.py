@@ -20,13 +20,12 @@ def main() -> NoReturn:
     code = run()
     threads = sys.modules.get("threading")
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        is_alone = threads is None or threads.active_count() == 1
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        if threads is None or threads.active_count() == 1:
+            os._exit(code)
     except (OSError, ValueError):
-        is_alone = False
-    if is_alone:
-        os._exit(code)
+        pass  # What can't be printed is Python's own to tell.
     sys.exit(code)
 
 
