@@ -5,9 +5,32 @@ from __future__ import annotations
 import os
 import sys
 
+# Known to type checkers; importing `typing` itself would delay every start of the program.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-def main() -> None:
-    """Entry point of the console script and of `python -m ragmem`."""
+
+def main() -> NoReturn:
+    """Entry point of the console script and of `python -m ragmem`.
+
+    What was opened is closed by the time that there is an exit code, so the interpreter is not
+    taken down piece by piece, which takes 30 ms: only where a thread still runs.
+    """
+    code = run()
+    threads = sys.modules.get("threading")
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        if threads is None or threads.active_count() == 1:
+            os._exit(code)
+    except (OSError, ValueError):
+        pass  # What can't be printed is Python's own to tell.
+    sys.exit(code)
+
+
+def run() -> int:
+    """Do what the process' arguments ask for; the exit code."""
     _import_nothing_from_here()
     argv = sys.argv[1:]
     if argv in (["--version"], ["-V"]):
@@ -15,12 +38,12 @@ def main() -> None:
         from ragmem import __version__
 
         sys.stdout.write(f"ragmem {__version__}\n")
-        return
+        return 0
     if argv[:1] == ["hook"] and len(argv) == 2:
         # Another agent waits for it at every prompt.
         from ragmem.cli.hook import answer
 
-        sys.exit(answer(argv[1]))
+        return answer(argv[1])
     from ragmem.cli import shows_prompt_early
 
     before_message = None
@@ -29,9 +52,9 @@ def main() -> None:
 
         early.show()
         before_message = early.clear
-    from ragmem.cli.main import run
+    from ragmem.cli import main as commands
 
-    sys.exit(run(argv, before_message=before_message))
+    return commands.run(argv, before_message=before_message)
 
 
 def _import_nothing_from_here() -> None:

@@ -28,6 +28,7 @@ from ragmem.config import Config, Paths, environment
 from ragmem.config import address as addresses
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
+from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
@@ -306,6 +307,8 @@ class App:
     async def _open_store(self) -> Store:
         where = self._address
         with self.metrics.time("store.open"):
+            if self.config.store.kind == "neo4j" and not self._guest:
+                load_neo4j()
             store, notice = await open_store(
                 self.config,
                 self.paths,
@@ -508,7 +511,7 @@ class App:
             commands=commands_of(
                 self.memory, session, self.config.tools.command_timeout_s, self.sandbox
             ),
-            of_servers=self._servers().tools,
+            of_servers=self._servers().tools if self.config.mcp.servers else lambda _: (),
             of_memory=[
                 tasks,
                 *([] if approver is deny_all else [plan]),

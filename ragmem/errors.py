@@ -152,6 +152,30 @@ class NoModel(LLMError):
     exit_code = EXIT_USAGE
 
 
+def chain(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from; first the one that litellm carries in it."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        original = getattr(error, "original_exception", None)
+        if isinstance(original, BaseException) and original not in found:
+            error = original
+        else:
+            error = error.__cause__ or error.__context__
+    return found
+
+
+def header_of(error: BaseException, name: str) -> str | None:
+    """A header of the response that an error of litellm came from, wherever that keeps it."""
+    for each in chain(error):
+        for holder in (each, getattr(each, "response", None)):
+            for attribute in ("litellm_response_headers", "headers"):
+                value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
+                if isinstance(value, str):
+                    return value
+    return None
+
+
 def lacking(error: BaseException) -> str:
     """What the computer gives this process no more of, where that is why it failed; else empty."""
     match error:

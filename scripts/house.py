@@ -223,9 +223,9 @@ sys.argv = ["ragmem", *sys.argv[2:]]
 if os.environ["HOUSE_TRACE"]:
     threading.setprofile(trace)
     sys.setprofile(trace)
-from ragmem.__main__ import main
+from ragmem.__main__ import run
 try:
-    main()
+    run()
 finally:
     sys.setprofile(None)
     out = {"entered": sorted(entered), "changes": changes, "modules": sorted(sys.modules)}

@@ -5,11 +5,11 @@ import os.path
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ragmem.agent.calls import CallRunner, with_note
-from ragmem.agent.schema import AnswerSchema
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -72,6 +72,9 @@ from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.workspace import at_paths, named_files
+
+if TYPE_CHECKING:
+    from ragmem.agent.schema import AnswerSchema
 
 _GOAL = (3, 4)
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
@@ -224,7 +227,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Looks through the project's code; None where that is not indexed."""
     project: Project
     limits: Limits = Limits()
-    schema: AnswerSchema | None = None
+    schema: "AnswerSchema | None" = None
     """What the answer must fit; None: any words."""
     effort: Effort | None = None
     """How long the model may think; None: as its provider has it."""

@@ -436,9 +436,13 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     config, paths = settings(color=color, needs_memory=goes_on)
     text = read_prompt(prompt)
 
-    from ragmem.agent.schema import AnswerSchema
     from ragmem.app import Options
 
+    schema = None
+    if json_schema is not None:
+        from ragmem.agent.schema import AnswerSchema
+
+        schema = AnswerSchema.read(json_schema)
     options = Options(
         model=model or "",
         effort=effort,
@@ -448,7 +452,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
         max_budget_usd=max_budget_usd,
         allow=tools,
         no_tools=no_tools,
-        schema=None if json_schema is None else AnswerSchema.read(json_schema),
+        schema=schema,
     )
 
     async def main(interruption: Interruption) -> int:

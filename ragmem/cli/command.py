@@ -27,7 +27,6 @@ from ragmem.errors import (
     SessionNotFound,
     UsageError,
 )
-from ragmem.listings import sessions_table
 from ragmem.records import Session
 from ragmem.redact import know
 from ragmem.text import visible
@@ -288,11 +287,15 @@ def _settle(typed: asyncio.Future[None]) -> None:
 
 
 async def _candidates(app: "App", ids: Sequence[str]) -> str:
+    from ragmem.listings import sessions_table
+
     sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
     return sessions_table(sessions, datetime.now(UTC), width=100, whole_ids=True).rstrip("\n")
 
 
 async def _pick(app: "App") -> Session:
+    from ragmem.listings import sessions_table
+
     sessions = await app.sessions_here(_CHOICES)
     if not sessions:
         raise SessionNotFound(

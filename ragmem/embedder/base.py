@@ -5,8 +5,6 @@ vector's hash. Nothing here imports numpy at run time: it takes a tenth of a sec
 """
 
 import hashlib
-import os
-import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import ModuleType
@@ -14,29 +12,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from ragmem.libraries import load_numpy
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
-
-
-_THREADS = "OPENBLAS_NUM_THREADS"
-
-
-def load_numpy() -> None:
-    """Import it, if it is not there: half of the time that it takes is starting those threads.
-
-    Nothing that is multiplied here is large enough for them (see ragmem/vectors.py). They
-    are read from the environment, which is put back: commands that are run inherit it.
-    """
-    if "numpy" in sys.modules or _THREADS in os.environ:
-        return
-    os.environ[_THREADS] = "1"
-    try:
-        import numpy  # noqa: F401
-    finally:
-        del os.environ[_THREADS]
 
 
 def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:

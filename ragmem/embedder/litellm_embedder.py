@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.embedder.base import EmbedderInfo, Kind, Litellm, Spent
-from ragmem.errors import EmbedderError, EmbedderUnavailable
+from ragmem.errors import EmbedderError, EmbedderUnavailable, chain, header_of
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
 
@@ -208,7 +208,7 @@ class LiteLLMEmbedder:
     def _fault(self, error: Exception) -> EmbedderError:
         """An exception of litellm or of what it uses, as ours; only names and text are taken."""
         name = self._model.partition("/")[0]
-        kinds = {type(e).__name__ for e in _chain(error)}
+        kinds = {type(e).__name__ for e in chain(error)}
         status = getattr(error, "status_code", None)
         detail = self._scrub(str(getattr(error, "message", "") or error))
         if kinds & _SILENT:
@@ -264,21 +264,7 @@ def _cut(text: str, most_bytes: int) -> str:
     return raw[:most_bytes].decode("utf-8", "ignore")
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
-
-
 def _retry_after(error: BaseException) -> float | None:
     """Seconds that the provider asks for; None for anything but a number."""
-    for e in _chain(error):
-        for holder in (e, getattr(e, "response", None)):
-            for attribute in ("litellm_response_headers", "headers"):
-                read = getattr(getattr(holder, attribute, None), "get", None)
-                value = read("retry-after") if read else None
-                if isinstance(value, str) and value.replace(".", "", 1).isdigit():
-                    return float(value)
-    return None
+    value = header_of(error, "retry-after") or ""
+    return float(value) if value.replace(".", "", 1).isdigit() else None

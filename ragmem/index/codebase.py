@@ -10,7 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,11 +20,8 @@ from ragmem.config import Config, Paths
 from ragmem.embedder.base import CachedEmbedder, Embedder
 from ragmem.embedder.opening import SHIPPED, thresholds
 from ragmem.errors import RagmemError, StoreError
-from ragmem.index.links import TurnLinks
-from ragmem.index.names import is_named, names_in
 from ragmem.index.values import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
-from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
 from ragmem.paths import NO_HOME, refusal
 from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
@@ -33,6 +30,7 @@ from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
+    from ragmem.index.links import TurnLinks
 
 
 _LEAST_WORDS = 2
@@ -55,11 +53,15 @@ class PromptWords(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, text: str) -> "PromptWords":
         """Return the words and names of a prompt."""
+        from ragmem.index.names import names_in
+
         names = frozenset(name.casefold() for name in names_in(text))
         return cls(frozenset(question_words(text)), names)
 
     def names_scope(self, hit: CodeHit) -> bool:
         """Whether it calls the scope by its name, with what it is in or without."""
+        from ragmem.index.names import is_named
+
         return is_named(hit.name, hit.qualified_name, self.names)
 
 
@@ -198,14 +200,19 @@ class Codebase:
         self._made_before = 0
         self._told_store: set[str] = set()
         self._ours: set[str] = set()
-        self._links = TurnLinks(
-            self._known_index_of, self._refreshing.get, writes=writes, metrics=metrics
-        )
         self._met: dict[str, Project] = {}
         self._keeps_current = False
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
         self._telling: set[asyncio.Task[None]] = set()
+
+    @cached_property
+    def _links(self) -> "TurnLinks":
+        from ragmem.index.links import TurnLinks
+
+        return TurnLinks(
+            self._known_index_of, self._refreshing.get, writes=self._writes, metrics=self._metrics
+        )
 
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
         """Return the index of a project's own folder; None where no code is indexed.
@@ -387,6 +394,8 @@ class Codebase:
         self, project: Project, prompt: str, *, near: Collection[str] = ()
     ) -> list[CodePassage]:
         """Return the scopes that bear on a prompt for sure; none where that takes long."""
+        from ragmem.memory.facts.words import is_greeting
+
         if is_greeting(prompt):
             return []
         try:

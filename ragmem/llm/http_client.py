@@ -6,18 +6,17 @@ Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot pays
 import asyncio
 import codecs
 import ssl
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.errors import AnswerTooLong, LLMError, StreamCut
+from ragmem.errors import AnswerTooLong, LLMError, StreamCut, chain
+from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.llm.faults import Peer, retried
@@ -60,36 +59,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
-
-
-def load_httpx() -> tuple[ModuleType, ModuleType]:
-    """httpx and httpx_sse, imported late and without what is not needed here.
-
-    `httpx` imports its command line (click, rich, pygments) and `httpcore` HTTP/2
-    (h2, hpack), each only if it is there: two thirds of the import's time. None in
-    `sys.modules` is Python's way to say that a module is not there; it is taken
-    back at once, so that others can import both.
-    """
-    with _without("httpx._main", "h2"):
-        import httpcore  # noqa: F401
-        import httpx
-    import httpx_sse
-
-    return httpx, httpx_sse
-
-
-@contextmanager
-def _without(*names: str) -> Iterator[None]:
-    modules = cast("dict[str, ModuleType | None]", sys.modules)
-    hidden = [name for name in names if name not in modules]
-    for name in hidden:
-        modules[name] = None
-    try:
-        yield
-    finally:
-        for name in hidden:
-            if modules.get(name) is None:
-                modules.pop(name, None)
 
 
 class EventReader(Protocol):
@@ -310,7 +279,7 @@ class HttpClient(ABC):
             return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, httpx.TimeoutException):
             return faults.timed_out(peer, self._timeout_s)
-        if _caused_by(error, ssl.SSLError):
+        if any(isinstance(each, ssl.SSLError) for each in chain(error)):
             return faults.bad_tls(peer, reason)
         if isinstance(error, httpx.ConnectError | httpx.ProxyError):
             return faults.unreachable(peer, reason)
@@ -404,26 +373,8 @@ async def _read(response: "httpx.Response", limit: int) -> bytes:
 
 def _reason(error: BaseException) -> str:
     """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    found = ""
-    while inner is not None and id(inner) not in seen:
-        seen.add(id(inner))
-        if isinstance(inner, OSError) and inner.strerror:
-            found = inner.strerror
-        inner = inner.__cause__ or inner.__context__
-    return found or str(error) or type(error).__name__
-
-
-def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    while inner is not None and id(inner) not in seen:
-        if isinstance(inner, kind):
-            return True
-        seen.add(id(inner))
-        inner = inner.__cause__ or inner.__context__
-    return False
+    told = [each.strerror for each in chain(error) if isinstance(each, OSError) and each.strerror]
+    return told[-1] if told else str(error) or type(error).__name__
 
 
 _WANTS_A_KEY = "openai"

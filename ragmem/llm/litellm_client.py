@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-from ragmem.errors import LLMError, ProviderRefused, StreamCut
+from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain, header_of
+from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.http_client import load_httpx
 from ragmem.messages import Json
 
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
@@ -211,7 +211,7 @@ class LiteLLMClient:
                 hint="Install it beside ragmem, or use another model (-m).",
             )
         if isinstance(status, int) and 400 <= status < 600:
-            seconds = faults.retry_after(_header(error, "retry-after"))
+            seconds = faults.retry_after(header_of(error, "retry-after"))
             return faults.from_status(peer, status, text, retry_after_s=seconds)
         return faults.Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
 
@@ -220,33 +220,9 @@ class LiteLLMClient:
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what it came from, the one that litellm carries in it first."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        original = getattr(error, "original_exception", None)
-        if isinstance(original, BaseException) and original not in found:
-            error = original
-        else:
-            error = error.__cause__ or error.__context__
-    return found
-
-
 def _kinds(error: BaseException) -> set[str]:
     """Names of the types along the chain."""
-    return {type(e).__name__ for e in _chain(error)}
-
-
-def _header(error: BaseException, name: str) -> str | None:
-    """A header of the response that was refused, wherever this provider's path keeps it."""
-    for e in _chain(error):
-        for holder in (e, getattr(e, "response", None)):
-            for attribute in ("litellm_response_headers", "headers"):
-                value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
-                if isinstance(value, str):
-                    return value
-    return None
+    return {type(e).__name__ for e in chain(error)}
 
 
 def _convert(event: Any) -> wire.WireChunk:

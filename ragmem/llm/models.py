@@ -4,7 +4,6 @@ The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
 provider whose key is present, a local Ollama, the installed small model.
 """
 
-import contextlib
 import re
 import threading
 import time
@@ -46,6 +45,9 @@ DEFAULT_WINDOW = 4096
 
 _SERVED_S = 1.0
 """The longest that a server of the person's own is waited for; it may be another machine."""
+_WITHIN_S = 2.0
+"""The same where a person has just named a model."""
+_MOST_BYTES = 4 << 20
 
 
 class _Offered(msgspec.Struct):
@@ -101,7 +103,7 @@ def ollama_models(environ: Mapping[str, str], cache_file: Path | None = None) ->
     url = ollama_url(environ)
     if cache_file is not None and (kept := _read(cache_file, url)) is not None:
         return kept
-    found, in_time = _ask(url, "/api/tags", PROBE_S)
+    found, in_time = _ask(f"{url}/api/tags", PROBE_S)
     if cache_file is not None and (found or not in_time):
         _write(cache_file, _Cached(url, time.time(), found))
     return found
@@ -109,47 +111,49 @@ def ollama_models(environ: Mapping[str, str], cache_file: Path | None = None) ->
 
 def served_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names by which the models of `llm.api_base` are asked; empty where it tells none in 1 s."""
-    base, key = config.llm.api_base.rstrip("/"), provider_key(LOCAL_KEY, environ)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    found, _ = _ask(base, f"{urlsplit(base).path}/models", _SERVED_S, headers)
+    key = provider_key(LOCAL_KEY, environ)
+    found, _ = _ask(_listing(config.llm.api_base), _SERVED_S, key)
     # What is before a slash is taken for a provider, where it is one.
     return tuple(f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found)
 
 
-def _ask(
-    url: str, path: str, within_s: float, headers: Mapping[str, str] | None = None
-) -> tuple[tuple[str, ...], bool]:
-    """(models, answered or refused in time); a thread, since resolving a name knows no timeout."""
+def _listing(base_url: str) -> str:
+    """Where a server of the OpenAI protocol tells what it has."""
+    url = urlsplit(base_url)
+    return url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
+
+
+def _ask(url: str, within_s: float, key: str | None = None) -> tuple[tuple[str, ...], bool]:
+    """(chat models, answered or refused in time); in a thread: to resolve a name has no timeout."""
     found: list[tuple[str, ...] | None] = []
     ended = threading.Event()
 
     def ask() -> None:
         try:
-            found.append(_fetch(url, path, within_s, headers or {}))
+            found.append(_fetch(url, within_s, key))
         finally:
             ended.set()
 
     threading.Thread(target=ask, name="models-probe", daemon=True).start()
     ended.wait(within_s * 1.5)
     models = found[0] if found else None
-    return models or (), models is not None
+    return tuple(name for name in models or () if "embed" not in name), models is not None
 
 
-def _fetch(
-    url: str, path: str, within_s: float, headers: Mapping[str, str]
-) -> tuple[str, ...] | None:
-    """Chat models; empty where there is no such server, None where it does not answer in time."""
+def _fetch(url: str, within_s: float, key: str | None) -> tuple[str, ...] | None:
+    """Models; empty where there is no such server, None where it does not answer in time."""
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=within_s)
     try:
-        connection.request("GET", path, headers=dict(headers))
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
         response = connection.getresponse()
         if response.status != 200:
             return ()
-        offer = msgspec.json.decode(response.read(1 << 20), type=_Offer)
+        offer = msgspec.json.decode(response.read(_MOST_BYTES), type=_Offer)
     except TimeoutError:
         return None
     except (OSError, HTTPException, msgspec.DecodeError, ValueError):
@@ -157,7 +161,7 @@ def _fetch(
     finally:
         connection.close()
     names = (each.name or each.id for each in (*offer.data, *offer.models))
-    return tuple(dict.fromkeys(name for name in names if name and "embed" not in name))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _read(file: Path, url: str) -> tuple[str, ...] | None:
@@ -171,12 +175,11 @@ def _read(file: Path, url: str) -> tuple[str, ...] | None:
 
 def _write(file: Path, value: _Cached) -> None:
     """Best effort: without a cache the next start asks again."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         replace_private(file, msgspec.json.encode(value), sync=False)
 
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
-Role = Literal["main", "summary"]
 
 LOCAL_NAME = "local/smollm2-135m-instruct"
 LOCAL_KEY = "RAGMEM_API_KEY"
@@ -207,17 +210,13 @@ _NAMED = 12
 _LAST_RESORT = "the small local model is installed"
 
 
-def choose_model(
-    config: Config, environ: Mapping[str, str], *, flag: str = "", role: Role = "main"
-) -> ModelChoice:
+def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") -> ModelChoice:
     """The model to use.
 
     Raises NoModel, saying what to do, when there is none or its key is missing,
     and ConfigError for a name or an address that can't be right. May ask a local
     Ollama, for 150 ms at most.
     """
-    if role == "summary":
-        return choose_summary_model(config, environ, flag=flag)
     if name := flag or config.model.main:
         why = "-m" if flag else _source(environ)
         return _named(name, why, config, environ)
@@ -568,61 +567,27 @@ def _what_to_do() -> str:
     )
 
 
-_WITHIN_S = 2.0
-_MOST_BYTES = 4 << 20
-
-
-class _Model(msgspec.Struct):
-    id: str = ""
-
-
-class _List(msgspec.Struct):
-    data: list[_Model]
-
-
 def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
     """Why there may be no such model, for the person; empty where it is listed or none can tell."""
     prefix = f"{choice.provider}/"
     if choice.client in ("openai", "responses"):
         key = provider_key(choice.key_variable, environ) if choice.key_variable else None
-        listed, name, by = _offered(choice.base_url, key), choice.model, "its server"
+        offered = _fetch(_listing(choice.base_url), _WITHIN_S, key) or ()
+        listed = [model.removeprefix("models/") for model in offered]
+        name, by = choice.model, "its server"
     elif choice.client in ("anthropic", "gemini") or (
         choice.client == "litellm" and not choice.base_url
     ):
         # A new one need not be in the table: it is said, and not refused.
-        ours = [known for known in known_models() if known.startswith(prefix)]
-        listed, name, by = ours, choice.name, "ragmem"
+        listed = [known for known in known_models() if known.startswith(prefix)]
+        name, by = choice.name, "ragmem"
     else:
         return ""
     if not listed or name in listed or f"{name}:latest" in listed or is_known(choice.name):
         return ""
-    from difflib import get_close_matches
-
     close = get_close_matches(name, listed, n=1)
     meant = f" Did you mean {prefix + close[0].removeprefix(prefix)}?" if close else ""
     return f"{choice.name} is none of the {len(listed):,} models that {by} lists.{meant}"
-
-
-def _offered(base_url: str, key: str | None) -> list[str]:
-    """What a server lists at `/models`; nothing where it does not tell in time."""
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
-
-    parts = urlsplit(base_url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=_WITHIN_S)
-    try:
-        path = f"{parts.path.rstrip('/')}/models" + (f"?{parts.query}" if parts.query else "")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        connection.request("GET", path, headers=headers)
-        response = connection.getresponse()
-        if response.status != 200:
-            return []
-        found = msgspec.json.decode(response.read(_MOST_BYTES), type=_List)
-        return [model.id.removeprefix("models/") for model in found.data if model.id]
-    except (OSError, HTTPException, msgspec.DecodeError, ValueError):
-        return []
-    finally:
-        connection.close()
 
 
 def about(choice: ModelChoice, usage: UsageLog) -> list[str]:

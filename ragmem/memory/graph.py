@@ -366,7 +366,7 @@ class _Collecting:
             query = MemoryQuery(
                 everywhere=wanted.project is None,
                 project_ids=(wanted.project.root_id,) if wanted.project else (),
-                session_id=wanted.session.session_id if wanted.session else None,
+                session_ids=(wanted.session.session_id,) if wanted.session else (),
                 with_superseded=True,
             )
             known = await self._store.memories(query)

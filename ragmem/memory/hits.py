@@ -1,14 +1,12 @@
 """What a search of the memory finds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
 from ragmem.records import CodeStore, Session, Summary, Turn
 from ragmem.text import ago, one_line
@@ -106,11 +104,7 @@ async def others_of(store: CodeStore) -> dict[str, str]:
 
 async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
     """Those that are there still."""
-    found = {}
-    for session_id in session_ids:
-        with suppress(SessionNotFound):
-            found[session_id] = await store.session(session_id)
-    return found
+    return {each.session_id: each for each in await store.get(Session, list(session_ids))}
 
 
 class _Found(Protocol):

@@ -324,7 +324,7 @@ async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) ->
 def _learned_in(session: Session, now: datetime) -> MemoryQuery:
     return MemoryQuery(
         everywhere=True,
-        session_id=session.session_id,
+        session_ids=(session.session_id,),
         kinds=_KINDS,
         with_superseded=True,
         alive_at=now,

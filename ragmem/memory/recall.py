@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.embedder.base import Embedder, cosines, load_numpy
+from ragmem.embedder.base import Embedder, cosines
 from ragmem.errors import EmbedderError, StoreError
+from ragmem.libraries import load_numpy
 from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.found import Found, Question, Ranked, TimeSpan
 from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id

@@ -16,9 +16,9 @@
 
 Without `--only`, or with a part of a row's name: starts, each timed against
 `python -c pass`, interleaved with it in the same run (the column "over" is median less
-median), steps of recording, timed inside one process, and a command in the sandbox, against
-the same without one. The environment and the Neo4j
-are those of scripts/test. What takes minutes is measured only when it is asked for, by
+median, "processor" the median of what each used of one), steps of recording, timed inside
+one process, and a command in the sandbox, against the same without one. The environment and
+the Neo4j are those of scripts/test. What takes minutes is measured only when it is asked for, by
 the names above, on a Neo4j of its own: `--json` prints what was measured, `--measured`
 shows it again, and `--plot FOLDER` draws it as SVG.
 

@@ -22,7 +22,7 @@ from benches.content import Content
 from benches.neo4j_server import server
 from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
 from benches.results import CannotMeasure, Result, result
-from benches.starts import instant_server, timed
+from benches.starts import children_ms, instant_server, timed
 from ragmem.embedder.onnx import INFO
 from ragmem.records import EmbedderMark
 from ragmem.store.base import Archive
@@ -168,17 +168,23 @@ def _measured(name: str, ways: list[Way], place: Path, runs: int) -> list[Result
     env = clean_environment(place)
     base: list[float] = []
     samples: dict[str, list[float]] = {way.name: [] for way in ways}
+    used: dict[str, list[float]] = {way.name: [] for way in ways}
     for number in range(runs + 1):
         spent = timed([sys.executable, "-c", "pass"], cwd=place, env=env)
         base += [spent] if number else []  # The first round compiles, and warms the disk's cache.
         for way in ways:
+            before = children_ms()
             once = way.once()
             samples[way.name] += [once] if number else []
+            used[way.name] += [children_ms() - before] if number else []
     floor = statistics.median(base)
     found = [result(f"{name}python -c pass", base, target=None)]
     for way in ways:
         over = None if way.absolute else floor
-        found.append(result(name + way.name, samples[way.name], target=way.target, base=over))
+        spent = None if way.absolute else used[way.name]
+        found.append(
+            result(name + way.name, samples[way.name], target=way.target, base=over, used=spent)
+        )
     return found
 
 

@@ -1,5 +1,7 @@
 """A measurement, and how it is shown."""
 
+import statistics
+
 import msgspec
 
 from benches.spread import spread
@@ -20,6 +22,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     p95: float | None = None
     maximum: float | None = None
     over: float | None = None
+    processor: float | None = None
+    """Of processes: the median of what each used of one, in milliseconds."""
     target: float | None = None
     problem: str = ""
     """Why it could not be measured."""
@@ -32,9 +36,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result(
-    name: str, samples: list[float], *, target: float | None, base: float | None = None
+    name: str,
+    samples: list[float],
+    *,
+    target: float | None,
+    base: float | None = None,
+    used: list[float] | None = None,
 ) -> Result:
-    """Minimum, median, p95 and maximum of the samples."""
+    """Minimum, median, p95 and maximum of the samples; `used` is each one's processor time."""
     found = spread(samples)
     return Result(
         name=name,
@@ -44,6 +53,7 @@ def result(
         p95=found.p95,
         maximum=found.maximum,
         over=None if base is None else found.median - base,
+        processor=statistics.median(used) if used else None,
         target=target,
     )
 
@@ -55,10 +65,11 @@ def wanted(name: str, only: list[str]) -> bool:
 
 def table(results: list[Result]) -> str:
     """The results as aligned text."""
-    rows = [["milliseconds", "runs", "min", "median", "p95", "max", "over", "target", ""]]
+    head = ("runs", "min", "median", "p95", "max", "over", "processor", "target", "")
+    rows = [["milliseconds", *head]]
     for r in results:
         digits = 0 if (r.median or 0) >= 20 else 2
-        numbers = [r.minimum, r.median, r.p95, r.maximum, r.over]
+        numbers = [r.minimum, r.median, r.p95, r.maximum, r.over, r.processor]
         cells = ["" if n is None else f"{n:.{digits}f}" for n in numbers]
         verdict = "" if r.target is None else ("ok" if r.met else "MISSED")
         verdict = "FAILED" if r.problem else verdict

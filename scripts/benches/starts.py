@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pty
+import resource
 import select
 import signal
 import statistics
@@ -31,6 +32,12 @@ class Start(msgspec.Struct, frozen=True):
     name: str
     target: float | None
     once: Callable[[], float]
+
+
+def children_ms() -> float:
+    """Milliseconds of a processor that all processes have used which were started and ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_utime + used.ru_stime) * 1000
 
 
 def timed(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
@@ -160,6 +167,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
         chosen = [s for s in starts(folder, url, full_home) if wanted(s.name, only)]
         base: list[float] = []
         samples: dict[str, list[float]] = {start.name: [] for start in chosen}
+        used: dict[str, list[float]] = {start.name: [] for start in chosen}
         problems: dict[str, str] = {}
         for number in range(runs + 1):
             spent = timed(bare, cwd=folder, env=env)
@@ -168,6 +176,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
             for start in chosen:
                 if start.name in problems:
                     continue
+                before = children_ms()
                 try:
                     spent = start.once()
                 except CannotMeasure as problem:
@@ -175,6 +184,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
                     continue
                 if number:
                     samples[start.name].append(spent)
+                    used[start.name].append(children_ms() - before)
     if not chosen:
         return []
     floor = statistics.median(base)
@@ -183,7 +193,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
         *(
             Result(name=s.name, target=s.target, problem=problems[s.name])
             if s.name in problems
-            else result(s.name, samples[s.name], target=s.target, base=floor)
+            else result(s.name, samples[s.name], target=s.target, base=floor, used=used[s.name])
             for s in chosen
         ),
     ]

@@ -145,8 +145,8 @@ def test_short_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str
     """Start-up time is a feature: pydantic alone, which the parser would import, costs 190 ms."""
     code = (
         "import json, sys\nsys.argv = ['ragmem', *json.loads(sys.argv[1])]\n"
-        "from ragmem.__main__ import main\n"
-        "try:\n    main()\nfinally:\n    sys.stderr.write(json.dumps(sorted(sys.modules)))"
+        "from ragmem.__main__ import run\n"
+        "try:\n    run()\nfinally:\n    sys.stderr.write(json.dumps(sorted(sys.modules)))"
     )
     ragmem = Ragmem(tmp_path)
     done = subprocess.run(
@@ -160,6 +160,22 @@ def test_short_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str
     )
     modules = set(json.loads(done.stderr[done.stderr.index("[") :]))
     assert not modules & set(HEAVY)
+
+
+def test_the_graph_driver_comes_without_arrays_that_others_may_have_meanwhile() -> None:
+    """Half of its import would be numpy, which another thread may need at the same time."""
+    code = (
+        "import sys, threading\n"
+        "from ragmem import libraries\n"
+        "with libraries._without('numpy', 'colorsys'):\n"
+        "    other = threading.Thread(target=__import__, args=('colorsys',))\n"
+        "    other.start(), other.join()\n"
+        "libraries.load_neo4j()\n"
+        "assert 'colorsys' in sys.modules and 'numpy' not in sys.modules\n"
+        "import numpy, neo4j\n"
+        "assert neo4j.AsyncGraphDatabase and numpy.zeros(1) == 0"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], timeout=60, check=True)
 
 
 def test_commands_and_options_complete(tmp_path: Path) -> None:

@@ -241,20 +241,15 @@ def _main(control: int) -> None:
         _become(asked)
         if bug := asked["sabotage"]:
             getattr(import_module("tests.crash.sabotage"), bug)()
-        from ragmem.__main__ import main
+        from ragmem.__main__ import run
 
-        try:
-            main()
-        except SystemExit as end:
-            _end(end.code)
-        _end(0)
+        _end(run())
 
 
-def _end(code: Any) -> NoReturn:
+def _end(status: int) -> NoReturn:
     """End as an interpreter does, but for taking apart what a thousand modules hold."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    status = int(code or 0)
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream and not stream.closed:

@@ -22,6 +22,7 @@ from ragmem.llm.models import (
     about,
     choose_effort,
     choose_model,
+    choose_summary_model,
     list_models,
     model_info,
     open_llm,
@@ -146,7 +147,7 @@ def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> 
     assert chosen.client == newer.get(chosen.provider, protocol)
     elsewhere = choose_model(Config(llm=LLMConfig(client="openai")), {**environ, variable: "k"})
     assert elsewhere.client == protocol
-    summary = choose_model(Config(), {**environ, variable: "k"}, role="summary")
+    summary = choose_summary_model(Config(), {**environ, variable: "k"})
     assert summary.provider == chosen.provider
 
 

@@ -7,7 +7,7 @@ import pytest
 from ragmem.config import Config, LLMConfig, ModelConfig
 from ragmem.errors import NoModel
 from ragmem.llm import models
-from ragmem.llm.models import LOCAL_NAME, choose_model, choose_summary_model
+from ragmem.llm.models import LOCAL_NAME, choose_summary_model
 from ragmem.llm.providers import PROVIDERS, known_models, model_info, small_sibling
 
 
@@ -89,7 +89,6 @@ def test_the_choice_says_why(
 ) -> None:
     choice = choose_summary_model(Config(model=config), environ)
     assert (choice.name, why in choice.why) == (name, True)
-    assert choose_model(Config(model=config), environ, role="summary") == choice
 
 
 def test_the_flag_names_the_main_model(environ: dict[str, str]) -> None:

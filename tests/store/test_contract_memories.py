@@ -136,7 +136,7 @@ async def test_evidence_need_not_be_here(store: Store) -> None:
     memory = a_memory("m", evidence=(said("gone", "never-was", tool_call_id="nor-this"),))
     await store.apply([PutMemory(memory=memory)])
     assert await one(store, "m") == memory
-    assert await ids(store, replace(CURRENT, session_id="gone")) == ["m"]
+    assert await ids(store, replace(CURRENT, session_ids=("gone",))) == ["m"]
     assert await (await archive(store)).check() == []
 
 
@@ -149,8 +149,8 @@ async def test_the_same_id_again_replaces_it(store: Store) -> None:
     assert await store.memories(ALL) == [other]
     assert await ids(store, replace(CURRENT, subjects=("ana",))) == []
     assert await ids(store, replace(CURRENT, subjects=("hostas",))) == ["m"]
-    assert await ids(store, replace(CURRENT, session_id="s")) == []
-    assert await ids(store, replace(CURRENT, session_id="r")) == ["m"]
+    assert await ids(store, replace(CURRENT, session_ids=("s",))) == []
+    assert await ids(store, replace(CURRENT, session_ids=("r",))) == ["m"]
 
 
 async def test_any_text_at_all(store: Store) -> None:
@@ -380,8 +380,9 @@ QUERIES: list[tuple[MemoryQuery, str]] = [
     (replace(CURRENT, subjects=("ANA",)), "ana"),
     (replace(CURRENT, subjects=("north",)), ""),
     (replace(CURRENT, subjects=("éTÉ",)), "jam"),
-    (replace(CURRENT, session_id="s"), "jam ferns"),
-    (replace(CURRENT, session_id="no"), ""),
+    (replace(CURRENT, session_ids=("s",)), "jam ferns"),
+    (replace(CURRENT, session_ids=("no",)), ""),
+    (replace(CURRENT, session_ids=("no", "s")), "jam ferns"),
     (replace(CURRENT, pinned=True), "newer ana"),
     (replace(CURRENT, pinned=False), "due jam ferns"),
     (replace(CURRENT, alive_at=at(99)), "newer due ana jam ferns"),
@@ -391,7 +392,7 @@ QUERIES: list[tuple[MemoryQuery, str]] = [
     (
         MemoryQuery(
             project_ids=(GARDEN,), kinds=("rule", "fact"), subjects=("shade",), pinned=False,
-            session_id="s", alive_at=at(0), limit=5,
+            session_ids=("s", "no"), alive_at=at(0), limit=5,
         ),
         "ferns",
     ),
@@ -733,7 +734,7 @@ async def test_forgotten_memories_are_gone(store: Store) -> None:
     assert await store.small_vectors([*gone, "other"], MEMORY_LEVEL, "model-a") == {"other": EAST}
     assert await store.find_memories("pau") == []
     assert await ids(store, replace(ALL, subjects=("ana",))) == []
-    assert await ids(store, replace(ALL, session_id="s")) == []
+    assert await ids(store, replace(ALL, session_ids=("s",))) == []
     assert (await store.info()).counts["memories"] == 1
     assert len(await store.turns("s")) == 2
     assert await store.forget_memories(["3-pau"]) == 0

@@ -479,7 +479,7 @@ async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     await source.apply([*garden(), *known()])
     session = await import_document(source, await document_of(source, "root"), as_new=True)
     [call, _] = (await source.turns(session.session_id))[1].tool_calls
-    query = MemoryQuery(everywhere=True, session_id=session.session_id)
+    query = MemoryQuery(everywhere=True, session_ids=(session.session_id,))
     [memory] = await source.memories(query)
     assert [each.tool_call_id for each in memory.evidence] == ["c1", "", call.tool_call_id]
     assert call.tool_call_id != "c1"

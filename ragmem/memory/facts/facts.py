@@ -299,12 +299,11 @@ class Facts:
         """What took the place of something that was said in these sessions, by turn. StoreError."""
         store = await self._open_store()
         found: dict[str, str] = {}
-        for session_id in session_ids:
-            query = MemoryQuery(everywhere=True, session_id=session_id, with_superseded=True)
-            for old in await store.memories(query):
-                # A command that failed again says nothing of what was said beside it.
-                if old.kind != "failure" and (new := await self._successor(store, old)):
-                    found |= {each.turn_id: new.content for each in old.evidence}
+        query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
+        for old in await store.memories(query) if query.session_ids else ():
+            # A command that failed again says nothing of what was said beside it.
+            if old.kind != "failure" and (new := await self._successor(store, old)):
+                found |= {each.turn_id: new.content for each in old.evidence}
         return found
 
     @staticmethod

@@ -79,30 +79,27 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 # --- names --------------------------------------------------------------------------------
 
 _N = r"[\w][\w .'’-]{0,38}?[\w]|\w"
-_ALIASES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"(?P<a>{_N})'s? (?:real|full|actual|other|nick|first|last|code) ?names? (?:is|are) "
-        rf"(?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) (?:is|are) (?:(?:also|sometimes|usually|often|better|now|really) )?"
-        rf"(?:called|known as|named|nicknamed) (?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) (?:is|are) (?:an?|the) (?:alias|nickname|other name|short(?:hand)?|"
-        rf"abbreviation|code ?name|pseudonym|handle|login|user ?name) (?:of|for) (?P<b>{_N})[.!]?",
-        rf"(?:the )?(?:alias|nickname|handle|code ?name) (?:of|for) (?P<a>{_N}) is "
-        rf"(?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}),? (?:a\.?k\.?a\.?|alias|also known as) (?P<b>{_N})[.!]?",
-        rf"alias:? (?P<a>{_N}) ?(?:=|->|→|:) ?(?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) (?:stands for|is short for|goes by) (?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) and (?P<b>{_N}) are (?:the same(?: person| thing| project)?|one)[.!]?",
-        rf"(?:le )?(?:vrai |autre |sur|pre)?nom de (?P<a>{_N}) est (?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) (?:s'appelle|est (?:aussi |egalement )?(?:appelee?|connue? sous le nom de|"
-        rf"surnommee?|nommee?)|se nomme)(?: aussi| en fait| en realite)? (?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}),? (?:dite?|alias) (?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) est (?:un|le|l'|son) ?(?:alias|surnom|pseudo(?:nyme)?|diminutif) "
-        rf"(?:de |d'|pour )(?P<b>{_N})[.!]?",
-        rf"(?P<a>{_N}) (?:hei(?:ß|ss)t|se llama|si chiama|se chama|heet)(?: eigentlich| auch| en "
-        rf"realidad| anche)? (?P<b>{_N})[.!]?",
-    )
+_ALIASES = (
+    rf"(?P<a>{_N})'s? (?:real|full|actual|other|nick|first|last|code) ?names? (?:is|are) "
+    rf"(?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) (?:is|are) (?:(?:also|sometimes|usually|often|better|now|really) )?"
+    rf"(?:called|known as|named|nicknamed) (?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) (?:is|are) (?:an?|the) (?:alias|nickname|other name|short(?:hand)?|"
+    rf"abbreviation|code ?name|pseudonym|handle|login|user ?name) (?:of|for) (?P<b>{_N})[.!]?",
+    rf"(?:the )?(?:alias|nickname|handle|code ?name) (?:of|for) (?P<a>{_N}) is "
+    rf"(?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}),? (?:a\.?k\.?a\.?|alias|also known as) (?P<b>{_N})[.!]?",
+    rf"alias:? (?P<a>{_N}) ?(?:=|->|→|:) ?(?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) (?:stands for|is short for|goes by) (?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) and (?P<b>{_N}) are (?:the same(?: person| thing| project)?|one)[.!]?",
+    rf"(?:le )?(?:vrai |autre |sur|pre)?nom de (?P<a>{_N}) est (?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) (?:s'appelle|est (?:aussi |egalement )?(?:appelee?|connue? sous le nom de|"
+    rf"surnommee?|nommee?)|se nomme)(?: aussi| en fait| en realite)? (?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}),? (?:dite?|alias) (?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) est (?:un|le|l'|son) ?(?:alias|surnom|pseudo(?:nyme)?|diminutif) "
+    rf"(?:de |d'|pour )(?P<b>{_N})[.!]?",
+    rf"(?P<a>{_N}) (?:hei(?:ß|ss)t|se llama|si chiama|se chama|heet)(?: eigentlich| auch| en "
+    rf"realidad| anche)? (?P<b>{_N})[.!]?",
 )
 _ME = re.compile(
     "i|me|my|the user|user|the person|person|je|moi|mon|he|she|it|this|that|il|elle|ce|we|they|"
@@ -118,7 +115,7 @@ def names_of(content: str) -> tuple[str, str] | None:
     if len(text) > 160:
         return None
     for pattern in _ALIASES:
-        if match := pattern.fullmatch(text):
+        if match := re.fullmatch(pattern, text):
             a, b = (_bare(match[name]) for name in "ab")
             few = len(a.split()) <= _LONGEST_NAME and len(b.split()) <= _LONGEST_NAME
             if a and b and a != b and few and not (_ME.fullmatch(a) or _ME.fullmatch(b)):

@@ -418,8 +418,8 @@ async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
         conditions.append("m.kind IN $kinds")
     if query.subjects:
         conditions.append("any(each IN m.subjects WHERE each IN $subjects)")
-    if query.session_id is not None:
-        conditions.append("$sessionId IN m.sessionIds")
+    if query.session_ids:
+        conditions.append("any(each IN m.sessionIds WHERE each IN $sessionIds)")
     if query.pinned is not None:
         conditions.append("m.pinned = $pinned")
     if not query.with_superseded:
@@ -434,7 +434,7 @@ async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
         "userWide": query.user_wide,
         "kinds": query.kinds,
         "subjects": [each.casefold() for each in query.subjects],
-        "sessionId": query.session_id,
+        "sessionIds": query.session_ids,
         "pinned": query.pinned,
         "aliveAt": time_text(query.alive_at),
         "limit": _ALL if query.limit is None else query.limit,

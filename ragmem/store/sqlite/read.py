@@ -408,12 +408,15 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
         "EXISTS (SELECT 1 FROM json_each(m.subjects)"
         " WHERE value IN (SELECT value FROM json_each(:subjects)))"
     )
-    of_session = "m.memory_id IN (SELECT memory_id FROM evidence WHERE session_id = :session_id)"
+    of_sessions = (
+        "m.memory_id IN (SELECT memory_id FROM evidence"
+        " WHERE session_id IN (SELECT value FROM json_each(:session_ids)))"
+    )
     conditions = those_given(
         (not query.everywhere, f"({_whose(query)})"),
         (query.kinds, "m.kind IN (SELECT value FROM json_each(:kinds))"),
         (query.subjects, of_subjects),
-        (query.session_id is not None, of_session),
+        (query.session_ids, of_sessions),
         (db.access.sees, SEEN),
         (query.pinned is not None, "m.pinned = :pinned"),
         (not query.with_superseded, "m.superseded_by IS NULL"),
