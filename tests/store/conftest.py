@@ -54,10 +54,10 @@ async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[O
         return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
 
     if kind == "neo4j":
-        from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
+        from tests.fakes.neo4j import PATIENCE_S, empty_neo4j
 
         server = request.getfixturevalue("neo4j_server")
-        await (await open_empty_neo4j_store(server)).aclose()
+        await empty_neo4j(server)
 
     async def open_one() -> Store:
         open_kind = neo4j if kind == "neo4j" else sqlite

@@ -29,7 +29,7 @@ from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, first_of_each, mended, mostly
+from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
 
 GARDEN = "project-garden"
@@ -363,8 +363,8 @@ DAMAGE = [
         "MATCH ()-[d:DEFINES]->(:Scope {scopeId: 'Bed'}) DELETE d",
     ),
     ("a scope is defined or referred to", "CREATE (:Scope)"),
-    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.hash"),
     ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.language"),
+    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.hash"),
     ("a project with code is known", "MATCH (c:CodeProject) DELETE c"),
     (
         "a turn refers to a scope once and says how",
@@ -396,16 +396,16 @@ DERIVED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
+@pytest.mark.parametrize("damages", at_once([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
 ) -> None:
     """No reference is lost, and all that is there can be read afterwards."""
     await graph.apply(known())
     before = await graph.get(PutReferences, ["t1"])
     assert await graph.check() == []
-    await ask(neo4j_server, statement)
-    assert what in [finding.what for finding in await graph.check()]
+    await damage(neo4j_server, graph, damages)
+    statement = " ".join(how for _, how in damages)
     assert await mended(neo4j_server)
     [after] = await graph.get(PutReferences, ["t1"])
     assert len(after.references) == 2
@@ -449,6 +449,7 @@ TWICE = [
 """Constraints, what a lost one lets in, and what is made of it."""
 
 
+@pytest.mark.campaign
 async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """Lost constraints let a second one of each in; nothing of either is deleted.
 

@@ -17,7 +17,7 @@ import pytest
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import Write
 from ragmem.store.neo4j import Connection, Neo4jStore
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.haste import hurried
 from tests.store.samples import begun, called, created, finished, summed
@@ -35,7 +35,7 @@ SHORT_S = 3.0
 @pytest.fixture
 async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
     """Between a store and an empty database."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         yield proxy
 
@@ -432,7 +432,7 @@ async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_lim
     neo4j_server: Connection,
 ) -> None:
     """Nothing of it stands, and the next one works."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     too_much = (
         "UNWIND range(1, 20000000) AS i WITH collect('x' + i) AS t CREATE (:Big {n: size(t)})"
     )

@@ -28,7 +28,7 @@ from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.memories import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, first_of_each, mended, mostly
+from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, called, created, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
@@ -413,30 +413,22 @@ DERIVED = [
 ]
 
 
-async def damaged(graph: Neo4jStore, server: Connection, statement: str) -> None:
-    await graph.apply([*known(), remembered("bare")])
-    await graph.use_embedder(MARK)
-    await graph.apply(
-        [
-            embedded("new", EAST, level=MEMORY_LEVEL),
-            embedded("s", EAST, level=SESSION_LEVEL),
-        ]
-    )
-    assert await graph.check() == []
-    await ask(server, statement)
-
-
-@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
+@pytest.mark.parametrize("damages", at_once([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
 ) -> None:
     """No memory is lost, and each can be read afterwards."""
-    await damaged(graph, neo4j_server, statement)
+    await graph.apply([*known(), remembered("bare")])
+    await graph.use_embedder(MARK)
+    vectors = {"new": MEMORY_LEVEL, "s": SESSION_LEVEL}
+    await graph.apply([embedded(each, EAST, level=level) for each, level in vectors.items()])
+    assert await graph.check() == []
+    await damage(neo4j_server, graph, damages)
     counted = (await graph.info()).counts["memories"]
-    assert what in [finding.what for finding in await graph.check()]
     assert await mended(neo4j_server)
     held = await graph.memories(EVERYTHING)
     assert len(held) == counted
+    statement = " ".join(how for _, how in damages)
     if "content" not in statement:
         assert {"Hostas need sun.", "Hostas need shade."} <= {memory.content for memory in held}
     assert len([place for memory in held for place in memory.evidence]) >= 3
@@ -469,6 +461,7 @@ TWICE = [
 """Constraints, what a lost one lets in, and what is made of it."""
 
 
+@pytest.mark.campaign
 async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """Lost constraints let a second one of each in; nothing of either is deleted.
 

@@ -12,7 +12,7 @@ from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, listed_statements
 from ragmem.store.neo4j.vectors import EMBEDDED
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
 from tests.store.samples import created, whole_turn
 
 
@@ -162,7 +162,7 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "database of its own" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
 
 
 async def test_foreign_data_beside_ours_is_left_alone(

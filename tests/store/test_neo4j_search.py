@@ -14,8 +14,8 @@ from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import CHECKS, WORDS
 from ragmem.store.neo4j.search import Commonness, sample
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
-from tests.store.damage import first_of_each, mended
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.store.damage import Damage, at_once, damage, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
@@ -30,7 +30,7 @@ async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
     store = await open_empty_neo4j_store(neo4j_server)
     yield store
     await store.aclose()
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
 
 
 def turns(count: int, *, session_id: str = "s", text: str = "ferns {}") -> list[PutTurn]:
@@ -308,8 +308,8 @@ def test_the_commonest_words_of_a_large_project_are_left_out() -> None:
 # --- damage -----------------------------------------------------------------------
 
 DAMAGE = [
-    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
     ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 'sum'}) DETACH DELETE e"),
+    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
     ("what can be found is there", "CREATE (:SearchEntry {recordId: 'x', level: 0})"),
     ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.sessionId = 'r'"),
     ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.projectId = 'r'"),
@@ -334,9 +334,9 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("what", "statement"), first_of_each(DAMAGE))
+@pytest.mark.parametrize("damages", at_once(DAMAGE))
 async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
 ) -> None:
     """Whatever is derived for search is made again, and finds as before."""
     await graph.apply([created("s"), *whole_turn("s", "t", "Which ferns like heliotrope?")])
@@ -344,9 +344,9 @@ async def test_damage_is_found_and_mended(
     await graph.use_embedder(MARK)
     await graph.apply([embedded("t", EAST)])
     assert await graph.check() == []
-    await ask(neo4j_server, statement)
-    assert what in [finding.what for finding in await graph.check()]
-    assert any(change.endswith(what) for change in await mended(neo4j_server))
+    await damage(neo4j_server, graph, damages)
+    done = await mended(neo4j_server)
+    assert all(any(change.endswith(what) for change in done) for what, _ in damages)
     assert await by_words(graph, "heliotrope") == {"t"}
     assert {"t", "sum"} >= await by_words(graph, "ferns") >= {"sum"}
     assert await graph.check() == []

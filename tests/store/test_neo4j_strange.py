@@ -20,7 +20,7 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.transfer import stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
 from tests.store.fixtures.make import content
 from tests.store.samples import at, begun, finished
 
@@ -54,7 +54,7 @@ async def garden(neo4j_server: Connection) -> AsyncIterator[Connection]:
     await store.apply(content())
     await store.aclose()
     yield neo4j_server
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
 
 
 async def read_all(store: Neo4jStore) -> None:
