@@ -27,10 +27,15 @@ def at_once(damages: Sequence[Damage]) -> list[object]:
     return [together, *(pytest.param([each], marks=pytest.mark.campaign) for each in damages)]
 
 
-def mostly(kept: Sequence[str], every: Sequence[str]) -> list[object]:
-    """All of them as parameters; those that are not among the kept are campaigns."""
+def mostly(kept: Sequence[object], every: Sequence[object]) -> list[object]:
+    """All of them as parameters, tuples of several; those not among the kept are campaigns."""
     campaign = pytest.mark.campaign
-    return [each if each in kept else pytest.param(each, marks=campaign) for each in every]
+    return [
+        each
+        if each in kept
+        else pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=campaign)
+        for each in every
+    ]
 
 
 async def damage(server: Connection, graph: Neo4jStore, damages: Sequence[Damage]) -> None:

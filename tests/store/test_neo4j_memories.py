@@ -240,8 +240,6 @@ async def test_what_an_older_schema_has_waiting(
     await ask(neo4j_server, "MATCH (t:ConversationTurn) REMOVE t.memoriesDue")
     await ask(neo4j_server, "MATCH (s:ConversationSession) REMOVE s.summaryVectorsDue")
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 3")
-    for name in ("memory_uuid", "user_profile_id", "insight_session"):
-        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert (await again.info()).schema_version == schema.VERSION
     items = await again.pending("vectors", limit=9)

@@ -132,11 +132,11 @@ async def test_the_nearest_are_the_exact_ones(
     """Recall of the exact top 20, page by page, in project, session and everywhere."""
     import numpy as np
 
-    monkeypatch.setattr(vectors, "PAGE", 100)
+    monkeypatch.setattr(vectors, "PAGE", 40)
     rng = np.random.default_rng(5)
-    rows = rng.normal(size=(450, 32)).astype("<f4")
+    rows = rng.normal(size=(180, 32)).astype("<f4")
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    puts = turns(450)
+    puts = turns(180)
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(EmbedderMark("model-a", 32))
     await graph.apply(
@@ -174,9 +174,12 @@ async def test_what_stands_around_is_the_same_from_memory(
     for n in (10, 11):
         await graph.apply(whole_turn("f", f"f-{n}", f"ferns {n}", started_at=at(50 + n)))
     ids = [f"{name}-{n:04d}" for name in "ab" for n in range(1, 31) if rng.random() < 0.8]
-    for each in (*ids, "f-11"):
-        vector = struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4)))
-        await graph.apply([embedded(each, vector)])
+    vectors_of = [
+        embedded(each, struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4))))
+        for each in (*ids, "f-11")
+    ]
+    for start in range(0, len(vectors_of), 8):
+        await graph.apply(vectors_of[start : start + 8])
     scopes = [Scope(), Scope(project_ids=("pa",)), Scope(project_ids=("pa", "pb"))]
     scopes += [Scope(project_ids=("pb",), session_ids=("f",)), Scope(session_ids=("f", "a"))]
     queries = [

@@ -296,7 +296,8 @@ if verb == "run":
     opens = ["--add-opens=java.base/%s=ALL-UNNAMED" % p
              for p in ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")]
     child = subprocess.Popen(
-        [{java!r}, "-cp", {jars!r} + "/*", "-XX:TieredStopAtLevel=1", *opens,
+        [{java!r}, "-cp", {jars!r} + "/*", "-Xmx512m", "-XX:+UseSerialGC",
+         "-XX:TieredStopAtLevel=1", *opens,
          "org.neo4j.server.CommunityEntryPoint",
          "--home-dir=" + str(home), "--config-dir=" + str(home)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
