@@ -205,6 +205,7 @@ def listeners(pid: int) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.campaign
 async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
     """A read-only follower is refused, with the address form that finds another."""
 
@@ -312,6 +313,7 @@ elif verb == "stop" and alive():
 """
 
 
+@pytest.mark.campaign
 async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
     """An engine whose daemon answers is used; the password is not among its arguments."""
     real = ways.find_java(os.environ)
