@@ -163,11 +163,11 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
     assert again.running
     assert again.pid != status.pid
-    assert (again.url, again.browser, again.cypher_shell) == (
-        status.url,
-        status.browser,
-        status.cypher_shell,
-    )
+    if not any("taken" in line for line in said):  # by another program, on a busy machine
+        addresses = ("url", "browser", "cypher_shell")
+        assert [getattr(again, each) for each in addresses] == [
+            getattr(status, each) for each in addresses
+        ]
     assert await recall(paths, "s") == kept_turns("s", 2)
 
     said.clear()
