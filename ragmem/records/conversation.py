@@ -242,7 +242,7 @@ class Summary(Record, frozen=True, kw_only=True):
         return len(self.text)
 
 
-# --- what is asked, and what is answered, beside records ---------------------------------
+# --- what is asked, and what is answered, beside records --------------------------------
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -285,8 +285,6 @@ def changed(write: Write, **fields: object) -> Write:
     return msgspec.structs.replace(write, **{write.holds: record})
 
 
-# --- a store, as far as the code needs it -------------------------------------------------
-
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 

@@ -127,6 +127,12 @@ async def ask(server: Connection, *statements: str, **parameters: Any) -> list[R
         await gateway.aclose()
 
 
+async def one(server: Connection, statement: str, **parameters: Any) -> Row:
+    """The only row."""
+    [row] = await ask(server, statement, **parameters)
+    return row
+
+
 def neo4j_env(server: Connection) -> dict[str, str]:
     """What names the server, emptied, to a process that has patience with a busy machine."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -26,21 +25,12 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
 
 GARDEN = "project-garden"
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
 
 
 def scope(scope_id: str, name: str, line: int = 1, **more: Any) -> CodeScope:
@@ -84,12 +74,6 @@ def known() -> list[Write]:
         put("main.py", scope("main", "main"), imports=("beds.py", "gone.py")),
         refers("t1", water="edited", main="named"),
     ]
-
-
-async def one(server: Connection, statement: str) -> Row:
-    """The only row."""
-    [row] = await ask(server, statement)
-    return row
 
 
 async def told(graph: Neo4jStore) -> dict[str, object]:
@@ -421,55 +405,6 @@ async def test_damage_is_found_and_mended(
         write.file.scopes for write in known() if isinstance(write, PutCodeFile)
     ]
     assert await graph.check() == []
-
-
-TWICE = [
-    (
-        "scope_id",
-        "MATCH (s:Scope {scopeId: 'water'})<-[:DEFINES]-(f)"
-        " CREATE (f)-[:DEFINES]->(n:Scope) SET n = properties(s)",
-        "gave a scope an id of its own",
-    ),
-    (
-        "code_project_id",
-        "MATCH (c:CodeProject) CREATE (n:CodeProject) SET n = properties(c)",
-        "set a double project with code aside",
-    ),
-    (
-        "file_path",
-        "MATCH (f:File {path: 'beds.py'}) CREATE (n:File) SET n = properties(f)"
-        " WITH f, n MATCH (f)-[d:DEFINES]->(s) CREATE (n)-[:DEFINES]->(s) DELETE d"
-        " WITH DISTINCT f, n MATCH (g)-[r:IMPORTS]->(f) CREATE (g)-[:IMPORTS {order: 0}]->(n)"
-        " DELETE r WITH f REMOVE f.hash, f.language",
-        "brought together a file that was there twice",
-    ),
-]
-"""Constraints, what a lost one lets in, and what is made of it."""
-
-
-@pytest.mark.campaign
-async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Lost constraints let a second one of each in; nothing of either is deleted.
-
-    All at once: a change of the schema costs the server all of its plans.
-    """
-    await graph.apply(known())
-    before = await graph.code_files(GARDEN)
-    references = await graph.get(PutReferences, ["t1"])
-    for constraint, statement, _ in TWICE:
-        await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
-        await ask(neo4j_server, statement)
-    [nodes] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
-    assert "no id is there twice" in [finding.what for finding in await graph.check()]
-    assert {change for _, _, change in TWICE} <= set(await mended(neo4j_server))
-    assert await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes") == [nodes]
-    assert await graph.get(PutReferences, ["t1"]) == references
-    files = await graph.code_files(GARDEN)
-    assert [(file.path, file.hash, file.imports) for file in files] == [
-        (file.path, file.hash, file.imports) for file in before
-    ]
-    held = {each.scope_id for file in files for each in file.scopes}
-    assert {"water", "Bed", "main"} <= held
 
 
 # --- plans and size -----------------------------------------------------------------------

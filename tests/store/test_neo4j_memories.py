@@ -1,7 +1,6 @@
 """Memories in the graph: its shape, what is damaged and mended, lost answers, races, plans."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -24,9 +23,8 @@ from ragmem.records import (
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.memories import STATEMENTS
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, called, created, remembered, said, whole_turn
@@ -34,20 +32,6 @@ from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
 
 EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-
-
-async def one(server: Connection, statement: str) -> Row:
-    """The only row."""
-    [row] = await ask(server, statement)
-    return row
 
 
 def insight(session_id: str = "s") -> PutInsight:
@@ -437,46 +421,6 @@ async def test_damage_is_found_and_mended(
     assert await graph.profile() == msgspec.structs.replace(
         await graph.profile(), values={"name": "Ana"}
     )
-
-
-TWICE = [
-    (
-        "memory_uuid",
-        "MATCH (m:Memory {uuid: 'old'}) CREATE (n:Memory) SET n = properties(m)",
-        "gave a memory an id of its own",
-    ),
-    (
-        "insight_session",
-        "MATCH (m:Insight) CREATE (n:Insight) SET n = properties(m)",
-        "set a double insight aside",
-    ),
-    (
-        "user_profile_id",
-        "CREATE (:UserProfile {userId: 'local', profileJson: '{}'})",
-        "set a double profile aside",
-    ),
-]
-"""Constraints, what a lost one lets in, and what is made of it."""
-
-
-@pytest.mark.campaign
-async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Lost constraints let a second one of each in; nothing of either is deleted.
-
-    All at once: a change of the schema costs the server all of its plans.
-    """
-    await graph.apply(known())
-    for constraint, statement, _ in TWICE:
-        await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
-        await ask(neo4j_server, statement)
-    [before] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
-    assert "no id is there twice" in [finding.what for finding in await graph.check()]
-    assert {change for _, _, change in TWICE} <= set(await mended(neo4j_server))
-    [after] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
-    assert after == before
-    assert "Hostas need shade." in [memory.content for memory in await graph.memories(EVERYTHING)]
-    assert (await graph.profile()).values == {"name": "Ana"}
-    assert len(await graph.get(Insight, ["s"])) == 1
 
 
 async def test_what_cannot_be_read_is_set_aside(

@@ -1,7 +1,6 @@
 """Damage of every kind, made by raw Cypher: `check` names it, repair mends it and loses nothing."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -11,8 +10,8 @@ from ragmem.records import ALL_TURNS, Finding, Insight, PutInsight, PutProfile, 
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import PROMISES, Repair
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
-from tests.store.code_samples import put
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.store.code_samples import GARDEN, put
 from tests.store.damage import Damage, at_once
 from tests.store.samples import at, remembered
 from tests.store.seen import seen
@@ -22,13 +21,12 @@ from tests.store.test_transfer import garden
 
 
 @pytest.fixture
-async def server(neo4j_server: Connection) -> AsyncIterator[Connection]:
-    """The garden, and no constraint in the way of damage; whole again afterwards."""
+async def server(neo4j_server: Connection) -> Connection:
+    """It holds the garden."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply(garden())
     await store.aclose()
-    yield neo4j_server
-    await empty_neo4j(neo4j_server)
+    return neo4j_server
 
 
 async def mended(server: Connection) -> tuple[list[str], list[Finding], list[Finding]]:
@@ -389,7 +387,6 @@ DOUBLED = {
     "tool_call_uuid": "ToolCall",
     "summary_uuid": "ConversationSummary",
     "project_id": "Project",
-    "file_path": "File",
     "memory_uuid": "Memory",
     "insight_session": "Insight",
     "user_profile_id": "UserProfile",
@@ -409,13 +406,16 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> 
     await store.apply(
         [
             put("a.py", "x"),
+            put("b.py", imports=("a.py",)),
             remembered("m"),
             PutProfile(key="name", value="Ana", at=at(1)),
             PutInsight(insight=Insight(session_id="deep", main_topic="Ferns", created_at=at(1))),
         ]
     )
     await store.aclose()
-    await ask(server, *(f"DROP CONSTRAINT {each}" for each in ("session_id", *DOUBLED)))
+    await ask(
+        server, *(f"DROP CONSTRAINT {each}" for each in ("session_id", "file_path", *DOUBLED))
+    )
     second = "MATCH (n:{0}) WITH n LIMIT 1 CREATE (m:{0}) SET m = properties(n)"
     await ask(server, *(second.format(label) for label in DOUBLED.values()))
     await ask(
@@ -426,19 +426,42 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> 
         SET e.sessionId = 'root' CREATE (e)-[:HAS_TURN {index: 4}]->(t) DELETE h
         """,
     )
+    # What hangs on a file is shared out between the two.
+    await ask(
+        server,
+        """
+        MATCH (f:File {path: 'a.py'})-[d:DEFINES]->(s), (g)-[r:IMPORTS]->(f)
+        CREATE (n:File)-[:DEFINES]->(s), (g)-[:IMPORTS {order: 0}]->(n)
+        SET n = properties(f) DELETE d, r REMOVE f.hash, f.language
+        """,
+    )
+    [nodes] = await ask(server, "MATCH (n) RETURN count(n) AS nodes")
     before = await everything(server)
     with pytest.raises(StoreRefused) as caught:
         await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     assert "`ragmem store repair`" in caught.value.hint
     found, done, left = await mended(server)
     assert "no id is there twice" in found
-    assert {"made the constraints and indexes that were missing"} < {each.what for each in done}
+    assert {
+        "made the constraints and indexes that were missing",
+        "gave a memory an id of its own",
+        "gave a scope an id of its own",
+        "set a double insight aside",
+        "set a double profile aside",
+        "set a double project with code aside",
+        "brought together a file that was there twice",
+    } < {each.what for each in done}
     assert left == []
     assert await everything(server) >= before
+    [held] = await ask(server, "MATCH (n) RETURN count(n) AS nodes")
+    assert held["nodes"] >= nodes["nodes"]
     await all_is_read(server)
     store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     [other] = await store.sessions(SessionQuery(cwd="/elsewhere"))
     assert [turn.turn_id for turn in await store.turns(other.session_id)] == ["r4"]
+    [file] = await store.code_files(GARDEN, ["a.py"])
+    assert (file.hash, "x" in [each.scope_id for each in file.scopes]) == ("hash of a.py", True)
+    assert (await store.profile()).values == {"name": "Ana"}
     await store.aclose()
 
 

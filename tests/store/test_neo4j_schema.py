@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 from neo4j.exceptions import ConstraintError
@@ -10,25 +9,10 @@ from neo4j.exceptions import ConstraintError
 from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
-from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
+from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.vectors import EMBEDDED
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import created, whole_turn
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-
-
-async def one(server: Connection, statement: str) -> Row:
-    """The only row."""
-    [row] = await ask(server, statement)
-    return row
-
 
 _WANTED = set(schema.missing(schema.Server("", 0, frozenset())))
 _CONSTRAINTS = {
@@ -158,7 +142,6 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "database of its own" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
-    await empty_neo4j(neo4j_server)
 
 
 async def test_foreign_data_beside_ours_is_left_alone(

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -14,7 +13,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import CHECKS, WORDS
 from ragmem.store.neo4j.search import Commonness, sample
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask
 from tests.store.damage import Damage, at_once, damage, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
@@ -22,15 +21,6 @@ from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
 from tests.store.test_neo4j_memories import DERIVED as DAMAGE_OF_MEMORIES
 
 PROJECT = "project-garden"
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-    await empty_neo4j(neo4j_server)
 
 
 def turns(count: int, *, session_id: str = "s", text: str = "ferns {}") -> list[PutTurn]:

@@ -20,7 +20,7 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.transfer import stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import content
 from tests.store.samples import at, begun, finished
 
@@ -48,13 +48,12 @@ BY_HAND = {
 
 
 @pytest.fixture
-async def garden(neo4j_server: Connection) -> AsyncIterator[Connection]:
-    """Every kind of record; emptied afterwards."""
+async def garden(neo4j_server: Connection) -> Connection:
+    """Every kind of record."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply(content())
     await store.aclose()
-    yield neo4j_server
-    await empty_neo4j(neo4j_server)
+    return neo4j_server
 
 
 async def read_all(store: Neo4jStore) -> None:

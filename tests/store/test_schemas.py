@@ -23,7 +23,7 @@ from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.sqlite import SQLiteStore, schema
 from ragmem.store.transfer import stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.damage import mostly
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished, remembered, said
@@ -239,7 +239,6 @@ async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "Upgrade ragmem" in caught.value.hint
     assert await graph_as_it_is(neo4j_server) == before
-    await empty_neo4j(neo4j_server)
 
 
 # --- killed in the middle ------------------------------------------------------------
@@ -350,4 +349,3 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
         assert deaths == 10
         await is_whole_and_goes_on(store, 1)
     await store.aclose()
-    await empty_neo4j(neo4j_server)
