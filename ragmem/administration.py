@@ -266,7 +266,8 @@ class Administration:
         try:
             findings, _ = await self.check()
         except (StoreDamaged, UsageError):  # the latter where there is none
-            if not (_holds_something(paths.database) or repair.newest_first(paths.database)):
+            held = paths.database.exists() and paths.database.stat().st_size > 0
+            if not (held or repair.newest_first(paths.database)):
                 raise
         else:
             if not findings:
@@ -409,10 +410,6 @@ def _is_database(file: Path) -> bool:
     except OSError as error:
         raise UsageError(f"{file} can't be read: {error.strerror}.") from None
     raise UsageError(f"{file} is no backup of ragmem's memory.")
-
-
-def _holds_something(database: Path) -> bool:
-    return database.exists() and database.stat().st_size > 0
 
 
 def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:

@@ -5,9 +5,12 @@ A scope is a piece of a file with a name of its own: a function, a class, a sect
 id stays while its name and kind stay in the file, and goes with it where it is moved or renamed.
 """
 
+from datetime import datetime
 from typing import Literal
 
-from ragmem.records.conversation import Record
+import msgspec
+
+from ragmem.records.conversation import AccessType, Record
 
 ScopeKind = Literal["class", "function", "method", "type", "constant", "block", "section", "text"]
 ReferenceHow = Literal["edited", "read", "found", "named"]
@@ -71,3 +74,67 @@ class CodeReference(Record, frozen=True, kw_only=True):
 
     scope_id: str
     how: ReferenceHow
+
+
+MOST_CHANGED = 50
+"""Files that a turn may write to, that something be learned of what changes together."""
+
+
+class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which scopes; conditions combine with AND. By path, then by first line."""
+
+    project_ids: tuple[str, ...] = ()
+    """Of these; one that was joined to another counts as that one. Empty: of all."""
+    name: str = ""
+    """Of those that are called so: by name, qualified name, or the last dotted parts of that
+    (`Service.validate`); upper and lower case alike. Empty: any."""
+    path: str = ""
+    """Of this file."""
+    defined: bool | None = None
+    """Only those that their file defines still, or only those that it doesn't; None: both."""
+    limit: int = 100
+
+
+class FoundScope(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope, and where it is."""
+
+    project_id: str
+    path: str
+    """Of the file that defines it, or did last."""
+    defined: bool
+    """Whether that file defines it still."""
+    scope: CodeScope
+
+
+class TurnsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns that have to do with any of these scopes or files."""
+
+    scope_ids: tuple[str, ...] = ()
+    project_ids: tuple[str, ...] = ()
+    """Of the files; as in ScopeQuery, but never empty where `paths` is not."""
+    paths: tuple[str, ...] = ()
+    limit: int = 100
+    """The newest so many."""
+
+
+class CodeTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that has to do with code, and how."""
+
+    turn_id: str
+    session_id: str
+    turn_index: int
+    at: datetime
+    """When it began."""
+    hows: tuple[ReferenceHow, ...] = ()
+    """Of the scopes that were asked for; each once, in the order of REFERENCE_HOWS."""
+    accesses: tuple[AccessType, ...] = ()
+    """Of the files that were asked for; each once, sorted."""
+
+
+class ChangedTogether(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was changed in the same turns as another."""
+
+    path: str
+    turn_count: int
+    session_count: int
+    last_at: datetime

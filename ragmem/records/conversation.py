@@ -240,3 +240,163 @@ class Summary(Record, frozen=True, kw_only=True):
     def char_count(self) -> int:
         """Code points of the text."""
         return len(self.text)
+
+
+# --- what is asked, and what is answered, beside records --------------------------------
+
+
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions; conditions combine with AND, newest activity first."""
+
+    cwd: str | None = None
+    project_ids: tuple[str, ...] = ()
+    status: str | None = None
+    mine: bool = False
+    """Only those of the owner for whom the store was opened."""
+    tags: tuple[str, ...] = ()
+    """Any of these."""
+    limit: int = 50
+
+
+class TurnQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which turns of a session, a fork's shared ones included; always returned in order."""
+
+    limit: int | None = None
+    """The newest so many."""
+    max_chars: int | None = None
+    """The newest whole turns whose `char_count` sums to at most this, but at least one."""
+    before_index: int | None = None
+    """Only turns with a smaller index."""
+    statuses: tuple[str, ...] = ()
+    """Empty for all."""
+    with_tool_calls: bool = True
+
+
+ALL_TURNS = TurnQuery()
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A session's own turns from `first` to `last` by index; none when `last` is smaller."""
+
+    session_id: str
+    first: int
+    last: int
+    parent_id: str | None = None
+    """The session that it was forked from."""
+
+
+Work = Literal["vectors", "level1", "roll_up", "thread", "memories", "references"]
+WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories", "references")
+TURN_LEVEL = 0
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look: sessions (with what a fork shares with its parents) or projects.
+
+    With both, what is in either; with none, the whole store. A project that was
+    joined to another counts as that one, whichever id is given.
+    """
+
+    session_ids: tuple[str, ...] = ()
+    project_ids: tuple[str, ...] = ()
+
+
+EVERYTHING = Scope()
+
+
+class WeightedTerm(msgspec.Struct, frozen=True):
+    """An index term of the question, and how much it counts."""
+
+    term: str
+    weight: float = 1.0
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A time that is asked about, half-open."""
+
+    start_at: datetime
+    end_at: datetime
+
+
+LOOKED_THROUGH = 1_000
+"""Turns of an interval among which the best are taken: its newest."""
+
+
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all processes asked a model about an item, when no answer could be used."""
+
+    item: str
+    session_id: str
+    model: str
+    count: int
+    not_before: datetime
+    """Until then it is not asked again."""
+    problem: str
+    """What was wrong with the last answer."""
+
+
+class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, as a store can look for it."""
+
+    scope: Scope = EVERYTHING
+    terms: tuple[WeightedTerm, ...] = ()
+    """Heaviest first; none: nothing is found by text."""
+    vector: bytes = b""
+    """The question's unit vector, float32 little-endian; empty: nothing is found by vector."""
+    embedder: str = ""
+    """The model of `vector`."""
+    intervals: tuple[Interval, ...] = ()
+    """Turns that began in one of these are found too, whatever they say."""
+    levels: tuple[int, ...] = ()
+    """0 for turns, 1 and up for summaries; empty for all."""
+    limit: int = 50
+    """The best so many turns by text, as many by vector; and the same of summaries."""
+
+    @property
+    def of_interval(self) -> int:
+        """Of each interval so many turns by text, by vector, and of the newest."""
+        return -(-self.limit // 2)
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn or summary that may answer the question, with its raw scores."""
+
+    record_id: str
+    level: int = TURN_LEVEL
+    session_id: str
+    turn_index: int = 0
+    """Of a turn; 0 for a summary."""
+    at: datetime
+    """When the turn began, or the summary was made."""
+    text: float = 0.0
+    """BM25, higher is better; 0 for one that is not among the best by text, nor an interval's."""
+    similarity: float | None = None
+    """Raw cosine of its best passage with the question; None without a vector of this embedder."""
+    whole: float | None = None
+    """The same of its first passage: all of it, as far as the embedder reads at once."""
+    passages: int = 0
+    """How many it has: how long it is."""
+
+
+class EmbedderMark(msgspec.Struct, frozen=True):
+    """The embedder that a store's vectors are of."""
+
+    model_id: str
+    dimension: int
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work."""
+
+    work: Work
+    session_id: str
+    record_id: str
+    """`vectors`: what is to be embedded; `level1`, `memories`, `references`: the turn; `roll_up`,
+    `thread`: the session."""
+    level: int = TURN_LEVEL
+    """`vectors`: of the record; `roll_up`: of the summaries that wait."""
+
+    @property
+    def key(self) -> str:
+        """Names it among all work, for leases."""
+        return f"{self.work}:{self.level}:{self.record_id}"

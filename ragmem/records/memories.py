@@ -125,3 +125,25 @@ class Insight(Record, frozen=True, kw_only=True):
     key_findings: tuple[str, ...] = ()
     action_items: tuple[str, ...] = ()
     created_at: datetime
+
+
+class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which memories; conditions combine with AND. Newest first by `created_at`, then by id."""
+
+    everywhere: bool = False
+    """Of all projects and the person's own; else as the next two say."""
+    project_ids: tuple[str, ...] = ()
+    """Those of these projects; one that was joined to another counts as that one."""
+    user_wide: bool = True
+    """And the person's own."""
+    kinds: tuple[str, ...] = ()
+    """Any of these; empty for all."""
+    subjects: tuple[str, ...] = ()
+    """Those with any of these, casefolded; empty for all."""
+    session_id: str | None = None
+    """Those with evidence in this session."""
+    pinned: bool | None = None
+    with_superseded: bool = False
+    alive_at: datetime | None = None
+    """Without those that had expired then."""
+    limit: int | None = None

@@ -1,24 +1,36 @@
-"""The Writes that change what is stored."""
+"""The Writes that change what is stored, and a store as far as the code index needs it."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from ragmem.records.code import CodeFile, CodeReference
+from ragmem.records.code import (
+    ChangedTogether,
+    CodeFile,
+    CodeReference,
+    CodeTurn,
+    FoundScope,
+    ScopeQuery,
+    TurnsQuery,
+)
 from ragmem.records.conversation import (
+    ALL_TURNS,
     FileAccess,
     Project,
     Record,
     Session,
+    SessionQuery,
     SessionStatus,
     Summary,
     ToolCall,
     Turn,
+    TurnQuery,
     TurnStatus,
     Usage,
 )
-from ragmem.records.memories import Insight, MemoryRecord
+from ragmem.records.memories import Insight, MemoryQuery, MemoryRecord, Owner
 
 
 class _Write(Record, frozen=True, tag_field="write"):
@@ -261,9 +273,116 @@ Write = (
 )
 
 
+OF_SESSIONS: dict[type[PutInsight], type[Insight]] = {PutInsight: Insight}
+"""Records of which a session has one, by what puts them: kept, moved and deleted alike."""
+
+
 def changed(write: Write, **fields: object) -> Write:
     """The write with other values in the fields of what it puts."""
     if not write.holds:
         return msgspec.structs.replace(write, **fields)
     record = msgspec.structs.replace(write.record, **fields)
     return msgspec.structs.replace(write, **{write.holds: record})
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What only the store could know."""
+
+    turn_indexes: dict[str, int] = {}
+    """turn_id to turn_index, for each BeginTurn among the writes."""
+
+
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What `store info` and `doctor` tell."""
+
+    kind: str
+    location: str
+    """A path, or a URL without credentials."""
+    version: str
+    """Of the engine."""
+    schema_version: int
+    counts: dict[str, int]
+    """Records by kind: sessions, turns, tool_calls, summaries, memories, projects, files
+    (that tools touched), scopes."""
+    summaries_per_level: dict[int, int] = {}
+    """Lowest level first."""
+    size_bytes: int | None = None
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something in a store that should not be."""
+
+    what: str
+    """The promise that is broken, in words."""
+    where: str
+    """Ids of the first records concerned, or what the engine said."""
+    count: int = 1
+
+
+class Leases(Protocol):
+    """Work that two processes must not do at once."""
+
+    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+        """Lease those that are free, or were this owner's; the keys that are now its own.
+
+        A lease ends by itself, by the store's clock (Neo4j) or this machine's.
+        """
+
+    async def release(self, keys: Sequence[str], owner_id: str) -> None:
+        """Give back what was claimed."""
+
+
+class CodeStore(Leases, Protocol):
+    """Which scopes there are, which turns concern them, and what is known of those."""
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes in order, in one transaction."""
+
+    async def projects(self) -> list[Project]:
+        """Every known project."""
+
+    async def session(self, session_id: str) -> Session:
+        """One session; SessionNotFound when there is none."""
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        """The sessions that match."""
+
+    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+        """Turns in order, each with its tool calls in order."""
+
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        """Those records of a kind that exist, in the order of these ids.
+
+        A Session, a Turn with its tool calls, a Summary, a MemoryRecord also when it is superseded,
+        and what a session has one of by its id. By what they are of, where there are some:
+        PutReferences (a turn's, the strongest first) and PutVectors.
+        """
+
+    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
+        """Those that match, each with its evidence in order."""
+
+    async def others(self) -> list[Owner]:
+        """Those who have something here, or a name, but the one whom the store was opened for.
+
+        Nobody where it was opened for everyone: then all in it is one person's.
+        """
+
+    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+        """The files that define scopes, with those, by path; of these paths, or all."""
+
+    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
+        """Those that match, those that no file defines any more too."""
+
+    async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
+        """Newest first; a turn once, with all that it has to do with what was asked for."""
+
+    async def changed_with(
+        self, project_ids: Sequence[str], path: str, *, limit: int = 20
+    ) -> list[ChangedTogether]:
+        """Other files that turns wrote to which wrote to this one; most turns first, then newest.
+
+        Of turns that wrote to more than 50 files nothing is learned: they are left out.
+        """

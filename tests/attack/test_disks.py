@@ -10,7 +10,7 @@ from ragmem.errors import lacking
 from ragmem.store.neo4j import Connection
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import empty_neo4j, in_thread
 from tests.repl.pty_chat import PtyChat
 
 ANSWER = "The answer."
@@ -134,7 +134,7 @@ def test_a_full_disk_at_home_costs_nothing_that_goes_into_a_graph_elsewhere(
 
 async def emptied(server: Connection) -> None:
     """A graph with nothing in it."""
-    await (await open_empty_neo4j_store(server)).aclose()
+    await empty_neo4j(server)
 
 
 def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ragmem) -> None:

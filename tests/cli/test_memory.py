@@ -42,7 +42,7 @@ from ragmem.store.open import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.fakes.forks import PATIENCE
-from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, empty_neo4j, in_thread
 from tests.fakes.tcp_proxy import TcpProxy
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
@@ -71,7 +71,7 @@ def on_a_graph(server: Connection, folder: Path) -> Ragmem:
     """On a Neo4j with nothing in it."""
 
     async def empty() -> None:
-        await (await open_empty_neo4j_store(server)).aclose()
+        await empty_neo4j(server)
 
     in_thread(empty())
     env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30", PATIENCE: "30"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import empty_neo4j, in_thread
 
 
 def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
@@ -53,4 +53,4 @@ def test_a_wrong_password_is_refused_and_nothing_is_switched(
 
 async def empty(server: Connection) -> None:
     """A store without anything in it."""
-    await (await open_empty_neo4j_store(server)).aclose()
+    await empty_neo4j(server)

@@ -55,10 +55,10 @@ async def opened(
     stores: list[Store] = []
     if request.param == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
-        from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
+        from tests.fakes.neo4j import PATIENCE_S, empty_neo4j
 
         server = request.getfixturevalue("neo4j_server")
-        await (await open_empty_neo4j_store(server)).aclose()
+        await empty_neo4j(server)
 
         async def inner() -> Store:
             return await Neo4jStore.open(server, clock=clock, timeout_s=PATIENCE_S)

@@ -13,7 +13,7 @@ import pytest
 from ragmem.store.neo4j import Connection
 from tests.e2e.test_chat_pty import House
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ask, empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.repl.pty_chat import PtyChat
 
@@ -90,7 +90,7 @@ async def test_memory_goes_and_comes_back_while_nobody_does_anything(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
     """The heartbeat finds it gone; both are said while the draft is being typed."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     loop = asyncio.get_running_loop()
     async with TcpProxy(neo4j_server.url) as proxy:
         address = proxy.url

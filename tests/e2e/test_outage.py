@@ -20,7 +20,7 @@ from ragmem.store.neo4j_server.server import down, start
 from ragmem.store.spool import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import in_thread, jars, open_empty_neo4j_store, use_cached_jars
+from tests.fakes.neo4j import empty_neo4j, in_thread, jars, use_cached_jars
 from tests.fakes.tcp_proxy import TcpProxy
 
 CANARY = "canary-Zx9-1234567890"
@@ -73,7 +73,7 @@ def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
 
 async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
     """A graph that is down at the start costs one line, and no answer; another one gets nothing."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         url = proxy.url
         port = await proxy.stop_listening()

@@ -15,7 +15,7 @@ import pytest
 
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j.gateway import Gateway, Row
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
 from ragmem.store.neo4j_server.layout import Layout, Ports
 from ragmem.store.neo4j_server.server import alone, down, start
 from ragmem.store.neo4j_server.ways import Jars, find_java
@@ -84,28 +84,59 @@ async def use_cached_jars(layout: Layout) -> None:
     (layout.folder / name).symlink_to(cache.folder / name, target_is_directory=True)
 
 
+_EMPTY = "MATCH (n) WHERE NOT n:RagmemSchema OR $mark IS NULL DETACH DELETE n"
+_MARK_ANEW = """
+MATCH (v:RagmemSchema)
+WHERE $mark IS NOT NULL
+WITH collect(v) AS marks
+FOREACH (v IN marks[..1] | SET v = $mark, v.storeId = randomUUID())
+FOREACH (v IN marks[1..] | DETACH DELETE v)
+"""
+_marks: dict[str, Row] = {}
+"""What a new store writes of itself on each server, so that it need not be made each time."""
+
+
+async def empty_neo4j(server: Connection) -> None:
+    """Leave nothing on the server but what a store has that was just made."""
+    await ask(server, _EMPTY, _MARK_ANEW, mark=_marks.get(server.url))
+    if server.url not in _marks:
+        await (await Neo4jStore.open(server, timeout_s=PATIENCE_S)).aclose()
+        [made] = await ask(server, "MATCH (v:RagmemSchema) RETURN properties(v) AS mark")
+        _marks[server.url] = made["mark"]
+
+
 async def open_empty_neo4j_store(server: Connection) -> Neo4jStore:
     """A store on the server, emptied first."""
-    await ask(server, "MATCH (n) DETACH DELETE n")
+    await empty_neo4j(server)
     return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
 
 
-async def ask(server: Connection, statement: str, **parameters: Any) -> list[Row]:
-    """Rows of one statement, past the store."""
+async def ask(server: Connection, *statements: str, **parameters: Any) -> list[Row]:
+    """Rows of the last of these statements, past the store, in one transaction."""
     gateway = Gateway.connect(server, timeout_s=PATIENCE_S)
+
+    async def run(tx: Transaction) -> list[Row]:
+        rows: list[Row] = []
+        for statement in statements:
+            rows = await tx.run(statement, **parameters)
+        return rows
+
     try:
-        return await gateway.write(lambda tx: tx.run(statement, **parameters))
+        return await gateway.write(run)
     finally:
         await gateway.aclose()
+
+
+async def one(server: Connection, statement: str, **parameters: Any) -> Row:
+    """The only row."""
+    [row] = await ask(server, statement, **parameters)
+    return row
 
 
 def neo4j_env(server: Connection) -> dict[str, str]:
     """What names the server, emptied, to a process that has patience with a busy machine."""
 
-    async def empty() -> None:
-        await (await open_empty_neo4j_store(server)).aclose()
-
-    in_thread(empty())
+    in_thread(empty_neo4j(server))
     return {
         "RAGMEM_STORE": "neo4j",
         "RAGMEM_STORE__TIMEOUT_S": "30",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ragmem import OpenMemory, open_memory
-from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, empty_neo4j
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ async def spot(
     if request.param == "sqlite":
         return Spot(url=f"sqlite:///{tmp_path}/here/memory.db", home=home, folder=folder)
     server = request.getfixturevalue("neo4j_server")
-    await (await open_empty_neo4j_store(server)).aclose()
+    await empty_neo4j(server)
     monkeypatch.setenv("NEO4J_USERNAME", server.username)
     monkeypatch.setenv("NEO4J_PASSWORD", server.password)
     return Spot(url=server.url, home=home, folder=folder)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from ragmem.store.base import Store
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, open_empty_neo4j_store
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -49,15 +51,11 @@ async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[O
         )
 
     async def neo4j() -> Store:
-        from ragmem.store.neo4j import Neo4jStore
-
         return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
 
     if kind == "neo4j":
-        from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
-
         server = request.getfixturevalue("neo4j_server")
-        await (await open_empty_neo4j_store(server)).aclose()
+        await empty_neo4j(server)
 
     async def open_one() -> Store:
         open_kind = neo4j if kind == "neo4j" else sqlite
@@ -81,3 +79,11 @@ open_store = opens("sqlite", "neo4j")
 async def store(open_store: OpenStore) -> Store:
     """An empty store."""
     return await open_store()
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+    """An empty graph store."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    yield store
+    await store.aclose()

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragmem.store.neo4j import Connection
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
+from tests.fakes.neo4j import ask
 from tests.store.samples import at
 
 REPAIR_S = 60
@@ -13,21 +14,37 @@ CUTS = ("before_commit", "after_commit", "in_answer", "deadlock")
 """Where a write's answer is lost; see `TcpProxy`."""
 
 
-def first_of_each(damages: Sequence[tuple[str, object]]) -> list[object]:
-    """The damages as parameters: what breaks a promise that one before it breaks is a campaign."""
-    known: set[str] = set()
-    params: list[object] = []
-    for what, how in damages:
-        marks = [pytest.mark.campaign] if what in known else []
-        params.append(pytest.param(what, how, marks=marks))
-        known.add(what)
-    return params
+Damage = tuple[str, str]
+"""A promise, and the statement that breaks it."""
 
 
-def mostly(kept: Sequence[str], every: Sequence[str]) -> list[object]:
-    """All of them as parameters; those that are not among the kept are campaigns."""
+def at_once(damages: Sequence[Damage]) -> list[object]:
+    """Lists of damages as parameters: the first of each promise together, each alone a campaign."""
+    first: dict[str, Damage] = {}
+    for each in damages:
+        first.setdefault(each[0], each)
+    together = pytest.param(list(first.values()), id="at-once")
+    return [together, *(pytest.param([each], marks=pytest.mark.campaign) for each in damages)]
+
+
+def mostly(kept: Sequence[object], every: Sequence[object]) -> list[object]:
+    """All of them as parameters, tuples of several; those not among the kept are campaigns."""
     campaign = pytest.mark.campaign
-    return [each if each in kept else pytest.param(each, marks=campaign) for each in every]
+    return [
+        each
+        if each in kept
+        else pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=campaign)
+        for each in every
+    ]
+
+
+async def damage(server: Connection, graph: Neo4jStore, damages: Sequence[Damage]) -> None:
+    """Do all of that, in this order; each is found."""
+    for _, how in damages:
+        await ask(server, how)
+    found = {finding.what for finding in await graph.check()}
+    missed = [what for what, _ in damages if what not in found]
+    assert not missed, missed
 
 
 async def mended(server: Connection) -> list[str]:

@@ -51,6 +51,7 @@ from tests.store.code_samples import (
     touched,
 )
 from tests.store.conftest import OpenStore
+from tests.store.damage import mostly
 from tests.store.samples import (
     START,
     a_session,
@@ -226,9 +227,13 @@ async def test_a_scope_goes_with_its_file(store: Store) -> None:
     assert await is_whole(store)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["referred to", "not referred to"])
-@pytest.mark.parametrize("at_once", [True, False], ids=["one transaction", "two"])
-@pytest.mark.parametrize("old_first", [True, False], ids=["old file first", "new file first"])
+@pytest.mark.parametrize(
+    ("old_first", "at_once", "known"),
+    mostly(
+        [(True, True, True), (True, False, False), (False, False, True)],
+        list(itertools.product([True, False], repeat=3)),
+    ),
+)
 async def test_a_moved_scope_is_one(
     store: Store, old_first: bool, at_once: bool, known: bool
 ) -> None:

@@ -17,7 +17,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import mostly
 from tests.store.haste import hurried, limit
@@ -60,7 +60,7 @@ CUTS: list[Cut] = [
 @pytest.fixture
 async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
     """Between a store and an empty database."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         yield proxy
 
@@ -221,6 +221,7 @@ async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
     await store.aclose()
 
 
+@pytest.mark.campaign
 async def test_an_answer_later_than_anyone_waits(
     way: Connection, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
@@ -251,17 +252,18 @@ async def test_a_server_that_falls_silent(
     """No write takes longer than the stall, no read more than 2 s; then all arrives."""
     await spooled.apply([created("s"), *whole_turn("s", "t0")])
     proxy.silent = True
-    for number in range(1, 6):
+    for number in range(1, 3):
         assert isinstance(await prompt(spooled.apply(whole_turn("s", f"t{number}"))), Waiting)
         with pytest.raises(StoreUnavailable):
             await prompt(spooled.turns("s"))
     assert [text[:14] for text in spooled.take_notices()] == ["Memory is away"]
     proxy.silent = False
     await settled(spooled, tmp_path / "spool")
-    assert [turn.turn_id for turn in await spooled.turns("s")] == [f"t{n}" for n in range(6)]
+    assert [turn.turn_id for turn in await spooled.turns("s")] == [f"t{n}" for n in range(3)]
     assert [text[:15] for text in spooled.take_notices()] == ["Memory is back."]
 
 
+@pytest.mark.campaign
 async def test_a_late_answer_is_not_waited_for(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
@@ -277,6 +279,7 @@ async def test_a_late_answer_is_not_waited_for(
     await there(neo4j_server, model)
 
 
+@pytest.mark.campaign
 async def test_a_firewall_that_swallows_what_was_open(
     way: Connection, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
@@ -356,6 +359,7 @@ async def held_session(server: Connection, session_id: str) -> AsyncIterator[Non
         await held.rollback()
 
 
+@pytest.mark.campaign
 async def test_a_slow_query_of_another_is_not_waited_for(
     spooled: SpooledStore, neo4j_server: Connection, tmp_path: Path
 ) -> None:
@@ -381,6 +385,7 @@ async def test_a_slow_query_of_another_is_not_waited_for(
 # --- what should not be there, and what no database likes -----------------
 
 
+@pytest.mark.campaign
 async def test_a_constraint_that_went_missing_makes_no_second_copy(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
@@ -399,6 +404,7 @@ async def test_a_constraint_that_went_missing_makes_no_second_copy(
     await there(neo4j_server, model)
 
 
+@pytest.mark.campaign
 async def test_refused_at_the_start_what_is_said_is_kept(
     neo4j_server: Connection, graph: Neo4jStore, tmp_path: Path
 ) -> None:

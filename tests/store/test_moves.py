@@ -45,6 +45,7 @@ from tests.store.code_samples import (
     refers,
     scopes_there,
 )
+from tests.store.damage import mostly
 from tests.store.samples import at, created, finished, known, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
@@ -121,6 +122,14 @@ async def everything(store: Archive) -> dict[str, object]:
     return await seen(store) | {"code": code, "vectors": vectors, "due": due}
 
 
+BY_THE_PROTOCOL = pytest.mark.parametrize(
+    "pair",
+    mostly(["sqlite-to-sqlite"], ["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"]),
+    indirect=True,
+)
+"""For tests of what sees a store's protocol alone."""
+
+
 # --- moving ---------------------------------------------------------------------------
 
 
@@ -183,6 +192,7 @@ async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Ar
     assert await target.check() == []
 
 
+@BY_THE_PROTOCOL
 async def test_what_was_changed_in_the_target_stays(source: Archive, target: Archive) -> None:
     """A second move takes nothing back, nor mixes vectors of two texts."""
     await filled(source)
@@ -209,6 +219,7 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
     assert compared.later == 7  # two memories, a key, an insight, two sessions, a turn
 
 
+@BY_THE_PROTOCOL
 async def test_what_was_changed_in_the_source_comes_along(source: Archive, target: Archive) -> None:
     """A second move brings what is so now, and takes back what is so no more."""
     await filled(source)
@@ -229,6 +240,7 @@ async def test_what_was_changed_in_the_source_comes_along(source: Archive, targe
     assert await target.check() == await source.check() == []
 
 
+@BY_THE_PROTOCOL
 async def test_what_is_missing_or_different_is_told(source: Archive, target: Archive) -> None:
     """The comparison looks at every record."""
     await filled(source)
@@ -273,6 +285,7 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
     assert set(compared.differing) <= expected
 
 
+@BY_THE_PROTOCOL
 async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: Archive) -> None:
     """Each folder's files stay its own, and compare equal; memories are the other project's."""
     await filled(source)
@@ -287,6 +300,7 @@ async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: A
     assert (await one(target, "m-ana")).project_id is None
 
 
+@BY_THE_PROTOCOL
 async def test_a_target_with_another_embedder_keeps_it(source: Archive, target: Archive) -> None:
     """Vectors of two models are never mixed; all else is moved, and waits for vectors."""
     await filled(source)
@@ -342,6 +356,7 @@ async def conversation(store: Archive) -> None:
     )  # fmt: skip
 
 
+@BY_THE_PROTOCOL
 async def test_a_document_has_what_is_known_from_its_session(source: Archive) -> None:
     """Memories with evidence in it, oldest first, its branches and insights."""
     await conversation(source)
@@ -360,6 +375,7 @@ async def test_a_document_has_what_is_known_from_its_session(source: Archive) ->
     assert decoded(encoded(document)) == document
 
 
+@BY_THE_PROTOCOL
 async def test_a_document_has_nothing_that_is_derived(source: Archive) -> None:
     """No vectors, no references: an imported turn waits to be linked where it is now."""
     await filled(source)
@@ -387,6 +403,7 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
         decoded(encoded(stranger))
 
 
+@BY_THE_PROTOCOL
 async def test_documents_of_other_versions(source: Archive, target: Archive) -> None:
     """One from before there were memories and insights is read, and one with unknown keys."""
     await conversation(source)
@@ -439,6 +456,7 @@ async def test_imported_elsewhere_it_is_the_same(source: Archive, target: Archiv
     assert await target.check() == []
 
 
+@BY_THE_PROTOCOL
 async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
     """What is here is said there too: in each copy of the session, and once as a memory."""
     await conversation(source)
@@ -453,6 +471,7 @@ async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
     assert await source.check() == []
 
 
+@BY_THE_PROTOCOL
 async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> None:
     """New ids, and evidence that points to the new turns."""
     await conversation(source)
@@ -474,6 +493,7 @@ async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> Non
     assert await target.check() == []
 
 
+@BY_THE_PROTOCOL
 async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     """A memory that stood in a tool's result says in which, also as a new one."""
     await source.apply([*garden(), *known()])
@@ -486,6 +506,7 @@ async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     assert memory.evidence[1] == said("deep", "d4")
 
 
+@BY_THE_PROTOCOL
 async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Archive) -> None:
     """Evidence in turns that it shared points to its own copies of them."""
     await source.apply([*garden(), *known()])
@@ -500,6 +521,7 @@ async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Arch
     assert (await one(target, "m-due")).evidence == (said("deep", "d4"),)
 
 
+@BY_THE_PROTOCOL
 async def test_in_another_project_its_memories_are_that_ones(
     source: Archive, target: Archive
 ) -> None:
@@ -515,6 +537,7 @@ async def test_in_another_project_its_memories_are_that_ones(
     assert [project.project_id for project in await target.projects()] == ["local"]
 
 
+@BY_THE_PROTOCOL
 async def test_a_memory_that_is_here_keeps_what_it_says(source: Archive, target: Archive) -> None:
     """A file changes nothing that is known; it only adds that it was said there too."""
     await conversation(source)

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,8 @@ from ragmem.ids import new_id
 from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject, Usage
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ask
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
 
 
 async def one(server: Connection, statement: str, **parameters: object) -> Row:

@@ -17,7 +17,7 @@ import pytest
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import Write
 from ragmem.store.neo4j import Connection, Neo4jStore
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.haste import hurried
 from tests.store.samples import begun, called, created, finished, summed
@@ -35,7 +35,7 @@ SHORT_S = 3.0
 @pytest.fixture
 async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
     """Between a store and an empty database."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         yield proxy
 
@@ -246,16 +246,16 @@ async def test_random_cuts_through_a_conversation(
 async def test_a_server_that_comes_and_goes(
     store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Ten flaps; each call rides over one or fails clearly, and can be repeated."""
+    """Five flaps; each call rides over one or fails clearly, and can be repeated."""
     await store.apply([created("s")])
-    for number in range(10):
+    for number in range(5):
         port = await proxy.stop_listening()
         writing = asyncio.create_task(store.apply([begun("s", f"t{number}")]))
         await asyncio.sleep(0.2)
         await proxy.listen(port)
         await writing
-    assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 11))
-    assert (await graph_size(neo4j_server))["turns"] == 10
+    assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 6))
+    assert (await graph_size(neo4j_server))["turns"] == 5
 
 
 async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProxy) -> None:
@@ -272,12 +272,13 @@ async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProx
         lambda: store.attach("s", "me"),
         lambda: store.heartbeat("me"),
     ]
-    for call in calls:
-        began = time.monotonic()
-        with pytest.raises(StoreUnavailable) as caught, hurried(store, SHORT_S):
-            await call()
-        assert time.monotonic() - began < SHORT_S + 20
-        assert caught.value.hint
+    began = time.monotonic()
+    with hurried(store, SHORT_S):
+        said = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    assert time.monotonic() - began < SHORT_S + 20
+    for each in said:
+        assert isinstance(each, StoreUnavailable)
+        assert each.hint
     await proxy.listen(port)
     applied = await store.apply([begun("s", "late")])
     assert applied.turn_indexes == {"late": 2}
@@ -432,7 +433,7 @@ async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_lim
     neo4j_server: Connection,
 ) -> None:
     """Nothing of it stands, and the next one works."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     too_much = (
         "UNWIND range(1, 20000000) AS i WITH collect('x' + i) AS t CREATE (:Big {n: size(t)})"
     )

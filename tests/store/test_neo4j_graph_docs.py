@@ -26,7 +26,7 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.vectors import EMBEDDED
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ask, in_thread, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, remembered, said, summed
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "graph.md").read_text("utf-8")
@@ -307,16 +307,20 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-async def server(neo4j_server: Connection) -> Connection:
-    """It holds the small graph."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    await store.use_embedder(EmbedderMark("small", 2))
-    await store.apply(small_graph())
-    for name in EMBEDDED:
-        await ask(neo4j_server, f"CALL db.awaitIndex('{name}', 60)")
-    assert await store.check() == []
-    await store.aclose()
+@pytest.fixture(scope="module")
+def server(neo4j_server: Connection) -> Connection:
+    """It holds the small graph, to which the last of these tests adds."""
+
+    async def fill() -> None:
+        store = await open_empty_neo4j_store(neo4j_server)
+        await store.use_embedder(EmbedderMark("small", 2))
+        await store.apply(small_graph())
+        for name in EMBEDDED:
+            await ask(neo4j_server, f"CALL db.awaitIndex('{name}', 60)")
+        assert await store.check() == []
+        await store.aclose()
+
+    in_thread(fill())
     return neo4j_server
 
 

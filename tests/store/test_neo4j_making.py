@@ -9,7 +9,7 @@ from ragmem.app import App
 from ragmem.config import find_paths, load_config
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Gateway
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.test_neo4j_schema import constraint_names
 
 
@@ -17,7 +17,7 @@ async def test_a_graph_that_is_being_made_is_waited_for(
     neo4j_server: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line says what happens, and the memory is not away meanwhile."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     for name in await constraint_names(neo4j_server):
         await ask(neo4j_server, f"DROP CONSTRAINT {name}")
     await ask(neo4j_server, "MATCH (v:RagmemSchema) DELETE v")

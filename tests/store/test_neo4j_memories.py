@@ -1,7 +1,6 @@
 """Memories in the graph: its shape, what is damaged and mended, lost answers, races, plans."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -24,30 +23,15 @@ from ragmem.records import (
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.memories import STATEMENTS
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, first_of_each, mended, mostly
+from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, called, created, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
 
 EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-
-
-async def one(server: Connection, statement: str) -> Row:
-    """The only row."""
-    [row] = await ask(server, statement)
-    return row
 
 
 def insight(session_id: str = "s") -> PutInsight:
@@ -240,8 +224,6 @@ async def test_what_an_older_schema_has_waiting(
     await ask(neo4j_server, "MATCH (t:ConversationTurn) REMOVE t.memoriesDue")
     await ask(neo4j_server, "MATCH (s:ConversationSession) REMOVE s.summaryVectorsDue")
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 3")
-    for name in ("memory_uuid", "user_profile_id", "insight_session"):
-        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert (await again.info()).schema_version == schema.VERSION
     items = await again.pending("vectors", limit=9)
@@ -413,30 +395,22 @@ DERIVED = [
 ]
 
 
-async def damaged(graph: Neo4jStore, server: Connection, statement: str) -> None:
-    await graph.apply([*known(), remembered("bare")])
-    await graph.use_embedder(MARK)
-    await graph.apply(
-        [
-            embedded("new", EAST, level=MEMORY_LEVEL),
-            embedded("s", EAST, level=SESSION_LEVEL),
-        ]
-    )
-    assert await graph.check() == []
-    await ask(server, statement)
-
-
-@pytest.mark.parametrize(("what", "statement"), first_of_each([*DAMAGE, *DERIVED]))
+@pytest.mark.parametrize("damages", at_once([*DAMAGE, *DERIVED]))
 async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
 ) -> None:
     """No memory is lost, and each can be read afterwards."""
-    await damaged(graph, neo4j_server, statement)
+    await graph.apply([*known(), remembered("bare")])
+    await graph.use_embedder(MARK)
+    vectors = {"new": MEMORY_LEVEL, "s": SESSION_LEVEL}
+    await graph.apply([embedded(each, EAST, level=level) for each, level in vectors.items()])
+    assert await graph.check() == []
+    await damage(neo4j_server, graph, damages)
     counted = (await graph.info()).counts["memories"]
-    assert what in [finding.what for finding in await graph.check()]
     assert await mended(neo4j_server)
     held = await graph.memories(EVERYTHING)
     assert len(held) == counted
+    statement = " ".join(how for _, how in damages)
     if "content" not in statement:
         assert {"Hostas need sun.", "Hostas need shade."} <= {memory.content for memory in held}
     assert len([place for memory in held for place in memory.evidence]) >= 3
@@ -447,45 +421,6 @@ async def test_damage_is_found_and_mended(
     assert await graph.profile() == msgspec.structs.replace(
         await graph.profile(), values={"name": "Ana"}
     )
-
-
-TWICE = [
-    (
-        "memory_uuid",
-        "MATCH (m:Memory {uuid: 'old'}) CREATE (n:Memory) SET n = properties(m)",
-        "gave a memory an id of its own",
-    ),
-    (
-        "insight_session",
-        "MATCH (m:Insight) CREATE (n:Insight) SET n = properties(m)",
-        "set a double insight aside",
-    ),
-    (
-        "user_profile_id",
-        "CREATE (:UserProfile {userId: 'local', profileJson: '{}'})",
-        "set a double profile aside",
-    ),
-]
-"""Constraints, what a lost one lets in, and what is made of it."""
-
-
-async def test_what_is_there_twice(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Lost constraints let a second one of each in; nothing of either is deleted.
-
-    All at once: a change of the schema costs the server all of its plans.
-    """
-    await graph.apply(known())
-    for constraint, statement, _ in TWICE:
-        await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
-        await ask(neo4j_server, statement)
-    [before] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
-    assert "no id is there twice" in [finding.what for finding in await graph.check()]
-    assert {change for _, _, change in TWICE} <= set(await mended(neo4j_server))
-    [after] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
-    assert after == before
-    assert "Hostas need shade." in [memory.content for memory in await graph.memories(EVERYTHING)]
-    assert (await graph.profile()).values == {"name": "Ana"}
-    assert len(await graph.get(Insight, ["s"])) == 1
 
 
 async def test_what_cannot_be_read_is_set_aside(

@@ -1,35 +1,32 @@
 """Damage of every kind, made by raw Cypher: `check` names it, repair mends it and loses nothing."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import ALL_TURNS, Finding, SessionQuery
+from ragmem.records import ALL_TURNS, Finding, Insight, PutInsight, PutProfile, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import PROMISES, Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
-from tests.store.damage import first_of_each
-from tests.store.samples import at
+from tests.store.code_samples import GARDEN, put
+from tests.store.damage import Damage, at_once
+from tests.store.samples import at, remembered
 from tests.store.seen import seen
 from tests.store.test_neo4j_code import DAMAGE as DAMAGE_OF_CODE
 from tests.store.test_neo4j_memories import DAMAGE as DAMAGE_OF_MEMORIES
 from tests.store.test_transfer import garden
 
-DROPPED = ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid", "project_id", "file_path")
-
 
 @pytest.fixture
-async def server(neo4j_server: Connection) -> AsyncIterator[Connection]:
-    """The garden, and no constraint in the way of damage; whole again afterwards."""
+async def server(neo4j_server: Connection) -> Connection:
+    """It holds the garden."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply(garden())
     await store.aclose()
-    yield neo4j_server
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    return neo4j_server
 
 
 async def mended(server: Connection) -> tuple[list[str], list[Finding], list[Finding]]:
@@ -64,90 +61,92 @@ async def damage(server: Connection, *statements: str) -> Counter[str]:
     return await everything(server)
 
 
+CAMPAIGN = pytest.mark.campaign
 # The kinds of which a repair gives back exactly what was there.
 EXACT = [
     (
         "turns are counted from 1 without gaps",
-        ["MATCH (s:ConversationSession {sessionId: 'root'}) SET s.turnCount = 9"],
+        "MATCH (s:ConversationSession {sessionId: 'root'}) SET s.turnCount = 9",
     ),
     (
         "turns are counted from 1 without gaps",
-        ["MATCH (t:ConversationTurn {sessionId: 'root'}) SET t.turnIndex = 10 * t.turnIndex"],
+        "MATCH (t:ConversationTurn {sessionId: 'root'}) SET t.turnIndex = 10 * t.turnIndex",
     ),
     (
         "completed turns are counted",
-        ["MATCH (s:ConversationSession {sessionId: 'root'}) SET s.messageCount = 99"],
+        "MATCH (s:ConversationSession {sessionId: 'root'}) SET s.messageCount = 99",
     ),
     (
         "completed turns are counted",
-        ["MATCH (s:ConversationSession {sessionId: 'deep'}) SET s.messageCount = 0"],
+        "MATCH (s:ConversationSession {sessionId: 'deep'}) SET s.messageCount = 0",
     ),
     (
         "the newest turn of a session is known",
-        ["MATCH (s:ConversationSession) WHERE s.turnCount > 0 REMOVE s.lastTurnId"],
+        "MATCH (s:ConversationSession) WHERE s.turnCount > 0 REMOVE s.lastTurnId",
     ),
     (
         "the place of a turn is on its relationship too",
-        ["MATCH ()-[h:HAS_TURN]->() SET h.index = 7"],
+        "MATCH ()-[h:HAS_TURN]->() SET h.index = 7",
     ),
     (
         "a turn belongs to its session",
-        ["MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_TURN]->() DELETE h"],
+        "MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_TURN]->() DELETE h",
     ),
     (
         "a summary belongs to its session",
-        ["MATCH ()-[h:HAS_SUMMARY]->() DELETE h"],
+        "MATCH ()-[h:HAS_SUMMARY]->() DELETE h",
     ),
     (
         "a fork shares turns that exist",
-        ["MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_BRANCH]->() DELETE h"],
+        "MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_BRANCH]->() DELETE h",
     ),
     (
         "characters of turns are counted",
-        ["MATCH (t:ConversationTurn) SET t.charCount = 0"],
+        "MATCH (t:ConversationTurn) SET t.charCount = 0",
     ),
-    (
-        "a turn has all of its fields",
-        ["MATCH (t:ConversationTurn) REMOVE t.charCount, t.userCharCount"],
-    ),
+    ("a turn has all of its fields", "MATCH (t:ConversationTurn) REMOVE t.userCharCount, t.level"),
+    ("a turn has all of its fields", "MATCH (t:ConversationTurn) REMOVE t.charCount"),
+    ("a session has all of its fields", "MATCH (s:ConversationSession) REMOVE s.titleFolded"),
     (
         "a session has all of its fields",
-        ["MATCH (s:ConversationSession) REMOVE s.messageCount, s.turnCount, s.titleFolded"],
+        "MATCH (s:ConversationSession) REMOVE s.messageCount, s.turnCount",
     ),
-    (
-        "no id is there twice",
-        [
-            "DROP CONSTRAINT attempt_item",
-            "UNWIND [1, 3] AS n CREATE (:Attempt {item: 'r1', model: 'm', count: n})",
-            "DROP CONSTRAINT file_path",
+]
+# To make constraints anew costs the server all of its plans; `test_what_is_there_twice…` does.
+TWICE = "no id is there twice"
+BY_CONSTRAINTS = [
+    [
+        (TWICE, "DROP CONSTRAINT attempt_item"),
+        (TWICE, "UNWIND [1, 3] AS n CREATE (:Attempt {item: 'r1', model: 'm', count: n})"),
+        (TWICE, "DROP CONSTRAINT file_path"),
+        (
+            TWICE,
             """
             MATCH (t:ConversationTurn {uuid: 'r2'})-[a:ACCESSED {toolCallId: 'c2'}]->(f)
             CREATE (t)-[b:ACCESSED]->(:File {projectId: f.projectId, path: f.path})
             SET b = properties(a) DELETE a
             """,
-        ],
-    ),
-    (
-        "constraints and indexes are there",
-        ["DROP CONSTRAINT turn_uuid", "DROP INDEX session_cwd"],
-    ),
+        ),
+    ],
+    [("constraints and indexes are there", "DROP CONSTRAINT turn_uuid")],
+    [("constraints and indexes are there", "DROP INDEX session_cwd")],
 ]
 
 
-# To make constraints anew costs the server all of its plans; `test_what_is_there_twice…` does.
-_BY_CONSTRAINTS = [pytest.param(*each, marks=pytest.mark.campaign) for each in EXACT[-2:]]
-
-
-@pytest.mark.parametrize(("what", "statements"), [*first_of_each(EXACT[:-2]), *_BY_CONSTRAINTS])
-async def test_what_can_be_derived_is_as_it_was(
-    server: Connection, what: str, statements: list[str]
-) -> None:
+@pytest.mark.parametrize(
+    "damages",
+    [
+        *at_once(EXACT),
+        *(pytest.param(each, marks=CAMPAIGN) for each in BY_CONSTRAINTS),
+    ],
+)
+async def test_what_can_be_derived_is_as_it_was(server: Connection, damages: list[Damage]) -> None:
     """Counters, indexes and links, from what they are derived from."""
     store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     before = await seen(store)
-    await damage(server, *statements)
+    await damage(server, *(how for _, how in damages))
     found, done, left = await mended(server)
-    assert what in found
+    assert {what for what, _ in damages} <= set(found)
     assert done
     assert left == []
     assert await seen(store) == before
@@ -274,7 +273,17 @@ SALVAGED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "statement", "expected"), SALVAGED)
+IN_SHORT = {"lost-session", "bare-turn", "call-of-two-turns", "gap-before-a-fork"}
+"""Those that are tried by themselves too; see `test_all_kinds_at_once`."""
+
+
+@pytest.mark.parametrize(
+    ("what", "statement", "expected"),
+    [
+        each if each.id in IN_SHORT else pytest.param(*each.values, id=each.id, marks=CAMPAIGN)
+        for each in SALVAGED
+    ],
+)
 async def test_what_belongs_to_nothing_gets_a_place(
     server: Connection, what: str, statement: str, expected: str
 ) -> None:
@@ -333,57 +342,6 @@ async def test_orphan_calls_are_found_under_a_salvaged_session(server: Connectio
     await store.aclose()
 
 
-TWICE = {
-    "session_id": "ConversationSession",
-    "turn_uuid": "ConversationTurn",
-    "tool_call_uuid": "ToolCall",
-    "summary_uuid": "ConversationSummary",
-    "project_id": "Project",
-}
-"""Labels by the constraint that lets one of them in once."""
-
-
-async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> None:
-    """Lost constraints let a second one of each in; the store opens again, with all of them.
-
-    All at once: a change of the schema costs the server all of its plans.
-    """
-    for constraint, label in TWICE.items():
-        second = f"MATCH (n:{label}) WITH n LIMIT 1 CREATE (m:{label}) SET m = properties(n)"
-        await ask(server, f"DROP CONSTRAINT {constraint}")
-        await ask(server, second)
-    before = await everything(server)
-    with pytest.raises(StoreRefused) as caught:
-        await Neo4jStore.open(server, timeout_s=PATIENCE_S)
-    assert "`ragmem store repair`" in caught.value.hint
-    found, done, left = await mended(server)
-    assert "no id is there twice" in found
-    assert {"made the constraints and indexes that were missing"} < {each.what for each in done}
-    assert left == []
-    assert await everything(server) >= before
-    await all_is_read(server)
-
-
-async def test_a_second_session_keeps_its_own_turns(server: Connection) -> None:
-    """Two sessions under one id are two again, each with what hung on it."""
-    await ask(server, "DROP CONSTRAINT session_id")
-    await damage(
-        server,
-        """
-        MATCH (e:ConversationSession {sessionId: 'empty'})
-        MATCH (:ConversationSession)-[h:HAS_TURN]->(t:ConversationTurn {uuid: 'r4'})
-        SET e.sessionId = 'root' CREATE (e)-[:HAS_TURN {index: 4}]->(t) DELETE h
-        """,
-    )
-    _, _, left = await mended(server)
-    assert left == []
-    await reads_as(server, "root: r1 r2 r3")
-    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
-    [other] = await store.sessions(SessionQuery(cwd="/elsewhere"))
-    assert [turn.turn_id for turn in await store.turns(other.session_id)] == ["r4"]
-    await store.aclose()
-
-
 async def test_a_summary_of_nothing_is_said_and_left(server: Connection) -> None:
     """What it digested can't be known; it stays, and is named."""
     await damage(server, "MATCH (:ConversationSummary {uuid: 's1'})-[r:SUMMARIZES]->() DELETE r")
@@ -396,12 +354,8 @@ async def test_a_summary_of_nothing_is_said_and_left(server: Connection) -> None
 
 async def test_all_kinds_at_once(server: Connection) -> None:
     """Damage upon damage is mended too, by and by."""
-    for constraint in DROPPED:
-        await ask(server, f"DROP CONSTRAINT {constraint}")
     texts = await damage(
-        server,
-        *(statement for _, statements in EXACT[:-3] for statement in statements),
-        *(str(param.values[1]) for param in SALVAGED),
+        server, *(how for _, how in EXACT), *(str(param.values[1]) for param in SALVAGED)
     )
     _, _, left = await mended(server)
     assert [each.what for each in left] in ([], ["a summary says what it digests"])
@@ -428,6 +382,89 @@ async def test_what_was_there_before_is_kept_to_the_last_property(server: Connec
     await ask(server, "MATCH (n:Plant) DELETE n")
 
 
+DOUBLED = {
+    "turn_uuid": "ConversationTurn",
+    "tool_call_uuid": "ToolCall",
+    "summary_uuid": "ConversationSummary",
+    "project_id": "Project",
+    "memory_uuid": "Memory",
+    "insight_session": "Insight",
+    "user_profile_id": "UserProfile",
+    "scope_id": "Scope",
+    "code_project_id": "CodeProject",
+}
+"""Labels by the constraint that lets one of them in once."""
+
+
+async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> None:
+    """Lost constraints let a second one of each in; the store opens again, with all of them.
+
+    All at once: a change of the schema costs the server all of its plans. Two sessions under one
+    id are two again, each with what hung on it.
+    """
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    await store.apply(
+        [
+            put("a.py", "x"),
+            put("b.py", imports=("a.py",)),
+            remembered("m"),
+            PutProfile(key="name", value="Ana", at=at(1)),
+            PutInsight(insight=Insight(session_id="deep", main_topic="Ferns", created_at=at(1))),
+        ]
+    )
+    await store.aclose()
+    await ask(
+        server, *(f"DROP CONSTRAINT {each}" for each in ("session_id", "file_path", *DOUBLED))
+    )
+    second = "MATCH (n:{0}) WITH n LIMIT 1 CREATE (m:{0}) SET m = properties(n)"
+    await ask(server, *(second.format(label) for label in DOUBLED.values()))
+    await ask(
+        server,
+        """
+        MATCH (e:ConversationSession {sessionId: 'empty'})
+        MATCH (:ConversationSession)-[h:HAS_TURN]->(t:ConversationTurn {uuid: 'r4'})
+        SET e.sessionId = 'root' CREATE (e)-[:HAS_TURN {index: 4}]->(t) DELETE h
+        """,
+    )
+    # What hangs on a file is shared out between the two.
+    await ask(
+        server,
+        """
+        MATCH (f:File {path: 'a.py'})-[d:DEFINES]->(s), (g)-[r:IMPORTS]->(f)
+        CREATE (n:File)-[:DEFINES]->(s), (g)-[:IMPORTS {order: 0}]->(n)
+        SET n = properties(f) DELETE d, r REMOVE f.hash, f.language
+        """,
+    )
+    [nodes] = await ask(server, "MATCH (n) RETURN count(n) AS nodes")
+    before = await everything(server)
+    with pytest.raises(StoreRefused) as caught:
+        await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    assert "`ragmem store repair`" in caught.value.hint
+    found, done, left = await mended(server)
+    assert "no id is there twice" in found
+    assert {
+        "made the constraints and indexes that were missing",
+        "gave a memory an id of its own",
+        "gave a scope an id of its own",
+        "set a double insight aside",
+        "set a double profile aside",
+        "set a double project with code aside",
+        "brought together a file that was there twice",
+    } < {each.what for each in done}
+    assert left == []
+    assert await everything(server) >= before
+    [held] = await ask(server, "MATCH (n) RETURN count(n) AS nodes")
+    assert held["nodes"] >= nodes["nodes"]
+    await all_is_read(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    [other] = await store.sessions(SessionQuery(cwd="/elsewhere"))
+    assert [turn.turn_id for turn in await store.turns(other.session_id)] == ["r4"]
+    [file] = await store.code_files(GARDEN, ["a.py"])
+    assert (file.hash, "x" in [each.scope_id for each in file.scopes]) == ("hash of a.py", True)
+    assert (await store.profile()).values == {"name": "Ana"}
+    await store.aclose()
+
+
 async def test_looking_changes_nothing(server: Connection) -> None:
     """A newer schema is refused, and to look for damage writes nothing."""
     await ask(server, "DROP INDEX session_cwd")
@@ -443,7 +480,8 @@ async def test_looking_changes_nothing(server: Connection) -> None:
 
 def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found and mended."""
-    tested = {what for what, _ in EXACT} | {str(param.values[0]) for param in SALVAGED}
+    exact = [*EXACT, *(each for damages in BY_CONSTRAINTS for each in damages)]
+    tested = {what for what, _ in exact} | {str(param.values[0]) for param in SALVAGED}
     tested.add("a summary says what it digests")
     tested |= {what for what, _ in [*DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
     assert tested == set(PROMISES) | {"constraints and indexes are there"}

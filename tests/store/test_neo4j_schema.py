@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 from neo4j.exceptions import ConstraintError
@@ -10,35 +9,15 @@ from neo4j.exceptions import ConstraintError
 from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
-from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, listed_statements
+from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.vectors import EMBEDDED
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import created, whole_turn
 
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-
-
-async def one(server: Connection, statement: str) -> Row:
-    """The only row."""
-    [row] = await ask(server, statement)
-    return row
-
-
-_WANTED = {
-    statement.partition(" IF NOT EXISTS")[0].split()[-1]
-    for statement in listed_statements("schema.cypher")
-}
-
-
+_WANTED = set(schema.missing(schema.Server("", 0, frozenset())))
 _CONSTRAINTS = {
-    statement.split()[2]
-    for statement in listed_statements("schema.cypher")
+    name
+    for name, statement in schema.missing(schema.Server("", 0, frozenset())).items()
     if statement.startswith("CREATE CONSTRAINT")
 }
 
@@ -118,11 +97,12 @@ async def test_what_a_cut_off_constraint_left_is_replaced(
     assert set(await names(neo4j_server)) == _WANTED
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.campaign)])
 async def test_constraints_cut_off_while_others_write_are_made_later(
-    graph: Neo4jStore, neo4j_server: Connection
+    graph: Neo4jStore, neo4j_server: Connection, rounds: int
 ) -> None:
     """The server lists no index meanwhile, and keeps what was begun."""
-    for _ in range(6):
+    for _ in range(rounds):
         await ask(neo4j_server, "DROP CONSTRAINT lease_key IF EXISTS")
         await asyncio.gather(
             *(_written_beside(neo4j_server, 0.02 * number) for number in range(12)),
@@ -162,7 +142,6 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "database of its own" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
 
 
 async def test_foreign_data_beside_ours_is_left_alone(

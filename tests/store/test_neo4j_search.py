@@ -3,7 +3,6 @@
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -14,23 +13,14 @@ from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import CHECKS, WORDS
 from ragmem.store.neo4j.search import Commonness, sample
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
-from tests.store.damage import first_of_each, mended
+from tests.fakes.neo4j import PATIENCE_S, ask
+from tests.store.damage import Damage, at_once, damage, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
 from tests.store.test_neo4j_memories import DERIVED as DAMAGE_OF_MEMORIES
 
 PROJECT = "project-garden"
-
-
-@pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
-    """An empty store."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    yield store
-    await store.aclose()
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
 
 
 def turns(count: int, *, session_id: str = "s", text: str = "ferns {}") -> list[PutTurn]:
@@ -132,11 +122,11 @@ async def test_the_nearest_are_the_exact_ones(
     """Recall of the exact top 20, page by page, in project, session and everywhere."""
     import numpy as np
 
-    monkeypatch.setattr(vectors, "PAGE", 100)
+    monkeypatch.setattr(vectors, "PAGE", 40)
     rng = np.random.default_rng(5)
-    rows = rng.normal(size=(450, 32)).astype("<f4")
+    rows = rng.normal(size=(180, 32)).astype("<f4")
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    puts = turns(450)
+    puts = turns(180)
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(EmbedderMark("model-a", 32))
     await graph.apply(
@@ -174,9 +164,12 @@ async def test_what_stands_around_is_the_same_from_memory(
     for n in (10, 11):
         await graph.apply(whole_turn("f", f"f-{n}", f"ferns {n}", started_at=at(50 + n)))
     ids = [f"{name}-{n:04d}" for name in "ab" for n in range(1, 31) if rng.random() < 0.8]
-    for each in (*ids, "f-11"):
-        vector = struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4)))
-        await graph.apply([embedded(each, vector)])
+    vectors_of = [
+        embedded(each, struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4))))
+        for each in (*ids, "f-11")
+    ]
+    for start in range(0, len(vectors_of), 8):
+        await graph.apply(vectors_of[start : start + 8])
     scopes = [Scope(), Scope(project_ids=("pa",)), Scope(project_ids=("pa", "pb"))]
     scopes += [Scope(project_ids=("pb",), session_ids=("f",)), Scope(session_ids=("f", "a"))]
     queries = [
@@ -308,8 +301,8 @@ def test_the_commonest_words_of_a_large_project_are_left_out() -> None:
 # --- damage -----------------------------------------------------------------------
 
 DAMAGE = [
-    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
     ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 'sum'}) DETACH DELETE e"),
+    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
     ("what can be found is there", "CREATE (:SearchEntry {recordId: 'x', level: 0})"),
     ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.sessionId = 'r'"),
     ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.projectId = 'r'"),
@@ -334,9 +327,9 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("what", "statement"), first_of_each(DAMAGE))
+@pytest.mark.parametrize("damages", at_once(DAMAGE))
 async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
 ) -> None:
     """Whatever is derived for search is made again, and finds as before."""
     await graph.apply([created("s"), *whole_turn("s", "t", "Which ferns like heliotrope?")])
@@ -344,9 +337,9 @@ async def test_damage_is_found_and_mended(
     await graph.use_embedder(MARK)
     await graph.apply([embedded("t", EAST)])
     assert await graph.check() == []
-    await ask(neo4j_server, statement)
-    assert what in [finding.what for finding in await graph.check()]
-    assert any(change.endswith(what) for change in await mended(neo4j_server))
+    await damage(neo4j_server, graph, damages)
+    done = await mended(neo4j_server)
+    assert all(any(change.endswith(what) for change in done) for what, _ in damages)
     assert await by_words(graph, "heliotrope") == {"t"}
     assert {"t", "sum"} >= await by_words(graph, "ferns") >= {"sum"}
     assert await graph.check() == []

@@ -163,11 +163,11 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
     assert again.running
     assert again.pid != status.pid
-    assert (again.url, again.browser, again.cypher_shell) == (
-        status.url,
-        status.browser,
-        status.cypher_shell,
-    )
+    if not any("taken" in line for line in said):  # by another program, on a busy machine
+        addresses = ("url", "browser", "cypher_shell")
+        assert [getattr(again, each) for each in addresses] == [
+            getattr(status, each) for each in addresses
+        ]
     assert await recall(paths, "s") == kept_turns("s", 2)
 
     said.clear()
@@ -205,6 +205,7 @@ def listeners(pid: int) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.campaign
 async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
     """A read-only follower is refused, with the address form that finds another."""
 
@@ -296,7 +297,8 @@ if verb == "run":
     opens = ["--add-opens=java.base/%s=ALL-UNNAMED" % p
              for p in ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")]
     child = subprocess.Popen(
-        [{java!r}, "-cp", {jars!r} + "/*", "-XX:TieredStopAtLevel=1", *opens,
+        [{java!r}, "-cp", {jars!r} + "/*", "-Xmx512m", "-XX:+UseSerialGC",
+         "-XX:TieredStopAtLevel=1", *opens,
          "org.neo4j.server.CommunityEntryPoint",
          "--home-dir=" + str(home), "--config-dir=" + str(home)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -311,6 +313,7 @@ elif verb == "stop" and alive():
 """
 
 
+@pytest.mark.campaign
 async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
     """An engine whose daemon answers is used; the password is not among its arguments."""
     real = ways.find_java(os.environ)

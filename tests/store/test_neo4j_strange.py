@@ -48,13 +48,12 @@ BY_HAND = {
 
 
 @pytest.fixture
-async def garden(neo4j_server: Connection) -> AsyncIterator[Connection]:
-    """Every kind of record; emptied afterwards."""
+async def garden(neo4j_server: Connection) -> Connection:
+    """Every kind of record."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply(content())
     await store.aclose()
-    yield neo4j_server
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    return neo4j_server
 
 
 async def read_all(store: Neo4jStore) -> None:

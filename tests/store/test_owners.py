@@ -25,7 +25,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.code_samples import GARDEN, put
 from tests.store.samples import START, at, begun, called, created, finished, remembered
 from tests.store.test_schemas import old_database, old_graph
@@ -200,7 +200,7 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
     neo4j_server: Connection,
 ) -> None:
     """Whoever writes hangs it there, a join takes it along, and deletion leaves the rest."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
     # Before its project is known, as where the code is looked at first.
     code = put("a.py", "s1", imports=("b.py",))
@@ -269,7 +269,7 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
 async def test_what_hangs_elsewhere_than_it_says_is_told_and_mended(
     neo4j_server: Connection,
 ) -> None:
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    await empty_neo4j(neo4j_server)
     ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
     project = Project(project_id=GARDEN, path="/home/ana/garden", created_at=START)
     await ana.apply(

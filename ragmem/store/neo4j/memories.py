@@ -88,11 +88,6 @@ def loose_evidence(texts: Sequence[str]) -> list[tuple[int, Evidence]]:
     return [(each.position, each.evidence) for each in map(_loose, texts) if each is not None]
 
 
-def is_readable(text: str) -> bool:
-    """Whether it is evidence, as `loose_text` writes it."""
-    return _loose(text) is not None
-
-
 def _loose(text: str) -> _Loose | None:
     try:
         return msgspec.json.decode(text, type=_Loose)
@@ -360,7 +355,7 @@ def _values(json: str) -> dict[str, str] | None:
 async def unreadable(tx: Transaction) -> list[str]:
     """Ids of memories of whose evidence some can't be read, and the profile's."""
     [row] = await tx.run(STATEMENTS["what_is_json"])
-    found = [name for name, texts in row["evidence"] if not all(map(is_readable, texts))]
+    found = [name for name, texts in row["evidence"] if not all(map(_loose, texts))]
     return [*found, *("profile" for json in row["profiles"] if _values(json) is None)]
 
 
@@ -372,8 +367,8 @@ async def set_unreadable_aside(tx: Transaction) -> list[str]:
         rows: list[Properties] = [
             {
                 "memoryId": name,
-                "kept": [text for text in texts if is_readable(text)],
-                "aside": [text for text in texts if not is_readable(text)],
+                "kept": [text for text in texts if _loose(text)],
+                "aside": [text for text in texts if not _loose(text)],
             }
             for name, texts in row["evidence"]
             if name in found

@@ -304,21 +304,20 @@ class Repair:
     async def mend(self, at: datetime) -> list[Finding]:
         """Mend all that can be; what was done, with the ids of all that was changed."""
         done: dict[str, list[str]] = {}
-        made: dict[str, Value] = {
-            "cwd": "/",
-            "projectId": "salvaged",
-            "title": _TITLE,
-            "titleFolded": title_key(_TITLE),
-            "tags": (),
-            "status": "active",
-            "turnCount": 0,
-            "messageCount": 0,
-        }
         parameters: dict[str, Value] = {
             "at": at,
             "salvagedId": new_id(),
             "title": _TITLE,
-            "made": made,
+            "made": {
+                "cwd": "/",
+                "projectId": "salvaged",
+                "title": _TITLE,
+                "titleFolded": title_key(_TITLE),
+                "tags": (),
+                "status": "active",
+                "turnCount": 0,
+                "messageCount": 0,
+            },
         }
         # First: the other steps compare and sort.
         changes = await shapes.mend(self._gateway)

@@ -40,7 +40,6 @@ CREATE FULLTEXT INDEX search_terms IF NOT EXISTS FOR (n:SearchEntry) ON EACH [n.
 
 CREATE CONSTRAINT memory_uuid IF NOT EXISTS FOR (n:Memory) REQUIRE n.uuid IS UNIQUE;
 CREATE CONSTRAINT user_profile_id IF NOT EXISTS FOR (n:UserProfile) REQUIRE n.userId IS UNIQUE;
-CREATE CONSTRAINT insight_session IF NOT EXISTS FOR (n:Insight) REQUIRE n.sessionId IS UNIQUE;
 CREATE INDEX memory_project IF NOT EXISTS FOR (n:Memory) ON (n.projectId);
 CREATE INDEX memory_scope IF NOT EXISTS FOR (n:Memory) ON (n.scope);
 CREATE INDEX memory_created IF NOT EXISTS FOR (n:Memory) ON (n.createdAt);

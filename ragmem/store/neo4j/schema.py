@@ -24,7 +24,7 @@ from ragmem.store.neo4j.gateway import (
 )
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.memories import take
-from ragmem.store.neo4j.shapes import SHAPES, bring_into_utc
+from ragmem.store.neo4j.shapes import OF_A_SESSION, SHAPES, bring_into_utc
 
 VERSION = 8
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
@@ -178,7 +178,13 @@ def missing(server: Server) -> dict[str, str]:
 
 
 def _wanted() -> dict[str, str]:
-    return {_name(statement): statement for statement in listed_statements("schema.cypher")}
+    of_sessions = [
+        f"CREATE CONSTRAINT {each.label.lower()}_session IF NOT EXISTS"
+        f" FOR (n:{each.label}) REQUIRE n.{each.key} IS UNIQUE"
+        for each in OF_A_SESSION
+    ]
+    listed = [*listed_statements("schema.cypher"), *of_sessions]
+    return {_name(statement): statement for statement in listed}
 
 
 def _constraints() -> set[str]:

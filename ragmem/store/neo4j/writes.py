@@ -11,6 +11,7 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
 from ragmem.records import (
+    OF_SESSIONS,
     AddSummary,
     BeginTurn,
     CreateSession,
@@ -18,7 +19,6 @@ from ragmem.records import (
     FinishTurn,
     MarkExtracted,
     PutCodeFile,
-    PutInsight,
     PutMemory,
     PutOwner,
     PutProfile,
@@ -240,7 +240,7 @@ class Batch:
     async def _put_owners(self, writes: Sequence[PutOwner]) -> None:
         await memories.put_owners(self._tx, writes)
 
-    async def _put_of_sessions(self, puts: Sequence[PutInsight]) -> None:
+    async def _put_of_sessions(self, puts: Sequence[Write]) -> None:
         """Of each session the last record of a kind of which it has one."""
         last = {clean(put.record.session_id): put.record for put in puts}
         await self._lock_all(set(last))
@@ -488,7 +488,7 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         PutMemory: Batch._put_memories,
         PutProfile: Batch._put_profile,
         PutOwner: Batch._put_owners,
-        PutInsight: Batch._put_of_sessions,
+        **dict.fromkeys(OF_SESSIONS, Batch._put_of_sessions),
         MarkExtracted: Batch._mark_extracted,
         PutCodeFile: Batch._put_code_files,
         DropCodeFiles: Batch._drop_code_files,

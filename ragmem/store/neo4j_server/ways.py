@@ -262,10 +262,9 @@ class Jars:
                     process.kill()
                     await process.wait()
         if process.returncode != 0 or not _jars_in(into):
-            words = layout.startup_log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+            words = layout.startup_log.read_text("utf-8", "replace")
             raise StoreUnavailable(
-                "Maven could not fetch Neo4j. Its last lines:\n"
-                + "\n".join(f"  {line[:300]}" for line in words),
+                "Maven could not fetch Neo4j. Its last lines:\n" + _indented(words),
                 hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
                 "proxy or mirror; then run `ragmem neo4j up` again.",
             )

@@ -7,6 +7,7 @@ from ragmem.errors import SessionNotFound
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     MEMORY_LEVEL,
+    OF_SESSIONS,
     SESSION_LEVEL,
     AddSummary,
     BeginTurn,
@@ -16,7 +17,6 @@ from ragmem.records import (
     FinishTurn,
     MarkExtracted,
     PutCodeFile,
-    PutInsight,
     PutMemory,
     PutOwner,
     PutProfile,
@@ -433,7 +433,7 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     PutMemory: _put_memory,
     PutProfile: _put_profile,
     PutOwner: _put_owner,
-    PutInsight: _put_whole,
+    **dict.fromkeys(OF_SESSIONS, _put_whole),
     MarkExtracted: _mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,
@@ -458,7 +458,7 @@ _OF_A_SESSION = (
     ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
     ("summaries", "session_id = :id"),
     ("turns", "session_id = :id"),
-    ("insights", "session_id = :id"),
+    *((TABLES[kind][0], "session_id = :id") for kind in OF_SESSIONS.values()),
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )

@@ -8,10 +8,10 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     ALL_TURNS,
+    OF_SESSIONS,
     AnyRecord,
     Evidence,
     FileAccess,
-    Insight,
     MemoryQuery,
     MemoryRecord,
     Owner,
@@ -82,7 +82,7 @@ TABLES: dict[type[Record], tuple[str, str]] = {
     ToolCall: ("tool_calls", "tool_call_id"),
     Summary: ("summaries", "summary_id"),
     MemoryRecord: ("memories", "memory_id"),
-    Insight: ("insights", "session_id"),
+    **{kind: (f"{kind.__name__.lower()}s", "session_id") for kind in OF_SESSIONS.values()},
 }
 """Where each kind of record is, and the key that it is told by."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"

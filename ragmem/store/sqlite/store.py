@@ -143,13 +143,11 @@ class SQLiteStore:
         return store
 
     async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
         await self._reader.aclose()
         await self._writer.aclose(schema.leave_untouched if self._damage else None)
         self._access.locks.release_all()
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
-        """Apply the writes in order, in one transaction."""
         writes = owned(writes, self._access.owner)
 
         def job(db: Database) -> dict[str, int]:
@@ -159,16 +157,13 @@ class SQLiteStore:
         return Applied(await self._write(job) if writes else {})
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
-        """The best by text and the best by vector, and of turns their neighbours; in no order."""
         return await self._read(lambda db: search.search(db, query, self._vectors))
 
     async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-        """Those records of a kind that exist, in the order of these ids."""
         query = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
         return await self._read(lambda db: query(db, ids=ids))
 
     async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
-        """All of the kind, one after what it covers or took the place of."""
         return await self._read(read.summary_ids if kind is Summary else read.memory_ids)
 
     session = _reads(read.session)
@@ -219,8 +214,6 @@ class SQLiteStore:
         """Nothing to renew: the kernel holds the lock while the process lives."""
 
     async def detach(self, owner_id: str) -> None:
-        """Give up every session of this owner; its running turns become interrupted."""
-
         def job(db: Database) -> None:
             self._transaction(db, lambda: work.detach(db, owner_id))
             self._access.locks.release(owner_id)
@@ -228,7 +221,6 @@ class SQLiteStore:
         await self._write(job)
 
     async def info(self) -> StoreInfo:
-        """What it is, where, and how much is in it."""
         return StoreInfo(
             kind="sqlite",
             location=str(self._database),

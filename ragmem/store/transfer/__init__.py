@@ -7,7 +7,6 @@ document.py   one session as a JSON document, and back
 from ragmem.store.transfer.stream import (
     Comparison,
     Counter,
-    Kind,
     OnProgress,
     Stream,
     compare,
@@ -18,7 +17,6 @@ from ragmem.store.transfer.stream import (
 __all__ = [
     "Comparison",
     "Counter",
-    "Kind",
     "OnProgress",
     "Stream",
     "compare",

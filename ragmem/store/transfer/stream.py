@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -19,19 +19,18 @@ from ragmem import vectors
 from ragmem.errors import StoreDamaged, UsageError
 from ragmem.failpoints import failpoint
 from ragmem.records import (
+    OF_SESSIONS,
     AddSummary,
     CodeFile,
     CodeScope,
     DropCodeFiles,
     EmbedderMark,
     FoundScope,
-    Insight,
     MemoryRecord,
     Owner,
     Profile,
     Project,
     PutCodeFile,
-    PutInsight,
     PutMemory,
     PutOwner,
     PutProfile,
@@ -85,8 +84,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                     *await source.get(PutVectors, embedded),
                     *await source.get(PutReferences, [put.turn.turn_id for put in turns]),
                     *[
-                        PutInsight(insight=each)
-                        for each in await source.get(Insight, portion.session_ids)
+                        put(**{put.holds: each})
+                        for put, kind in OF_SESSIONS.items()
+                        for each in await source.get(kind, portion.session_ids)
                     ],
                 ]
         async for code in _code_of(source, projects):
@@ -315,11 +315,11 @@ def stream_of_lines(file: Path) -> Stream:
 # --- into a store, and compared with it -------------------------------------------------
 
 
-Kind = Literal[
+KINDS = (
     "projects", "code_files", "scopes", "sessions", "turns", "tool_calls", "references",
-    "summaries", "memories", "profile", "owners", "insights", "vectors",
-]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
+    "summaries", "memories", "profile", "owners", *(f"{put.holds}s" for put in OF_SESSIONS),
+    "vectors",
+)  # fmt: skip
 _SHOWN = 5
 _MODULUS = 1 << 64
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
@@ -360,7 +360,7 @@ async def _held_owners(target: Archive, _: object) -> list[PutOwner]:
 class _Moved(NamedTuple):
     """How writes of one type are counted, named, looked up in another store and compared."""
 
-    kind: Kind
+    kind: str
     words: str
     """What such a record is called before its id."""
     ids: str
@@ -403,10 +403,13 @@ _MOVED: dict[type[Write], _Moved] = {
         "owners", "name of", "owner", _held_owners,
         lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
-    PutInsight: _Moved(
-        "insights", "insight into", "session_id",
-        later=lambda ours, theirs: theirs.created_at > ours.created_at,
-    ),
+    **{
+        put: _Moved(
+            f"{put.holds}s", f"{put.holds} into", "session_id",
+            later=lambda ours, theirs: theirs.created_at > ours.created_at,
+        )
+        for put in OF_SESSIONS
+    },
     PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
     PutReferences: _Moved("references", "references of", "turn_id"),
 }  # fmt: skip
@@ -538,7 +541,7 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
 
 
-_CHANGEABLE = (PutMemory, PutProfile, PutOwner, PutInsight)
+_CHANGEABLE: tuple[type[Any], ...] = (PutMemory, PutProfile, PutOwner, *OF_SESSIONS)
 
 
 def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
@@ -592,11 +595,11 @@ def _changed_later(write: Write, held: Write) -> bool:
     return _MOVED[type(write)].later(write.record, held.record)
 
 
-def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
+def _records(write: Write) -> list[tuple[str, msgspec.Struct]]:
     """What is counted and summed up: tool calls by themselves, with their accesses."""
     moved = _MOVED[type(write)]
     record, day = write.record, _ANY_DAY
-    more: list[tuple[Kind, msgspec.Struct]] = []
+    more: list[tuple[str, msgspec.Struct]] = []
     # A known project keeps the day on which it became so; a profile has one for all keys.
     if isinstance(write, RegisterProject):
         record = replace(record, created_at=day)
