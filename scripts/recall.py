@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.embedder.opening import turn_passages, turn_text
 from ragmem.memory.dates import time_spans, without_time_words
-from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
+from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, demoted, rank
+from ragmem.memory.recall import only_asks
 from ragmem.records import Candidate, Turn
 from ragmem.terms import guess_language, query_terms, terms, turn_terms
 from tests.recall.labelled import DATA, LabelledSet, Question, history_set, labelled_sets
@@ -76,6 +77,7 @@ class Corpus:
         self.turns = turns
         self.questions = questions
         self.place = {turn.turn_id: i for i, turn in enumerate(turns)}
+        self.asking = {turn.turn_id for turn in turns if only_asks(turn)}
         self.text: dict[str, list[Scores]] = {}
         self.vector: dict[str, list[Scores]] = {}
         self.spans = [time_spans(q.question, q.asked_at) for q in questions]
@@ -96,14 +98,13 @@ class Corpus:
             self.text[name] = [index.scores(asked[name](q)) for q in self.questions]
 
     async def embed(self, embedder: OnnxEmbedder) -> None:
-        """One vector a turn, and passages: the whole, the question alone, the answer alone."""
+        """One vector a turn, and those of its passages."""
         questions = await embedder.embed([q.question for q in self.questions], "query")
         cut = {
             "whole": [[turn_text(turn)] for turn in self.turns],
             "passages": [
                 turn_passages(turn, embedder.count_tokens, embedder.info) for turn in self.turns
             ],
-            "three": [_three(turn) for turn in self.turns],
         }
         self.passages = [len(several) for several in cut["passages"]]
         for name, texts in cut.items():
@@ -159,14 +160,6 @@ def _whole(turn: Turn) -> str:
     return "\n".join((turn.user_message, turn.assistant_message, *results))
 
 
-def _three(turn: Turn) -> list[str]:
-    return [
-        text
-        for text in (turn_text(turn), turn.user_message, turn.assistant_message)
-        if text.strip()
-    ]
-
-
 def _first(scores: Scores, count: int) -> NDArray[np.int64]:
     return np.argsort(-scores, kind="stable")[:count]
 
@@ -210,7 +203,7 @@ def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "p
             foreign=guess_language(corpus.questions[asked].question) not in (None, "english"),
             weights=weights,
         )
-        for one in order:
+        for one in demoted(order, {}, weights=weights, behind=corpus.asking):
             out[corpus.place[one.candidate.record_id]] = one.score
         return out
 
@@ -218,12 +211,15 @@ def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "p
 
 
 def _rows() -> dict[str, Row]:
-    bare = Weights(candidates=10**6, before=0, session=0, around=0, time=0, recency=0, short=1e9)
+    bare = Weights(
+        candidates=10**6, before=0, session=0, around=0, time=0, recency=0, short=1e9, duplicate=0
+    )
     full = DEFAULT_WEIGHTS
     near = msgspec.structs.replace(bare, before=full.before)
     session = msgspec.structs.replace(near, session=full.session)
     around = msgspec.structs.replace(session, around=full.around)
     short = msgspec.structs.replace(around, short=full.short)
+    behind = msgspec.structs.replace(short, duplicate=full.duplicate)
     return {
         "BM25, plain words": by_text("plain"),
         "BM25, English stems": by_text("stemmed"),
@@ -231,7 +227,6 @@ def _rows() -> dict[str, Row]:
         "BM25, terms and stop words": by_text("all terms"),
         "vectors, one a turn": by_vector("whole"),
         "vectors, passages": by_vector("passages"),
-        "vectors, whole and parts": by_vector("three"),
         "both, one vector, RRF": reciprocal("terms", "whole"),
         "both, one vector, z-scores": ranked(bare, vector="whole"),
         "  + the turn before": ranked(near, vector="whole"),
@@ -239,9 +234,9 @@ def _rows() -> dict[str, Row]:
         "  + passages": ranked(session),
         "  + those around": ranked(around),
         "  + less of it for long turns": ranked(short),
+        "  + questions alone behind": ranked(behind),
         "  + time words: all there is": ranked(msgspec.structs.replace(full, candidates=10**6)),
         "product": ranked(full),
-        "product, whole and parts": ranked(full, vector="three"),
         "product, embedder away": ranked(full, vector=None),
     }
 
@@ -257,6 +252,7 @@ _STEPS: dict[str, tuple[float, ...]] = {
     "short": (1.0, 2.0, 4.0, 8.0, 1e9),
     "time": (0.0, 2.0, 3.0, 6.0),
     "recency": (0.0, 0.2, 0.5),
+    "duplicate": (0.0, 0.5, 2.0, 3.0),
 }
 
 

@@ -74,7 +74,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Of a turn of this minute; halves with each `recency_days`. Settles ties."""
     recency_days: float = 30.0
     duplicate: float = 1.0
-    """Taken from a turn that says what a better one says."""
+    """Taken from a turn that says what a better one says, or that can hardly answer."""
 
 
 DEFAULT_WEIGHTS = Weights()
@@ -166,20 +166,20 @@ def demoted(
     *,
     weights: Weights = DEFAULT_WEIGHTS,
     alike: float = 0.8,
-    least: int = 0,
+    behind: Collection[str] = (),
 ) -> tuple[Ranked, ...]:
     """Near-duplicates of better ones put behind; `texts` are the terms of the first few, by turn.
 
     Two turns are alike when the terms that they share are `alike` of all that they have.
-    Those that have fewer than `least` go behind too.
+    The records whose ids are in `behind` go there too.
     """
     kept: list[frozenset[str]] = []
     out = []
     for one in ranked:
         words = frozenset(texts.get(one.candidate.record_id, ()))
-        brief = bool(words) and len(words) < least
-        if brief or (words and any(_alike(words, other, alike) for other in kept)):
-            penalty = ("brief" if brief else "duplicate", -weights.duplicate)
+        told = one.candidate.record_id in behind
+        if told or (words and any(_alike(words, other, alike) for other in kept)):
+            penalty = ("behind" if told else "duplicate", -weights.duplicate)
             one = msgspec.structs.replace(
                 one, score=one.score - weights.duplicate, parts=(*one.parts, penalty)
             )

@@ -213,10 +213,19 @@ class Recall:
         words = {turn.turn_id: frozenset(turn_terms(turn)) for turn in turns}
         told = {each.summary_id: frozenset(summary_terms(each)) for each in above}
         best = _bearing(best, words | told, found)
-        order = demoted(best, words, least=_SAYS_SOMETHING if of_time else 0)
+        behind = {turn.turn_id for turn in turns if only_asks(turn)}
+        if of_time:
+            behind |= {turn for turn, own in words.items() if len(own) < _SAYS_SOMETHING}
+        order = demoted(best, words, behind=behind)
         # What was deleted since it was found has no record.
         known = [(one, records.get(one.candidate.record_id)) for one in order]
         return [(one, record) for one, record in known if record is not None][:limit]
+
+
+def only_asks(turn: Turn) -> bool:
+    """Whether it is a question that nothing came of, which is rarely what answers another."""
+    came = turn.assistant_message.strip() or turn.tool_calls
+    return turn.user_message.rstrip().endswith(("?", "？")) and not came
 
 
 def _bearing(

@@ -215,9 +215,9 @@ def test_what_was_said_already_comes_later() -> None:
     assert order(after) == ["s1", "s7", "s4", "s9"]
     assert dict(after[2].parts)["duplicate"] == -1
     assert order(demoted(ranked, {})) == order(ranked)
-    told = demoted(ranked, {**texts, "s1": ["bye"]}, least=2)
+    told = demoted(ranked, texts, behind={"s1"})
     assert order(told).index("s7") < order(told).index("s1")
-    assert {o.candidate.record_id for o in told if "brief" in dict(o.parts)} == {"s1"}
+    assert {o.candidate.record_id for o in told if "behind" in dict(o.parts)} == {"s1"}
 
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)

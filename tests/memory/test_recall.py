@@ -244,6 +244,21 @@ async def test_small_talk_bears_on_nothing(store: Store) -> None:
     assert await found(store, "When do the beans and peas go in?", min_similarity=0.5) == [yes]
 
 
+async def test_a_question_that_nothing_came_of_stands_behind_what_answers_it(store: Store) -> None:
+    session = await new_session(store)
+    others = [(f"Nursery, part {n}: boards, nails and a door for it.", "") for n in range(8)]
+    open_one, *_, told, answered = await say(
+        store,
+        session,
+        ("Which colour for the nursery?", ""),
+        *others,
+        ("The colour of the nursery is sage green, with a rainbow.", ""),
+        ("Which colour for the nursery door?", "White, as the nursery's shelves."),
+    )
+    ids = await found(store, "colour nursery", max_results=9)
+    assert max(ids.index(told), ids.index(answered)) < ids.index(open_one)
+
+
 async def test_meaning_without_a_shared_word(store: Store) -> None:
     """By vector alone, turns and summaries."""
     embedder = Fixed(canine=(1.0, 0.0), dog=(0.9, 0.435))
