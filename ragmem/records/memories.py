@@ -140,8 +140,8 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Any of these; empty for all."""
     subjects: tuple[str, ...] = ()
     """Those with any of these, casefolded; empty for all."""
-    session_id: str | None = None
-    """Those with evidence in this session."""
+    session_ids: tuple[str, ...] = ()
+    """Those with evidence in any of these; empty for all."""
     pinned: bool | None = None
     with_superseded: bool = False
     alive_at: datetime | None = None

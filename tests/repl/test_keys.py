@@ -75,13 +75,13 @@ def test_a_draft_beside_a_question_says_why_no_key_answers(chat: FakeChat) -> No
 @pytest.mark.parametrize("keys", [CTRL_G, CTRL_X + CTRL_E], ids=["Ctrl-G", "Ctrl-X Ctrl-E"])
 def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path, keys: str) -> None:
     """And what it leaves is the draft; what comes meanwhile is printed when it is left."""
-    does = 'while [ ! -e go ]; do sleep 0.02; done; printf " and more" >> "$1"'
+    does = 'touch open; while [ ! -e go ]; do sleep 0.02; done; printf " and more" >> "$1"'
     with FakeChat(tmp_path, env=editor(tmp_path, does)) as chat:
         chat.wait_until_loaded()
         chat.send("tool held\r")
         chat.wait_for_screen(r"^● read_file")
         chat.send(f"some words{keys}")
-        chat.until(lambda: "some words" not in chat.screen)
+        chat.until((tmp_path / "open").exists)
         chat.let("tool")
         chat.until(lambda: chat.log("finished"))
         assert "It is an app." not in chat.text
