@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
@@ -18,7 +20,7 @@ from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryRecord, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
-from ragmem.terms import guess_language, terms, turn_terms
+from ragmem.terms import terms
 from ragmem.terms.languages import is_stop_word
 from ragmem.text import one_line
 
@@ -32,8 +34,10 @@ _LONGEST = 400
 _MOST_STATED = 3
 """Sentences of a turn that is about one thing: what takes one back is about all."""
 _QUOTED = 160
-_SESSIONS_READ, _TURNS, _READ_CHARS = 12, 8, 50_000
+_SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
+_LANGUAGES = ("english", "german", "french")
+_MOST_WORDS, _MOST_STATEMENTS, _SHORT = 20_000, 4_000, 2
 _WORDS = re.compile(r"\w[\w./-]*\w")
 _CLAUSE = re.compile(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 
@@ -107,13 +111,27 @@ Word = frozenset[str]
 """A word by the index terms of its forms and parts."""
 
 
+@lru_cache(maxsize=_MOST_WORDS)
+def _forms(word: str) -> Word:
+    """Empty for a word that any sentence has."""
+    if word in _FILLER or is_stop_word(word, None):
+        return frozenset()
+    found = {term for language in _LANGUAGES for term in terms(word, language=language)}
+    return frozenset(term for term in found if len(term) > _SHORT) or frozenset(found)
+
+
 def _words(text: str) -> frozenset[Word]:
     """What a sentence is about: less the words that any of its kind has."""
-    language = guess_language(text)
     flat = _PLANNED.sub(" ", _UNDONE.sub(" ", plain(text)))
-    kept = {w for w in _WORDS.findall(flat) if w not in _FILLER and not is_stop_word(w, None)}
-    found = (terms(word, language=language) for word in kept)
-    return frozenset(frozenset(t for t in each if len(t) > 2) or frozenset(each) for each in found)
+    return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
+
+
+def _held(turn: Turn) -> frozenset[str]:
+    """The terms of all that was said and done in a turn."""
+    said = turn.user_message[:_READ_CHARS], turn.assistant_message[:_READ_CHARS]
+    done = map(subject_of, turn.tool_calls)
+    words = set(_WORDS.findall(plain(" ".join((*said, *done)))))
+    return frozenset(term for word in words for term in _forms(word))
 
 
 def _shared(words: Collection[Word], held: Collection[str]) -> list[Word]:
@@ -127,14 +145,21 @@ class _Statement(msgspec.Struct, frozen=True):
     is_change: bool
 
 
+@lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
     changes = _CHANGE.search(plain(text)) is not None
     return _Statement(text, _words(text), particulars(text), changes)
 
 
-def _stated(turn: Turn) -> list[str]:
+def _id(told: Turn | MemoryRecord) -> str:
+    return told.turn_id if isinstance(told, Turn) else told.memory_id
+
+
+def _stated(told: Turn | MemoryRecord) -> list[str]:
     """Sentences of the person and the agent; what is asked states nothing."""
-    texts = (*sentences(own_words(turn.user_message)), *sentences(prose(turn.assistant_message)))
+    if isinstance(told, MemoryRecord):
+        return [told.content]
+    texts = (*sentences(own_words(told.user_message)), *sentences(prose(told.assistant_message)))
     return [text for text in texts if len(text) <= _LONGEST and not text.endswith("?")]
 
 
@@ -167,16 +192,14 @@ class Aftermath:
         self._turns = sorted(
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
-        self._terms = [frozenset(turn_terms(turn)) for turn in self._turns]
-        self._near = frozenset(near).union(memory.memory_id for memory in memories)
+        self._terms = [_held(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
-        self._stated = [
-            (turn.timestamp, turn.turn_id, _statement(text))
-            for turn in self._turns
-            for text in _stated(turn)
+        self._near = frozenset(near).union(memory.memory_id for memory in memories)
+        self._told: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
+            *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
+            *((said_at(m), m, frozenset(chain(*_words(m.content)))) for m in memories),
         ]
-        self._stated += [(said_at(m), m.memory_id, _statement(m.content)) for m in memories]
-        self._stated.sort(key=lambda each: each[0], reverse=True)
+        self._told.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
         """What was said later that does or takes back what it says, with the day that it was of;
@@ -216,12 +239,16 @@ class Aftermath:
         Those of the turns that they were `told_in` say it themselves.
         """
         told = [_statement(text) for text in texts]
-        for said, where, later in self._stated:
+        words = frozenset(word for each in told for word in each.words)
+        for said, later, held in self._told:
             if said <= at:
                 break
-            least = _REVISED_NEAR if where in self._near else _REVISED
-            if where not in told_in and any(self._takes_back(later, e, least) for e in told):
-                return one_line(later.text, _QUOTED)
+            if _id(later) in told_in or not _shared(words, held):
+                continue
+            least = _REVISED_NEAR if _id(later) in self._near else _REVISED
+            for statement in map(_statement, _stated(later)):
+                if any(self._takes_back(statement, each, least) for each in told):
+                    return one_line(statement.text, _QUOTED)
         return ""
 
     def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
