@@ -168,8 +168,11 @@ def _beside(found: str, at: datetime) -> str:
 
 
 async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[Turn]:
-    """The last turns of the project's newest sessions that went on after a moment. StoreError."""
-    query = SessionQuery(project_ids=(project_id,), limit=_SESSIONS_READ)
+    """The last turns of the person's newest sessions of a project that went on after a moment.
+
+    StoreError.
+    """
+    query = SessionQuery(project_ids=(project_id,), mine=True, limit=_SESSIONS_READ)
     sessions = [s for s in await store.sessions(query) if s.last_activity_at > oldest]
     last = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
     read = await asyncio.gather(*(store.turns(each.session_id, last) for each in sessions))

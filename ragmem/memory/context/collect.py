@@ -186,8 +186,9 @@ class Collector:
                     self._last_time(asked),
                 )
                 hits = await self._hits(relevant, past.window.turns, asked)
-                if hits or known.facts:
-                    hits, known = await self._with_since(hits, known, asked)
+                if (hits or known.facts) and self._config.scope != "session":
+                    beside = await self._tried(self._with_since(hits, known, asked))
+                    hits, known = beside or (hits, known)
                 return msgspec.structs.replace(
                     past,
                     last_time=last,
@@ -298,11 +299,13 @@ class Collector:
 
         oldest = min([*(hit.at for hit in hits), *(f.memory.created_at for f in known.facts)])
         project_id = asked.session.project_id
-        turns = await self._tried(turns_since(await self._store(), project_id, oldest))
+        turns = await turns_since(await self._store(), project_id, oldest)
+        # What another project's turn says is no matter of this one's.
+        own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
         def marked() -> tuple[list[Hit], Material]:
             memories = [fact.memory for fact in known.facts]
-            after = Aftermath(turns or (), memories, {hit.record_id for hit in hits})
+            after = Aftermath(turns, memories, {hit.record_id for hit in hits})
             facts = [
                 msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
                 if fact.memory.project_id == project_id
@@ -311,7 +314,7 @@ class Collector:
             ]
             judged = [
                 msgspec.structs.replace(hit, since=after.of_turn(hit.turn))
-                if hit.turn and not hit.since
+                if hit.turn and not hit.since and (own is None or hit.session_id in own)
                 else hit
                 for hit in hits
             ]
