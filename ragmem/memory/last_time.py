@@ -6,7 +6,7 @@ been changed again since, which commands failed last, what was decided, what was
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.trust import is_outlived
-from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
+from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import extract_accessed_files, locator, written_since
+from ragmem.memory.since import Aftermath, left_open, states_undone
 from ragmem.memory.summaries.digest import opening, prose_sentences
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
-from ragmem.terms import guess_language, terms, turn_terms
+from ragmem.terms import guess_language
 from ragmem.terms.languages import is_stop_word
 from ragmem.text import one_line
 
@@ -44,11 +45,9 @@ _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
-_DONE = 0.5
-"""What is open counts as done when a later turn holds so much of its words."""
-_LEAST_WORDS = 2
 _KINDS = ("decision", "deadline")
 _CHANGED_SINCE = " (changed since)"
+_THEN = "(as it was then; taken further since) "
 
 
 # --- prompts that point back ----------------------------------------------------------------
@@ -126,54 +125,6 @@ def sessions_wanted(prompt: str, turn_index: int) -> int:
     return 1 if starts else 0
 
 
-# --- what was left open -----------------------------------------------------------------------
-
-_UNDONE = re.compile(
-    r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
-    r"has to|left|undone|says?|only)|(?:is|are) (?:still )?missing|"
-    r"not (?:yet|done|finished|implemented|covered|tested|checked)|"
-    r"isn't (?:done|finished|implemented)|have(?:n't| not)|has(?:n't| not)|next steps?|"
-    r"(?:not|n't|no)\b.{0,20}\byet|will need|needs? (?:to|a|an|more)|"
-    r"(?:what(?:'s| is)|is|are) (?:still )?left|left to (?:do|be done)|left open|remain(?:s|ing)?|"
-    r"follow-?ups?|open (?:questions?|points?|items?|ends?)|pending|unresolved|"
-    r"should (?:also|still|then|next)|did(?:n't| not) (?:check|run|test|touch|get to)|"
-    r"noch (?:nicht|offen|zu|fehlt|fehlen|aus)|(?:fehlt|fehlen) noch|als nachstes|"
-    r"nachster schritt|steht noch aus|offene[rn]? (?:fragen?|punkte?)|bleibt (?:noch )?zu|"
-    r"reste(?:nt)? (?:a|encore)|pas encore|a faire|prochaines? etapes?|il manque)\b"
-    r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
-    r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
-)
-_LATER = re.compile(
-    r"\b(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
-    r"nachste woche|nicht jetzt|demain|plus tard|la prochaine fois|la semaine prochaine|"
-    r"pas maintenant)\b"
-)
-"""In the person's own words only what is put off is open: all else was answered."""
-
-
-def _left_open(turn: Turn) -> list[str]:
-    """Sentences of a turn that say that something is still to be done."""
-    asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
-    said = [s for s in sentences(prose(turn.assistant_message)) if _UNDONE.search(plain(s))]
-    return [each for each in (*asked, *said) if not each.endswith("?")]
-
-
-def _words(text: str) -> frozenset[str]:
-    """What a sentence is about: its terms, less those of every sentence of its kind."""
-    flat = _UNDONE.sub(" ", plain(text))
-    language = guess_language(text) or "english"
-    kept = [word for word in _WORDS.findall(flat) if not is_stop_word(word, language)]
-    return frozenset(terms(" ".join(kept))) - _FILLER
-
-
-def _is_done(what: str, later: Sequence[frozenset[str]]) -> bool:
-    """Whether a later turn was about it."""
-    words = _words(what)
-    if len(words) < _LEAST_WORDS:
-        return bool(later)
-    return any(len(words & turn) >= _DONE * len(words) for turn in later)
-
-
 # --- the agent's own list of tasks ------------------------------------------------------------
 
 TASKS_TOOL = "update_tasks"
@@ -206,13 +157,15 @@ def recap(
     session: Session,
     turns: Sequence[Turn],
     *,
-    decided: Iterable[str] = (),
+    decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
     past: Collection[str] = (),
+    known: Collection[MemoryRecord] = (),
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
     `later` are those of newer sessions; of `past`, by their ids, the decision was replaced.
+    `known` is what was learned in all of them.
     """
     locate = locator(session)
     changed: dict[str, str] = {}
@@ -233,21 +186,25 @@ def recap(
     told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
     told = [t for t in told if says_something(t)] or told[-1:]
     last = told[-1] if told else None
-    before = _outcome(told[-2], _BEFORE_CHARS) if len(told) > 1 else ""
+    after = Aftermath([*turns, *later], known)
+    before = _outcome(told[-2], _BEFORE_CHARS, after) if len(told) > 1 else ""
     if before and told[-2].turn_id in wrote.difference(changed.values()):
         before += _CHANGED_SINCE
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(last, _OUTCOME_CHARS) if last else "",
+        outcome=_outcome(last, _OUTCOME_CHARS, after) if last else "",
         outcome_id=last.turn_id if last else "",
         before=before,
         changed=tuple(changed)[::-1],
         failed=tuple(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
         ),
-        decided=tuple(one_line(each, _LINE_CHARS) for each in decided)[:_MOST],
-        open=tuple(dict.fromkeys([*_tasks_open(turns, later), *_open(turns, later)])),
+        decided=tuple(
+            one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
+            for each in decided
+        )[:_MOST],
+        open=tuple(_open(turns, after, is_newest=not later)),
     )
 
 
@@ -263,33 +220,36 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int) -> str:
+def _outcome(turn: Turn, limit: int, after: Aftermath) -> str:
     """What was asked, and how the answer begins; what it leaves undone is told elsewhere."""
-    said = [s for s in prose_sentences(turn.assistant_message) if not _UNDONE.search(plain(s))]
+    said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
     answer = opening(said, limit)
-    return " — ".join(filter(None, [one_line(turn.user_message, _ASKED_CHARS), answer]))
+    told = " — ".join(filter(None, [one_line(turn.user_message, _ASKED_CHARS), answer]))
+    return f"{_THEN if after.of_turn(turn) else ''}{told}"
 
 
-def _tasks_open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
-    """Tasks of the list that no later session has seen to."""
-    after = [frozenset(turn_terms(turn)) for turn in later if turn.status == "completed"]
-    return [each for each in tasks_left(turns) if not _is_done(each, after)][:_MOST]
+def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:
+    """What the last turns left undone and none since has done; what was cut short first.
 
-
-def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
-    """What the last turns left undone and none since has done; what was cut short first."""
+    Of the agent's own list of tasks what no later session has seen to.
+    """
     found: dict[str, None] = {}
-    after = [frozenset(turn_terms(turn)) for turn in later if turn.status == "completed"]
+    if turns:
+        for task in tasks_left(turns)[:_MOST]:
+            _add_open(found, task, after.steps_done(task, turns[-1].timestamp))
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
+    told = dict[str, None]()
     for i, turn in reversed(telling[-_RECENT:]):
-        for each in _left_open(turn):
-            if not _is_done(each, after):
-                found[one_line(each, _LINE_CHARS)] = None
-        if i == len(turns) - 1 and turn.status in ("interrupted", "failed") and not later:
-            found[f"{turn.status}: “{one_line(turn.user_message, _ASKED_CHARS)}”"] = None
-        if turn.status == "completed":
-            after.append(frozenset(turn_terms(turn)))
-    return list(found)[:_MOST]
+        for each in left_open(turn):
+            _add_open(told, each, after.steps_done(each, turn.timestamp))
+        if i == len(turns) - 1 and turn.status in ("interrupted", "failed") and is_newest:
+            told[f"{turn.status}: “{one_line(turn.user_message, _ASKED_CHARS)}”"] = None
+    return list(found | dict.fromkeys(list(told)[:_MOST]))
+
+
+def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
+    if not all(steps):
+        found[one_line(f"{_THEN if any(steps) else ''}{what}", _LINE_CHARS)] = None
 
 
 # --- as a store has them --------------------------------------------------------------------------
@@ -338,6 +298,7 @@ def _recaps(
     now: datetime,
 ) -> list[SessionRecap]:
     found = []
+    known = [m for memories in learned for m in memories if m.superseded_by is None]
     for session, own, memories in zip(sessions, turns, learned, strict=True):
         later = [
             turn
@@ -347,9 +308,9 @@ def _recaps(
         ]
         current = [memory for memory in memories[::-1] if memory.superseded_by is None]
         past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
-        decided = [m.content for m in current if m.kind == "decision" and not is_outlived(m, past)]
+        decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
         due = [m.content for m in current if m.kind == "deadline" and not (m.at and m.at < now)]
-        made = recap(session, own, decided=decided, later=later, past=past)
+        made = recap(session, own, decided=decided, later=later, past=past, known=known)
         made = msgspec.structs.replace(made, open=(*due[:_MOST], *made.open))
         found.append(_since(made))
     return found

@@ -13,6 +13,7 @@ from ragmem.ids import new_id
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
 from ragmem.memory.memory import Memory
+from ragmem.memory.since import Aftermath
 from ragmem.records import Evidence, MemoryKind, Session, ToolCall, Turn
 from ragmem.store.base import Store
 from tests.store.samples import summed
@@ -21,6 +22,11 @@ from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
 from .test_memory import begin
 from .working import a_memory, context
+
+
+def since(turn: Turn) -> Turn:
+    """The same a day later."""
+    return msgspec.structs.replace(turn, started_at=T0 + timedelta(days=1))
 
 
 @pytest.mark.parametrize(
@@ -139,10 +145,40 @@ def test_of_the_persons_own_words_only_what_is_put_off_is_open() -> None:
 def test_what_was_done_since_is_not_open() -> None:
     """In the same session, and in a newer one."""
     left = a_turn(1, "Load the files.", "Done. Still open: sorting the species by genus.")
-    done = a_turn(2, "Sort the species by genus, please.", "They are sorted by genus.")
+    done = since(a_turn(2, "Sort the species by genus, please.", "They are sorted by genus."))
     assert recap(SESSION, [left]).open
     assert recap(SESSION, [left, done]).open == ()
     assert recap(SESSION, [left], later=[done]).open == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        ("We'll put the ferries into SQLite.", "The ferries go into CSV files instead of SQLite."),
+        ("Next would be the cache in nginx.conf.", "Turn on the cache in nginx.conf now."),
+        ("Das Werkzeug ist in Go geschrieben.", "Das Werkzeug ist jetzt in Python."),
+        ("Yann est responsable du stock.", "Yann est parti, Maëlle a le stock à présent."),
+        ("The office has the number 555 010.", "The number of the office is 777 200."),
+    ],
+)
+def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, later: str) -> None:
+    """With what was said since; a turn before it, or about something else, changes nothing."""
+    turn, apart = a_turn(1, "Go.", said), since(a_turn(3, "What else?", "The moss grows well."))
+    after = since(a_turn(2, later, "Done."))
+    assert Aftermath([turn, apart]).of_turn(turn) == ""
+    assert Aftermath([turn, after, apart]).of_turn(after) == ""
+    assert f"said since: “{later.rstrip('.')}" in Aftermath([turn, after, apart]).of_turn(turn)
+    assert "as it was then" in recap(SESSION, [turn], later=[after]).outcome
+
+
+def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
+    plan = a_turn(
+        1, "Go.", "Still open: turn on the cache in nginx, move the name to the new host."
+    )
+    done = since(a_turn(2, "Turn on the cache in nginx.", "It is on."))
+    [left] = recap(SESSION, [plan], later=[done]).open
+    assert left.startswith("(as it was then")
+    assert "new host" in left
 
 
 def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
@@ -157,7 +193,7 @@ def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
     first = a_turn(1, calls=(listed("doing", "open", "open"),))
     last = a_turn(2, calls=(listed("done", "doing", "open"),))
     assert recap(SESSION, [first, last]).open == ("Draw the legend", "Write the guide")
-    later = a_turn(1, "Draw the legend of the map.", "The legend is drawn.")
+    later = since(a_turn(1, "Draw the legend of the map.", "The legend is drawn."))
     assert recap(SESSION, [first, last], later=[later]).open == ("Write the guide",)
     assert recap(SESSION, [a_turn(1, calls=(listed("done", "done", "done"),))]).open == ()
 

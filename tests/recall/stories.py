@@ -43,6 +43,7 @@ _MODEL = ModelInfo(name="openai/x", context_window=200_000)
 _TURN = timedelta(minutes=5)
 _RECALLED = ("Remembered Facts", "Relevant Turns", "Relevant Summaries")
 _IDS = re.compile(r"<(/?)memory-[0-9a-f]+>|\b[Ss]ession [0-9a-f]{8}\b")
+_LISTED = re.compile("## (?:Last Time|Remembered Facts|What the Person Prefers)")
 _OUTDATED = re.compile(r"superseded|replaced|outdated|changed since|gone since|as it was", re.I)
 
 
@@ -293,8 +294,7 @@ def remembered_text(built: Context, prompt: str) -> str:
 def outcome_of(story: Story, probe: Probe, text: str, items: Sequence[tuple[str, str]]) -> Outcome:
     """What a text holds of what a probe asks for; `items` are what it recalls: label and words."""
     missing = tuple(each for each in probe.must if not _holds(text, each))
-    # What says of itself that it is past misleads nobody: an entry ends at a blank line.
-    lines = [entry for entry in text.split("\n\n") if not _OUTDATED.search(entry)]
+    lines = [entry for entry in _entries(text) if not _OUTDATED.search(entry)]
     bears = (*probe.must, *probe.bears)
     return Outcome(
         story=story.name,
@@ -306,6 +306,13 @@ def outcome_of(story: Story, probe: Probe, text: str, items: Sequence[tuple[str,
         junk=tuple(label for label, whole in items if not any(_holds(whole, x) for x in bears)),
         chars=len(text),
     )
+
+
+def _entries(text: str) -> list[str]:
+    """What says of itself that it is past misleads nobody: a turn ends at a blank line, what is
+    told in a list at the end of its line."""
+    blocks = text.split("\n\n")
+    return [e for b in blocks for e in (b.split("\n") if _LISTED.match(b) else [b])]
 
 
 def _holds(text: str, pattern: str) -> bool:

@@ -185,10 +185,14 @@ class Collector:
                     self._known(asked),
                     self._last_time(asked),
                 )
+                hits = await self._hits(relevant, past.window.turns, asked)
+                if (hits or known.facts) and self._config.scope != "session":
+                    beside = await self._tried(self._with_since(hits, known, asked))
+                    hits, known = beside or (hits, known)
                 return msgspec.structs.replace(
                     past,
                     last_time=last,
-                    hits=tuple(await self._hits(relevant, past.window.turns, asked)),
+                    hits=tuple(hits),
                     pinned=self._last_pinned.get(asked.session.project_id, ()),
                     profile=known.profile,
                     preferences=known.preferences,
@@ -286,6 +290,37 @@ class Collector:
             msgspec.structs.replace(hit, since=_since(hit, replaced or {}), outdated=files)
             for hit, files in zip(hits, outdated, strict=True)
         ]
+
+    async def _with_since(
+        self, hits: list[Hit], known: Material, asked: ContextInput
+    ) -> tuple[list[Hit], Material]:
+        """With what was said later in the project that does it or takes it back."""
+        from ragmem.memory.since import Aftermath, turns_since
+
+        oldest = min([*(hit.at for hit in hits), *(f.memory.created_at for f in known.facts)])
+        project_id = asked.session.project_id
+        turns = await turns_since(await self._store(), project_id, oldest)
+        # What another project's turn says is no matter of this one's.
+        own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
+
+        def marked() -> tuple[list[Hit], Material]:
+            memories = [fact.memory for fact in known.facts]
+            after = Aftermath(turns, memories, {hit.record_id for hit in hits})
+            facts = [
+                msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
+                if fact.memory.project_id == project_id
+                else fact
+                for fact in known.facts
+            ]
+            judged = [
+                msgspec.structs.replace(hit, since=after.of_turn(hit.turn))
+                if hit.turn and not hit.since and (own is None or hit.session_id in own)
+                else hit
+                for hit in hits
+            ]
+            return judged, msgspec.structs.replace(known, facts=tuple(facts))
+
+        return await asyncio.to_thread(marked) if turns else (hits, known)
 
     async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
         """What other sessions came to: at the start of one, and where the prompt means them."""
@@ -429,7 +464,7 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
 def _since(hit: Hit, replaced: Mapping[str, str]) -> str:
     """What took the place of something that the turn says, or one of those that it digests."""
     told = (hit.record_id, *(hit.summary.covers if hit.summary else ()))
-    return next((replaced[name] for name in told if name in replaced), "")
+    return next((f"Replaced since by: {replaced[name]}" for name in told if name in replaced), "")
 
 
 def _outdated(hit: Hit, tops: Iterable[Path]) -> dict[str, str]:

@@ -327,13 +327,18 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         told_by(memory),
         f"Relevance: {relevance(hit)}",
     ]
-    return f"- [{', '.join(filter(None, about))}] {one_line(memory.content, _FACT_CHARS)}"
+    return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 
 
 def _brief_line(hit: FactHit, now: datetime) -> str:
     memory = hit.memory
     about = ", ".join(filter(None, (dated(memory, now), told_by(memory))))
-    return f"- {f'[{about}] ' if about else ''}{one_line(memory.content, _FACT_CHARS)}"
+    return f"- {f'[{about}] ' if about else ''}{_with_since(hit)}"
+
+
+def _with_since(hit: FactHit) -> str:
+    since = f" ({one_line(hit.since, _SINCE_CHARS)})" if hit.since else ""
+    return one_line(hit.memory.content, _FACT_CHARS) + since
 
 
 def _pinned_line(memory: MemoryRecord) -> str:
@@ -492,7 +497,7 @@ def _entry(
 ) -> str:
     source = source_line(hit, session_id=session_id, now=now)
     if hit.since:
-        source += f"\nReplaced since by: {one_line(hit.since, _SINCE_CHARS)}"
+        source += f"\n{one_line(hit.since, _SINCE_CHARS)}"
     if hit.outdated:
         files = ", ".join(dict.fromkeys(hit.outdated.values()))
         source += f"\nChanged since: {one_line(files, _SINCE_CHARS)}"

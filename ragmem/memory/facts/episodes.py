@@ -158,13 +158,14 @@ _NO_ORDER = re.compile(
 )
 _IN_WORK = (
     r"(?:(?:the|my|our|your|all|les|mes|le|den) )?(?:commits?(?: messages?)?|messages|code(?: "
-    r"comments)?|comments?|commentaires|kommentaren?|tests?|names|answers?|antworten|reponses|"
-    r"texts?|docstrings?)"
+    r"comments)?|comments?|commentaires|kommentaren?|tests?|names|namen|noms|answers?|antworten|"
+    r"reponses|texts?|docstrings?|functions?|funktionen|fonctions|error messages)"
 )
 _TONGUE = (
     r"(?:english|german|french|spanish|italian|deutsch|englisch|franzosisch|francais|anglais|"
     r"allemand)\b"
 )
+_PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
 _PREFERENCE = _any(
     r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
     r"use|see|keep|not))\b",
@@ -190,7 +191,8 @@ _PREFERENCE = _any(
     rf"\bi (?:don't|do not) want (?:any )?\w+ in {_IN_WORK}",
     rf"{_LEAD}(?:(?:don't|do not) (?:use|write|add|put)|no|keine?|pas d(?:e|')) ?\w+ (?:in|dans) "
     rf"{_IN_WORK}",
-    rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?in {_TONGUE}",
+    rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?(?:in|auf|en) "
+    rf"(?:plain )?{_TONGUE}(?! (?:is|are|was|were|do|does|did|fail\w*)\b)",
     r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
     rf"{_LEAD}keep (?:your |the |all )?(?:functions|methods|answers?|lines|commits?|messages|it) "
     r"(?:short|small|brief|under|below)\b|^(?:please )?be (?:brief|concise|terse)\b",
@@ -202,6 +204,26 @@ _PREFERENCE = _any(
     r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
     r"\bj'aime (?:les|mes|des) (?:commits|fonctions|reponses|noms|messages)\b",
     rf"\breponds(?:-| )(?:moi )?(?:toujours )?en {_TONGUE}",
+    # What to keep from, and what to take rather than something else
+    rf"{_LEAD}(?:avoid|vermeide|meide|evite[zr]?) (?!(?:the|this|that|it|das|den|diese\w*|ce|cette|"
+    r"ca|la|le)\b)\w+ \w",
+    rf"{_LEAD}stick to (?!(?:the |your |our )?(?:plan|point|topic|facts?|question)\b)\w",
+    rf"{_LEAD}(?:no|keine?n?|pas (?:de |d')) ?\w+ (?:in|im|dans|en) \w.*\b{_PLEASE}|"
+    rf"^{_PLEASE},? (?:no|keine?n?|pas (?:de |d')) ?\w+ (?:in|im|dans|en) \w",
+    r"\blike \w.* (?:better|more) than \w|^(?:rather|lieber) (?!not\b|nicht\b)\w.* (?:than|als) \w|"
+    r"^plutot (?!bien|mal|pas)\w.* que \w",
+    r"^(?:only|nur|uniquement|seulement) \w[\w ]*, (?:no|not|keine?n?|pas (?:de |d'))",
+    rf"^{_IN_WORK} (?:with|mit|avec) \w+, (?:no|not|keine?n?|pas (?:de |d'))",
+    r"^(?:the |all )?\w+ (?:go|goes|belongs?|lives?) (?:in|into|next to|beside|under|before|after) "
+    r"\w.*, not\b",
+    # Everything in one way, and forms of address
+    rf"^(?:everything|alles|tout|(?:all|alle|tous les|toutes les|les) \w+) (?:in|as|als|en) \w.*"
+    rf"\b(?:{_PLEASE}|everywhere|uberall|partout)[.!]*$",
+    rf"^(?:short|brief|small|plain|full|kurze|kleine) {_IN_WORK}|^\w+(?: \w+)? only,? {_PLEASE}",
+    rf"{_LEAD}(?:explain|answer|reply|erklar\w*|antworte|explique|reponds)\b.{{0,30}}"
+    r"\b(?:briefly|concisely|kurz|knapp|brievement)\b",
+    r"\b(?:duze?|sieze?) mich\b|\b(?:tutoie|vouvoie|tutoyez|vouvoyez)[- ]moi\b",
+    r"^we (?!\w+ed\b)\w+ \w.* in this (?:team|project|house|code ?base)[.!]*$",
     # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
 )

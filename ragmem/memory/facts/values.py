@@ -59,6 +59,8 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """Raw cosine; None for one found by its words or subjects alone."""
     why: str = ""
     """What it was found by, in words: its words, its meaning, its subject …"""
+    since: str = ""
+    """What was said later on the same, and may be otherwise."""
 
     def is_close(self, _: float | None) -> bool:
         """Always: what is far is not found."""

@@ -62,6 +62,8 @@ _INSTRUCTION = re.compile(
 
 def plain(text: str) -> str:
     """Case-folded, without accents, white space evened out: to compare words with words."""
+    if text.isascii():
+        return " ".join(text.casefold().split())
     text = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
     return " ".join("".join(c for c in text if not unicodedata.combining(c)).split())
 

@@ -322,7 +322,7 @@ async def test_what_another_process_wrote_is_seen(
     await told(first, "Ana planted ferns")
     assert await found(first, "ferns") == ["Ana planted ferns"]
     await told(second, "Bea cut the ferns")
-    monkeypatch.setattr("ragmem.memory.facts.cache.FRESH_S", 0.0)
+    monkeypatch.setattr("ragmem.memory.facts.facts.FRESH_S", 0.0)
     assert len(await found(first, "ferns")) == 2
     [memory] = [hit.memory for hit in await second.search("Bea", project_id=HERE)][:1]
     await second.edit(memory, content="Bea cut the hedge")

@@ -41,7 +41,7 @@ class Counted:
 @pytest.fixture(autouse=True)
 def no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is asked before each answer."""
-    monkeypatch.setattr("ragmem.memory.facts.cache.FRESH_S", 0.0)
+    monkeypatch.setattr("ragmem.memory.facts.facts.FRESH_S", 0.0)
 
 
 def counted(store: Store, **more: Any) -> tuple[Counted, Facts]:
