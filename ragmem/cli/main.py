@@ -1,6 +1,7 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
+import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from shutil import get_terminal_size
@@ -80,6 +81,16 @@ def command() -> TyperGroup:
     built = typer.main.get_command(_root)
     assert isinstance(built, TyperGroup)
     return built
+
+
+_MISSING = re.compile("No such command '([a-z]+)'")
+_ELSEWHERE = {
+    "why": "memory why ID",
+    "forget": "memory forget ID",
+    "remember": "memory add TEXT",
+    "resume": "chat -r",
+}
+"""Commands under the names that people look for them by, in chats or other agents."""
 
 
 class _Root(TyperGroup):
@@ -221,5 +232,8 @@ def _report_usage(error: TyperException) -> int:
         return error.exit_code
     context = getattr(error, "ctx", None)
     hint = f"Try `{context.command_path} --help`." if context else ""
+    missing = _MISSING.match(error.message)
+    if missing and missing[1] in _ELSEWHERE:
+        hint = f"Try `ragmem {_ELSEWHERE[missing[1]]}`."
     code = report(UsageError(visible(error.format_message()), hint=hint))
     return error.exit_code or code

@@ -92,6 +92,7 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
     ("arguments", "said"),
     [
         (["sesions"], "error: No such command 'sesions'. Did you mean 'sessions'?"),
+        (["why"], "error: No such command 'why'.\nTry `ragmem memory why ID`.\n"),
         (["sessions", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
         (["ask", "a", "b"], "error: Got unexpected extra argument(s) (b)"),
         (["sessions", "show"], "error: Missing argument 'ID'."),
