@@ -31,6 +31,8 @@ _REVISED, _REVISED_NEAR, _REPEATED = 0.34, 0.2, 0.6
 change, or without them where both name something that the other does not."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
+_FIRST_STATED, _LAST_STATED = 12, 8
+"""Sentences of a turn that are looked at: what it comes to stands at its beginning or its end."""
 _MOST_STATED = 3
 """Sentences of a turn that is about one thing: what takes one back is about all."""
 _QUOTED = 160
@@ -141,14 +143,16 @@ def _shared(words: Collection[Word], held: Collection[str]) -> list[Word]:
 class _Statement(msgspec.Struct, frozen=True):
     text: str
     words: frozenset[Word]
+    terms: frozenset[str]
+    """Of all its words."""
     particulars: frozenset[str]
     is_change: bool
 
 
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
-    changes = _CHANGE.search(plain(text)) is not None
-    return _Statement(text, _words(text), particulars(text), changes)
+    changes, words = _CHANGE.search(plain(text)) is not None, _words(text)
+    return _Statement(text, words, frozenset(chain(*words)), particulars(text), changes)
 
 
 def _id(told: Turn | MemoryRecord) -> str:
@@ -160,7 +164,8 @@ def _stated(told: Turn | MemoryRecord) -> list[str]:
     if isinstance(told, MemoryRecord):
         return [told.content]
     texts = (*sentences(own_words(told.user_message)), *sentences(prose(told.assistant_message)))
-    return [text for text in texts if len(text) <= _LONGEST and not text.endswith("?")]
+    said = dict.fromkeys(t for t in texts if len(t) <= _LONGEST and not t.endswith("?"))
+    return [*said][:_FIRST_STATED] + [*said][_FIRST_STATED:][-_LAST_STATED:]
 
 
 def _beside(found: str, at: datetime) -> str:
@@ -197,6 +202,7 @@ class Aftermath:
         )
         self._terms = [_held(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
+        self._weights: dict[Word, float] = {}
         self._near = frozenset(near).union(memory.memory_id for memory in memories)
         self._told: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
             *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
@@ -242,34 +248,42 @@ class Aftermath:
         Those of the turns that they were `told_in` say it themselves.
         """
         told = [_statement(text) for text in texts]
-        words = frozenset(word for each in told for word in each.words)
         for said, later, held in self._told:
             if said <= at:
                 break
-            if _id(later) in told_in or not _shared(words, held):
-                continue
             least = _REVISED_NEAR if _id(later) in self._near else _REVISED
+            # No sentence of it holds more than the whole of it.
+            left = [each for each in told if self._share(each.words, held) >= _REVISED_NEAR]
+            if not left or _id(later) in told_in:
+                continue
             for statement in map(_statement, _stated(later)):
-                if any(self._takes_back(statement, each, least) for each in told):
+                if any(self._takes_back(statement, each, least) for each in left):
                     return one_line(statement.text, _QUOTED)
         return ""
 
     def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
+        if told.terms.isdisjoint(later.terms):
+            return False
         if later.is_change:
             least = _REVISED_NEAR if told.particulars & later.particulars else least
-            return later.text != told.text and self._share(told.words, later) >= least
+            return later.text != told.text and self._share(told.words, later.terms) >= least
         own, other = told.particulars - later.particulars, later.particulars - told.particulars
+        if not own or not other:
+            return False
         before = [word for word in told.words if word.isdisjoint(own)]
         since = [word for word in later.words if word.isdisjoint(other)]
-        shares = (self._share(before, later), self._share(since, told))
-        return bool(own) and bool(other) and min(shares) >= _REPEATED
+        shares = (self._share(before, later.terms), self._share(since, told.terms))
+        return min(shares) >= _REPEATED
 
-    def _share(self, words: Collection[Word], statement: _Statement) -> float:
-        """Of what the words tell so much stands in the statement."""
-        held = frozenset(term for word in statement.words for term in word)
+    def _share(self, words: Collection[Word], held: Collection[str]) -> float:
+        """Of what the words tell so much is held."""
         return self._weight(_shared(words, held)) / (self._weight(words) or 1)
 
     def _weight(self, words: Iterable[Word]) -> float:
         """How much they tell: what is said in most turns says little."""
-        seen = (max((self._counts[term] for term in word), default=0) for word in words)
-        return sum(math.log(1 + len(self._turns) / max(1, each)) for each in seen)
+        return sum(self._weights.get(word) or self._weighed(word) for word in words)
+
+    def _weighed(self, word: Word) -> float:
+        seen = max((self._counts[term] for term in word), default=0)
+        found = self._weights[word] = math.log(1 + len(self._turns) / max(1, seen))
+        return found

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -378,3 +379,17 @@ def test_no_line_of_it_can_begin_another_section() -> None:
     named = msgspec.structs.replace(SESSION, title="A\n# B")
     found = recap(named, [turn])
     assert not any("\n" in line for line in (found.head(T0), *found.lines()))
+
+
+def test_long_answers_are_held_against_each_other_in_no_time() -> None:
+    """It is done before each request: not each sentence with each other."""
+    said = "It prints hello. " + "And so on, as the parser wants it. " * 200
+    turns = [a_turn(number, "What does a.py print?", said) for number in range(1, 61)]
+    after = Aftermath(
+        msgspec.structs.replace(turn, started_at=T0 + timedelta(minutes=turn.turn_index))
+        for turn in turns
+    )
+    began = time.perf_counter()
+    for turn in turns[:10]:
+        after.of_turn(msgspec.structs.replace(turn, started_at=T0))
+    assert time.perf_counter() - began < 5
