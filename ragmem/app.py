@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -58,10 +58,7 @@ from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
-from ragmem.tools.jobs import Job, Jobs
 from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.project_code import SessionCode
-from ragmem.tools.sandbox import Sandbox
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
@@ -70,8 +67,10 @@ if TYPE_CHECKING:
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
     from ragmem.tools.changed_files import SeenFiles
+    from ragmem.tools.jobs import Job, Jobs
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.planning import UpdateTasks
+    from ragmem.tools.sandbox import Sandbox
     from ragmem.tools.skills import SkillSet
 
 
@@ -148,12 +147,7 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
-        self.jobs = Jobs(paths.data_dir / "outputs", self._job_ended)
         self.rules = PermissionRules(config.permissions.allow, config.permissions.deny)
-        private = paths.own_folders
-        self.sandbox = Sandbox(
-            config.sandbox, private=private, not_in=(self.cwd,), rules=self.rules
-        )
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -193,9 +187,24 @@ class App:
         know(secrets_among(environment()) | config.passwords())
         know({"Neo4j password": paths.neo4j_password})
 
+    @cached_property
+    def jobs(self) -> "Jobs":
+        """What runs in the background; most commands of the shell begin nothing."""
+        from ragmem.tools.jobs import Jobs
+
+        return Jobs(self.paths.data_dir / "outputs", self._job_ended)
+
+    @cached_property
+    def sandbox(self) -> "Sandbox":
+        """What commands run in."""
+        from ragmem.tools.sandbox import Sandbox
+
+        private, rules = self.paths.own_folders, self.rules
+        return Sandbox(self.config.sandbox, private=private, not_in=(self.cwd,), rules=rules)
+
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
-        from ragmem.tools.shell import protect_process
+        from ragmem.children import protect_process
 
         try:
             self.paths.make()
@@ -222,13 +231,15 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
-        await self.jobs.aclose()
+        if "jobs" in vars(self):
+            await self.jobs.aclose()
         if self.servers:
             await self.servers.aclose()
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
-        self.sandbox.close()
+        if "sandbox" in vars(self):
+            self.sandbox.close()
         await self.codebase.aclose()
         await self.background.aclose()
         await self.memory.aclose()
@@ -245,7 +256,7 @@ class App:
     def _say(self, text: str) -> None:
         self._notices.append(text)
 
-    def _job_ended(self, job: Job) -> None:
+    def _job_ended(self, job: "Job") -> None:
         self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows what it wrote.")
 
     def _show_written(self, fact: Remembered) -> None:
@@ -475,6 +486,7 @@ class App:
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
+        from ragmem.tools.project_code import SessionCode
         from ragmem.tools.shell import commands_of
         from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset

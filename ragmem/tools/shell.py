@@ -30,22 +30,6 @@ from ragmem.tools.workspace import Workspace
 
 T = TypeVar("T")
 
-_PR_SET_DUMPABLE = 4
-
-
-def protect_process() -> bool:
-    """Keep this process's memory and environment, keys among them, from its own children.
-
-    True where the system can do it (Linux; it holds for everyone but root).
-    Core dumps and debuggers are off from then on.
-    """
-    import ctypes
-
-    try:
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
-    except (AttributeError, OSError):
-        return False
-
 
 async def interruptible(work: Callable[[threading.Event], T]) -> T:
     """Run blocking work in a thread; when cancelled, tell it to stop and give it a second.

@@ -132,7 +132,7 @@ _CALLS = """
 import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
-from ragmem.tools.shell import protect_process
+from ragmem.children import protect_process
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
