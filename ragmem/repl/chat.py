@@ -265,7 +265,8 @@ class ChatLoop:
 
     def submit(self, submission: Submission) -> None:
         """Queue a prompt; what only reads is answered at once beside a running turn."""
-        if self._is_busy and self._only_reads(submission.text):
+        # Not beside another command: what is asked after /new is asked of the new session.
+        if self._view and self._only_reads(submission.text):
             task = asyncio.create_task(self._answer_beside(submission))
             self._readers.add(task)
             task.add_done_callback(self._read)
@@ -273,10 +274,6 @@ class ChatLoop:
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
-
-    @property
-    def _is_busy(self) -> bool:
-        return self._chat is not None and self._running is not None and not self._running.done()
 
     def _only_reads(self, text: str) -> bool:
         from ragmem.repl.commands import only_reads
