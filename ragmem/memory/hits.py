@@ -1,6 +1,6 @@
 """What a search of the memory finds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeVar
@@ -91,6 +91,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
+
+
+def repeats(summary: Summary | None, shown: Collection[str]) -> bool:
+    """Whether all that a summary digests is among these turns."""
+    return summary is not None and summary.level == 1 and all(i in shown for i in summary.covers)
 
 
 NOBODY: Mapping[str, str] = MappingProxyType({})

@@ -13,7 +13,15 @@ from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.context.sections import told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import NOBODY, Hit, close_first, others_of, sessions_by_id, worth_showing
+from ragmem.memory.hits import (
+    NOBODY,
+    Hit,
+    close_first,
+    others_of,
+    repeats,
+    sessions_by_id,
+    worth_showing,
+)
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
@@ -340,7 +348,7 @@ def nearest(
     The summary of a turn that is shown says nothing more, and of what is not close a few do.
     """
     turns = {hit.record_id for hit in hits if hit.turn}
-    shown, none_close = worth_showing([h for h in hits if not _sums_up(h, turns)], floor)
+    shown, none_close = worth_showing([h for h in hits if not repeats(h.summary, turns)], floor)
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
     found, close = close_first(merged(shown, memories, limit), floor)
@@ -348,10 +356,6 @@ def nearest(
     # Where nothing is close, the nearest few are what there is.
     few = found[close:] if none_close else further[:_MOST_FURTHER]
     return [*found[:close], *few], close, none_close
-
-
-def _sums_up(hit: Hit, turns: set[str]) -> bool:
-    return hit.level == 1 and hit.summary is not None and turns.issuperset(hit.summary.covers)
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:

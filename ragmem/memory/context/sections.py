@@ -10,7 +10,7 @@ from ragmem.memory.context.history import build_history_context, digests_of, mes
 from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
-from ragmem.memory.hits import Hit
+from ragmem.memory.hits import Hit, repeats
 from ragmem.memory.window import passage, question_words, recent_text, result_text
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line
@@ -367,16 +367,11 @@ TURNS_HEADING = "## Relevant Past Context (Semantic Search - Turns)"
 SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
 LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
 _LEAST_CHARS = 160
+"""A hit that would get less room than this says nothing."""
 _SINCE_CHARS = 200
 _MOST_FAILED = 2
-"""A hit that would get less room than this says nothing."""
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
-
-
-def _repeats(summary: Summary | None, shown: Collection[str]) -> bool:
-    """Whether all that a summary digests is among these turns."""
-    return summary is not None and summary.level == 1 and all(i in shown for i in summary.covers)
 
 
 def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = None) -> list[Hit]:
@@ -394,11 +389,11 @@ def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = No
         turns = {h.record_id for h in chosen if h.turn}
         full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
         known = turns.union(shown)
-        if full or hit.record_id in known or _repeats(hit.summary, known):
+        if full or hit.record_id in known or repeats(hit.summary, known):
             continue
         if hit.turn:
             # What was said stands for the summary of it.
-            chosen = [other for other in chosen if not _repeats(other.summary, {hit.record_id})]
+            chosen = [other for other in chosen if not repeats(other.summary, {hit.record_id})]
         chosen.append(hit)
     return chosen
 
@@ -465,7 +460,7 @@ def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget:
     """Summaries of turns that no higher one covers nor the request shows, newest first."""
     heading = f"{LEVEL1_HEADING}\n"
     entries = Entries(budget, heading)
-    listed = [s for s in summaries if not _repeats(s, shown)][:MOST_LEVEL1]
+    listed = [s for s in summaries if not repeats(s, shown)][:MOST_LEVEL1]
     for summary in listed:
         entry = "\n".join(
             [
