@@ -50,7 +50,8 @@ from ragmem.records import (
 )
 from ragmem.text import clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
-from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry, vouch
+from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
+from ragmem.tools.vouching import vouch
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
