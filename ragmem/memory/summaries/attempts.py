@@ -16,21 +16,19 @@ PAUSES = (1, 3, 0)
 """After each answer that could not be used, until any process asks about the item again: each so
 many times as long as the settings' first."""
 _KINDS = {
-    "summary": "summary",
     "thread": "session summary",
-    "title": "title",
     "memories": "fact extraction",
     "judge": "fact comparison",
-    "insight": "insight",
 }
-"""What an item is, by how its name begins."""
+"""What an item is called whose name does not begin with that."""
 
 Sleep = Callable[[float], Awaitable[object]]
 
 
 def given_up_text(found: Sequence[Attempts]) -> str:
     """What a model was asked often enough about; the latest last."""
-    kinds = Counter(_KINDS.get(each.item.partition(":")[0], "item") for each in found)
+    begins = (each.item.partition(":")[0] for each in found)
+    kinds = Counter(_KINDS.get(begin, begin) for begin in begins)
     counts = ", ".join(counted(count, kind) for kind, count in kinds.most_common())
     last = found[-1]
     return (
