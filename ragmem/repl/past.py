@@ -18,12 +18,12 @@ from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
 from ragmem.memory.files import FileChange, Rewind, rewind_to
-from ragmem.memory.window import result_text
+from ragmem.memory.window import result_text, subject_of
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, clipped, listing
-from ragmem.repl.recalled import items_text, subject_of
+from ragmem.repl.recalled import items_text
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import counted, one_line, visible
