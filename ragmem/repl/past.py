@@ -206,7 +206,7 @@ async def export(name: str, chat: "ChatSession") -> None:
         )
     if await _written(file, data, chat):
         turns = counted(len(conversation.turns), "turn")
-        chat.output.note(f"{turns} in {visible(str(file))}")
+        chat.output.note(f"{turns} in {_named(file, chat.app.cwd)}")
     else:
         chat.output.note("Nothing was written.")
 
@@ -216,6 +216,12 @@ def _place(folder: Path, name: str) -> Path:
         return folder / Path(name).expanduser()
     except RuntimeError as error:  # `~somebody` who is not there
         raise UsageError(f"{visible(name)} is no path: {error}") from None
+
+
+def _named(file: Path, folder: Path) -> str:
+    """Return a file's path as it is shown: from the folder on, where it lies below that."""
+    inside = file.is_relative_to(folder)
+    return visible(str(file.relative_to(folder) if inside else file))
 
 
 def _replacing(file: Path) -> ChatQuestion:
