@@ -353,6 +353,7 @@ class ChatLoop:
             doing=self._beside.doing,
             jobs=len(chat.app.jobs.running),
             sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
+            branch=chat.branch,
         )
         return toolbar(status, columns)
 
@@ -472,6 +473,7 @@ class ChatLoop:
         else:
             self._running.result()
         self._name(chat)
+        chat.see_branch()
         return not only_reads(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
