@@ -497,7 +497,7 @@ class ChatLoop:
         chat.tell_notices()
 
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
-        from ragmem.repl.turn import TurnView
+        from ragmem.repl.turn import NO_PLAN, TurnView
 
         reminder = Reminder(chat, prompt)
         config = chat.app.config
@@ -509,6 +509,8 @@ class ChatLoop:
         )
         try:
             await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
+            if view.ends_without_plan and chat.options.permission_mode == "plan":
+                chat.output.say(NO_PLAN)
         finally:
             chat.tasks = view.tasks
             reminder.close()

@@ -45,6 +45,7 @@ from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.planning import PresentPlan
 
 Part = tuple[Kind, RenderableType]
 
@@ -62,6 +63,7 @@ _LABELS = {
     "call": "Allow this call?",
     "plan": "Carry out this plan?",
 }
+NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by Shift-Tab."
 _FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
@@ -110,6 +112,9 @@ class TurnView:
         self._last_titled = ""
         self._thought = 0
         self._answering = False
+        self._planned = False
+        self.ends_without_plan = False
+        """Whether the turn ended well, and presented no plan."""
         self._decided: dict[str, bool] = {}
         """Of each tool whose change the person was shown: whether it was allowed."""
         self._retry: RetryWaiting | None = None
@@ -143,6 +148,7 @@ class TurnView:
                 return []
             case ToolStarted():
                 self._start(event)
+                self._planned |= event.name == PresentPlan.name
                 parts = self._thoughts()
                 # An edit is named by the header of its change, with what comes and goes.
                 if not self._shows_live and event.name not in EDITING_TOOLS:
@@ -155,6 +161,7 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
+                self.ends_without_plan = event.subtype == "success" and not self._planned
                 waited_ms = round(self._waited * 1000)
                 own_ms = max(0, event.duration_ms - waited_ms)
                 event = msgspec.structs.replace(event, duration_ms=own_ms)
