@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown, TableElement
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +43,9 @@ _THEME = Theme(
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
+_LEAST_COLUMN = 14
+"""Cells that a column of a table has on average, where its texts must be wrapped."""
+_UNBOUND = 10_000
 _BOX = re.compile(r"\[([ xX])\] ")
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
@@ -379,15 +384,32 @@ class _CodeBlock(CodeBlock):
 
 
 class _Table(TableElement):
-    """A table without the empty rows around it: those that part blocks are enough."""
+    """A table without the empty rows around it: those that part blocks are enough.
+
+    Where its columns would have no room, each row is a record: its first cell, and below it the
+    others behind the names of their columns.
+    """
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
+        width = options.max_width
         for table in super().__rich_console__(console, options):
             assert isinstance(table, Table)
             table.show_edge = False
-            yield table
+            needs = Measurement.get(console, options.update(width=_UNBOUND), table)
+            squeezed = needs.maximum > width and width < _LEAST_COLUMN * len(table.columns)
+            yield Group(*self._records()) if squeezed or needs.minimum > width else table
+
+    def _records(self) -> Iterator[RenderableType]:
+        header = self.header.row if self.header else None
+        names = [cell.content for cell in header.cells] if header else []
+        for row in self.body.rows if self.body else ():
+            for place, (name, cell) in enumerate(zip(names, row.cells, strict=False)):
+                if cell.content or not place:
+                    named = Text.assemble((name.plain, "dim"), (": " if name else "", "dim"))
+                    said = Text.assemble(cell.content, style="" if place else "bold")
+                    yield Padding(named + said, (0, 0, 0, 2 if place else 0))
 
 
 class _Rule(HorizontalRule):

@@ -118,6 +118,33 @@ https://example.org/c.png].
 """)
 
 
+TABLE = """\
+| Store | Where it is kept | What it costs | For whom |
+|---|---|--:|---|
+| SQLite | one file in the data folder | nothing | one person |
+| Neo4j | a server | | teams |
+"""
+
+
+def test_a_table_without_room_for_its_columns_is_a_list_of_its_rows() -> None:
+    assert plain(answer(TABLE), 42) == snapshot("""\
+Store: SQLite
+  Where it is kept: one file in the data
+  folder
+  What it costs: nothing
+  For whom: one person
+Store: Neo4j
+  Where it is kept: a server
+  For whom: teams
+""")
+    assert plain(answer(TABLE), 80) == snapshot("""\
+Store   Where it is kept             What it costs  For whom
+──────────────────────────────────────────────────────────────
+SQLite  one file in the data folder        nothing  one person
+Neo4j   a server                                    teams
+""")
+
+
 def done(
     display: str, *, success: bool = True, ms: int = 12, call: str = "1", name: str = "t"
 ) -> ToolFinished:
