@@ -281,13 +281,13 @@ class TurnView:
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
         printed = self._printed.get(call.tool_call_id)
+        title = call.title.removeprefix(f"{_COMMAND} ")
+        head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if printed is None:
-            return [(("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))]
+            return [head]
         seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
         said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
         room = columns - 4 - display_width(said)
-        title = call.title.removeprefix(f"{_COMMAND} ")
-        head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if room >= _LEAST_TITLE:
             head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
         tail = [line for line in visible(printed.tail).split("\n") if line.strip()]
@@ -573,13 +573,17 @@ class ProposalBlock:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
 
-def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
+def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        return Text(f"  always: {proposal.always}", style="green") if decision.remember else None
+        return _told(f"always: {proposal.always}", "green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"
-        return Text(f"  ✗ {how}{said}", style="yellow" if decision.changes else "red")
-    return Text(f"  {'✗ ' if is_edit else ''}denied{said}", style="red")
+        return _told(f"✗ {how}{said}", "yellow" if decision.changes else "red")
+    return _told(f"{'✗ ' if is_edit else ''}denied{said}", "red")
+
+
+def _told(text: str, style: str) -> RenderableType:
+    return gutter(text, mark="  ", style=style, words=True)

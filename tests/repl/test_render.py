@@ -181,6 +181,12 @@ def finished(subtype: Subtype, **fields: object) -> TurnFinished:
     return TurnFinished(**{**given, "usage": usage, "duration_ms": 2_345, **fields})  # type: ignore[arg-type]
 
 
+def test_what_would_take_a_row_to_say_that_a_row_is_left_out_is_shown() -> None:
+    seven, eight = ("\n".join(map(str, range(count))) for count in (7, 8))
+    assert plain(tool_result(done(seven))).endswith("    5\n    6\n")
+    assert plain(tool_result(done(eight))).endswith("    5\n    … 2 more lines · /expand\n")
+
+
 def test_how_turns_end() -> None:
     """Each subtype says what happened and what to do."""
     shown = "".join(
@@ -358,7 +364,8 @@ def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
     view = TurnView(shows_live=live, clock=lambda: 0.0)
     title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"))
     shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"))]]
-    assert shown[:2] == ["● t 1\n", "  ⎿ stopped\n"]
+    # Where nothing is live, it was named as it began.
+    assert shown[:2] == [f"{'✗' if live else '●'} t 1\n", "  ⎿ stopped\n"]
     assert shown[2].startswith("  interrupted\n")
     assert len(shown) == 3
 
