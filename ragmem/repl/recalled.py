@@ -234,11 +234,19 @@ def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
             (filled, "cyan"),
             (f"  {_told(section)}".rstrip(), "dim"),
         )
-        for item in section.items if items else ():
-            said = item.label + (f" ({item.why})" if item.why else "")
-            yield clipped((f"{'':{column}}  {_tokens(item.chars):>5}  ", "dim"), (_line(said), ""))
+        for said, chars in _items(section) if items else ():
+            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(said), ""))
     if frame > 0:
         yield clipped((f"{_FRAME:<{column}}  {_tokens(frame):>5}", "dim"))
+
+
+def _items(section: ContextSection) -> Iterator[tuple[str, int]]:
+    """Each with its characters, and what stands around them: together they are the part's."""
+    for item in section.items:
+        yield item.label + (f" ({item.why})" if item.why else ""), item.chars
+    around = section.chars - sum(item.chars for item in section.items)
+    if section.items and around > 0:
+        yield _FRAME, around
 
 
 def _told(section: ContextSection) -> str:
