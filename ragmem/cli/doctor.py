@@ -97,7 +97,7 @@ async def examine() -> AsyncIterator[Check]:
     yield await check_neo4j(Administration(config, paths))
     model = check_model(config, environ)
     yield model
-    yield check_keys(environ)
+    yield check_keys(config, environ)
     yield check_local_model(needed=model.health == "broken")
     yield check_ripgrep(find_ripgrep((cwd,)))
     yield check_sandbox(config, cwd)
@@ -255,15 +255,28 @@ def check_model(config: Config, environ: Mapping[str, str]) -> Check:
     return Check("model", "ok", f"{choice.name} ({choice.why})")
 
 
-def check_keys(environ: Mapping[str, str]) -> Check:
-    """Which keys of providers are there; a key itself is never shown."""
+def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
+    """Which key is sent, and which others are there; a key itself is never shown."""
+    from ragmem.llm.models import LOCAL_KEY, choose_model
     from ragmem.llm.providers import PROVIDERS
 
-    variables = [name for provider in PROVIDERS for name in provider.key_variables]
-    present = [name for name in variables if environ.get(name)]
-    missing = [name for name in variables if not environ.get(name)]
-    detail = f"present: {', '.join(present) or 'none'}; not set: {', '.join(missing)}"
-    return Check("keys", "ok", detail)
+    try:
+        choice = choose_model(config, environ)
+        used, model = choice.key_variable, choice.name
+    except RagmemError:  # told in the row of the model
+        used = model = ""
+    variables = [LOCAL_KEY, *(name for each in PROVIDERS for name in each.key_variables)]
+    others = [name for name in dict.fromkeys(variables) if name != used]
+    present = [name for name in others if environ.get(name)]
+    missing = [name for name in others if not environ.get(name)]
+    told = [f"also set: {', '.join(present)}"] if present and used else []
+    told += [f"present: {', '.join(present) or 'none'}"] if not used else []
+    if used:
+        sent = "is sent" if environ.get(used) else "would be sent, and is not set"
+        told.insert(0, f"{used} {sent}, for {model}")
+    elif model:
+        told.insert(0, f"{model} needs none")
+    return Check("keys", "ok", "; ".join([*told, f"not set: {', '.join(missing)}"]))
 
 
 def check_ripgrep(program: Path | None) -> Check:

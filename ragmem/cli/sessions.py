@@ -59,7 +59,7 @@ from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name, sessions_table
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.memory.window import result_text
+from ragmem.memory.window import result_text, subject_of
 from ragmem.records import (
     Insight,
     Project,
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
     from ragmem.memory.titles import Look
 
 
-_SHOWN_CHARS = 400
 _QUOTED_CHARS = 2_000
 
 
@@ -126,9 +125,7 @@ def _quoted(text: str, mark: str) -> list[str]:
 def _call_parts(call: ToolCall, *, failed: bool) -> list[Part]:
     mark = ("✗", "red") if failed else ("●", "green")
     reason = f" — {one_line(call.error, 200)}" if call.error else ""
-    arguments = one_line(clip_middle(call.arguments, _SHOWN_CHARS), 160)
-    name = one_line(call.tool_name, 80)
-    return [mark, (" ", ""), (name, "bold"), (f" {arguments}", "dim"), (reason, "red")]
+    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), (reason, "red")]
 
 
 def conversation_painted(

@@ -587,6 +587,9 @@ def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
         return ""
     close = get_close_matches(name, listed, n=1)
     meant = f" Did you mean {prefix + close[0].removeprefix(prefix)}?" if close else ""
+    if len(listed) == 1:
+        only = prefix + listed[0].removeprefix(prefix)
+        return f"{choice.name} is not there: {by} lists {only} alone."
     return f"{choice.name} is none of the {len(listed):,} models that {by} lists.{meant}"
 
 

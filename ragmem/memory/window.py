@@ -67,6 +67,17 @@ def argument(call: ToolCall, *names: str) -> str:
     return next((value for value in found if isinstance(value, str) and value), "")
 
 
+_COMMAND = "run_command"
+_SUBJECTS = ("command", "path", "file_path", "pattern", "query", "url", "content")
+"""Arguments that a call is about, the first of which it is named by."""
+
+
+def subject_of(call: ToolCall) -> str:
+    """Return a call as it was named when it ran: the tool, and what it was about."""
+    about = argument(call, *_SUBJECTS)
+    return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
+
+
 class _StoredResult(msgspec.Struct, frozen=True):
     text: str
 

@@ -264,6 +264,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Commands that run in the background."""
     sandboxed: bool = False
     """Commands are known to run in a sandbox."""
+    branch: str = ""
+    """That the folder is on."""
 
 
 class _Piece(msgspec.Struct, frozen=True):
@@ -308,12 +310,13 @@ def _left(status: Status) -> list[_Piece]:
     jobs = counted(status.jobs, "job") if status.jobs else ""
     always = f"{status.always_count} allowed always" if status.always_count else ""
     pieces = [
-        _Piece(2, "dim", visible(status.model)),
+        _Piece(3, "dim", visible(status.model)),
         _Piece(5, "dim", clip_to_width(visible(status.session), _NAME_CELLS)),
         _Piece(0, style, mode),
-        _Piece(4, "warning", always),
-        _Piece(3, "dim", jobs),
-        _Piece(8, "dim", "sandbox" if status.sandboxed else ""),
+        _Piece(2, "warning", always),
+        _Piece(4, "dim", jobs),
+        _Piece(8, "dim", clip_to_width(visible(status.branch), _NAME_CELLS)),
+        _Piece(9, "dim", "sandbox" if status.sandboxed else ""),
     ]
     return [piece for piece in pieces if piece.text]
 
@@ -329,7 +332,7 @@ def _right(status: Status) -> list[_Piece]:
     elif status.tokens:
         pieces.append(_Piece(1, "dim", f"{in_short(status.tokens)} tokens"))
     if status.cost_usd:
-        pieces.append(_Piece(3, "dim", dollars(status.cost_usd)))
+        pieces.append(_Piece(4, "dim", dollars(status.cost_usd)))
     if status.doing:
         pieces.append(_Piece(7, "dim", f"⟳ {visible(status.doing)}"))
     return pieces

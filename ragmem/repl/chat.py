@@ -353,6 +353,7 @@ class ChatLoop:
             doing=self._beside.doing,
             jobs=len(chat.app.jobs.running),
             sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
+            branch=chat.branch,
         )
         return toolbar(status, columns)
 
@@ -472,6 +473,7 @@ class ChatLoop:
         else:
             self._running.result()
         self._name(chat)
+        chat.see_branch()
         return not only_reads(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
@@ -495,7 +497,7 @@ class ChatLoop:
         chat.tell_notices()
 
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
-        from ragmem.repl.turn import TurnView
+        from ragmem.repl.turn import NO_PLAN, TurnView
 
         reminder = Reminder(chat, prompt)
         config = chat.app.config
@@ -507,6 +509,8 @@ class ChatLoop:
         )
         try:
             await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
+            if view.ends_without_plan and chat.options.permission_mode == "plan":
+                chat.output.say(NO_PLAN)
         finally:
             chat.tasks = view.tasks
             reminder.close()

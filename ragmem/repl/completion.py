@@ -239,12 +239,13 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
 
 # --- how well words fit ------------------------------------------------------
 
-_AT_START, _AT_WORD, _INSIDE, _BESIDE, _SPREAD = range(5)
+_AT_START, _AT_WORD, _INSIDE, _BESIDE = range(4)
 _WIDEST = 8
 """Letters of a text, for each that was typed, beyond which a likeness is chance."""
 
-Rating = tuple[int, int]
-"""How well a text fits, the smaller the better."""
+Rating = tuple[int, bool, int, int]
+"""How well a text fits, the smaller the better: words of which only the letters are there, whether
+the words stand apart, where in its words they stand, and where in it."""
 
 
 def fold(text: str) -> str:
@@ -260,7 +261,7 @@ def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
 
     What stands `beside` the text counts less, and only where it holds a word as it was typed.
     """
-    kinds = spans = 0
+    loose = kinds = spans = 0
     for word in words:
         at = _find(word, text)
         if at >= 0:
@@ -269,11 +270,11 @@ def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
         elif beside and word in beside:
             kinds += _BESIDE
         elif (places := spread(word, text)) and _is_near(places, word):
-            kinds += _SPREAD
+            loose += 1
             spans += places[-1] - places[0]
         else:
             return None
-    return kinds, spans
+    return loose, " ".join(words) not in text, kinds, spans
 
 
 def lit(words: Sequence[str], text: str) -> set[int]:

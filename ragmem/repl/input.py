@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -99,6 +100,8 @@ class LiveTerminal:
         self._history = PromptHistory(history)
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
+        self.marked: int | None = None
+        """Which of its choices the arrow keys have gone to; none before they are used."""
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
@@ -246,7 +249,7 @@ class LiveTerminal:
                 await self._quiet()
             draft = self.buffer.text
             self.buffer.reset()
-            self.question = question
+            self.question, self.marked = question, None
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
@@ -297,6 +300,7 @@ class LiveTerminal:
 
     def _typed(self, _: object) -> None:
         # A letter decides when nothing follows it: else it begins a word of the draft.
+        self.marked = None
         if self._deciding:
             self._deciding.cancel()
             self._deciding = None
@@ -346,13 +350,13 @@ class LiveTerminal:
             self.buffer.insert_text(self._pastes.fold(text))
 
     @property
-    def mark(self) -> str:
+    def paste_mark(self) -> str:
         """Return the mark of a folded paste that ends at the cursor, or nothing."""
         return self._pastes.mark_before(self.buffer.document.text_before_cursor)
 
     def delete_mark(self) -> None:
         """Delete that mark whole."""
-        self.buffer.delete_before_cursor(len(self.mark))
+        self.buffer.delete_before_cursor(len(self.paste_mark))
 
     def _send(self) -> None:
         """Send the draft off, or answer with it."""
@@ -364,12 +368,26 @@ class LiveTerminal:
         if self.question and not self.question.choices:
             self._reply(text)
             return
+        if self.question and self.marked is not None:
+            self._reply(self.question.choices[self.marked][0])
+            return
         if not text.strip():
             return
         self._history.remember(text, shown)
         self.buffer.reset()
         self._app.vi_state.input_mode = InputMode.INSERT
         self._host.submit(Submission(text, shown))
+
+    def mark(self, by: int) -> None:
+        """Go to the next choice of the question, or to the one before; round at an end."""
+        count = len(self.question.choices) if self.question else 1
+        before_all = -1 if by > 0 else 0
+        self.marked = ((before_all if self.marked is None else self.marked) + by) % count
+
+    @property
+    def marks(self) -> bool:
+        """Return whether the arrow keys go through the choices of a question."""
+        return self.question is not None and bool(self.question.choices) and not self.buffer.text
 
     def escape(self) -> None:
         """Refuse to answer, close the menu, stop the agent, or (twice) go back to a turn."""
@@ -584,6 +602,9 @@ def key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
     no_menu = Condition(lambda: not terminal.buffer.complete_state)
     add(host.next_mode, "s-tab", when=typing & no_menu)
     add(terminal.earlier, "up")
+    marks = Condition(lambda: terminal.marks)
+    for name, by in (("up", -1), ("left", -1), ("down", 1), ("right", 1)):
+        add(partial(terminal.mark, by), name, when=typing & marks)
     add(terminal.search_history, "c-r")
     add(terminal.edit, "c-g")
     add(terminal.edit, "c-x", "c-e")
@@ -593,7 +614,8 @@ def key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
     add(terminal.interrupt, "c-c")
     add(terminal.interrupt, "<sigint>", when=True)
     add(terminal.end, "c-d", when=typing & Condition(lambda: not terminal.buffer.text))
-    add(terminal.delete_mark, "backspace", when=typing & Condition(lambda: terminal.mark != ""))
+    ends_with_paste = Condition(lambda: terminal.paste_mark != "")
+    add(terminal.delete_mark, "backspace", when=typing & ends_with_paste)
     keys.add("c-z")(lambda event: event.app.suspend_to_background())
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: terminal.paste(event.data))
     return keys
@@ -669,9 +691,14 @@ def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
     length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
     fits = length <= terminal.columns
     pieces: StyleAndTextTuples = [("class:question", label)]
-    for key, word in question.choices:
+    for at, (key, word) in enumerate(question.choices):
         told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
-        pieces += [("", "  " if fits else "\n  "), ("class:key", key), ("", f" {told}")]
+        chosen, mark = at == terminal.marked, early.sign("▸", ">")
+        before = "  " if fits else "\n  "
+        if chosen:
+            before = f" {mark}" if fits else f"\n{mark} "
+        style = "class:chosen" if chosen else ""
+        pieces += [("class:prompt", before), ("class:key", key), (style, f" {told}")]
     return pieces
 
 

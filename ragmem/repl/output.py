@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown, TableElement
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +43,9 @@ _THEME = Theme(
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
+_LEAST_COLUMN = 14
+"""Cells that a column of a table has on average, where its texts must be wrapped."""
+_UNBOUND = 10_000
 _BOX = re.compile(r"\[([ xX])\] ")
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
@@ -223,18 +228,18 @@ def listing(text: str) -> RenderableType:
 
 
 def tool_title(title: str, *, success: bool = True) -> Text:
-    """Return `● read_file ragmem/app.py`, on one row."""
-    return clipped(("● ", "green" if success else "red"), (one_line(title, 1_000), "bold"))
+    """Return `● read_file ragmem/app.py`, on one row; a failure differs without colours too."""
+    mark = ("● ", "green") if success else ("✗ ", "red")
+    return clipped(mark, (one_line(title, 1_000), "bold"))
 
 
 def tool_result(event: ToolFinished) -> RenderableType:
     """Return `  ⎿ 120 lines (12 ms)`."""
     said = visible(event.display).rstrip("\n").split("\n")
     time = "" if event.duration_ms < 1 else f" ({duration(event.duration_ms)})"
-    more = len(said) - _RESULT_LINES
-    said = said[:_RESULT_LINES] + (
-        [f"… {more} more lines · {early.expand_key()}"] if more > 0 else []
-    )
+    # The row that says of one line that it is left out has room for it.
+    if (more := len(said) - _RESULT_LINES) > 1:
+        said = [*said[:_RESULT_LINES], f"… {more} more lines · {early.expand_key()}"]
     text = "\n".join([said[0] + time, *said[1:]])
     style = "red" if event.failed else "dim"
     return gutter(text, mark=_RESULT_MARK, style=style, words=True)
@@ -254,8 +259,8 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
     )
     most = _PASSED_LINES if passed else _FAILED_LINES
     parts: list[RenderableType] = [row]
-    if (more := len(lines) - most) > 0:
-        before = f"… {counted(more, 'line')} before · {early.expand_key()}"
+    if (more := len(lines) - most) > 1:
+        before = f"… {more:,} lines before · {early.expand_key()}"
         parts.append(Text(f"{_RESULT_MARK}{before}", style="dim"))
         lines = lines[-most:]
     elif lines:
@@ -288,8 +293,8 @@ def command_result(event: ToolFinished) -> RenderableType:
     middle.
     """
     mark, said, lines = _ended(event, event.text)
-    if (more := len(lines) - _FIRST - _LAST) > 0:
-        left_out = f"… {counted(more, 'more line')} · {early.expand_key()} …"
+    if (more := len(lines) - _FIRST - _LAST) > 1:
+        left_out = f"… {more:,} more lines · {early.expand_key()} …"
         lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
     printed = [gutter("\n".join(lines), mark="  ")] if lines else []
     return Group(*printed, Text.assemble("  ", mark, (said, "red" if event.failed else "dim")))
@@ -379,15 +384,32 @@ class _CodeBlock(CodeBlock):
 
 
 class _Table(TableElement):
-    """A table without the empty rows around it: those that part blocks are enough."""
+    """A table without the empty rows around it: those that part blocks are enough.
+
+    Where its columns would have no room, each row is a list of its cells, each behind the name of
+    its column.
+    """
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
+        width = options.max_width
         for table in super().__rich_console__(console, options):
             assert isinstance(table, Table)
             table.show_edge = False
-            yield table
+            needs = Measurement.get(console, options.update(width=_UNBOUND), table)
+            squeezed = needs.maximum > width and width < _LEAST_COLUMN * len(table.columns)
+            yield Group(*self._records()) if squeezed or needs.minimum > width else table
+
+    def _records(self) -> Iterator[RenderableType]:
+        header = self.header.row if self.header else None
+        names = [cell.content for cell in header.cells] if header else []
+        for row in self.body.rows if self.body else ():
+            for place, (name, cell) in enumerate(zip(names, row.cells, strict=False)):
+                if cell.content or not place:
+                    named = Text.assemble((name.plain, "dim"), (": " if name else "", "dim"))
+                    said = Text.assemble(cell.content, style="" if place else "bold")
+                    yield Padding(named + said, (0, 0, 0, 2 if place else 0))
 
 
 class _Rule(HorizontalRule):

@@ -18,12 +18,12 @@ from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
 from ragmem.memory.files import FileChange, Rewind, rewind_to
-from ragmem.memory.window import result_text
+from ragmem.memory.window import result_text, subject_of
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, clipped, listing
-from ragmem.repl.recalled import items_text, subject_of
+from ragmem.repl.recalled import items_text
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import counted, one_line, visible
@@ -206,7 +206,7 @@ async def export(name: str, chat: "ChatSession") -> None:
         )
     if await _written(file, data, chat):
         turns = counted(len(conversation.turns), "turn")
-        chat.output.note(f"{turns} in {visible(str(file))}")
+        chat.output.note(f"{turns} in {_named(file, chat.app.cwd)}")
     else:
         chat.output.note("Nothing was written.")
 
@@ -216,6 +216,12 @@ def _place(folder: Path, name: str) -> Path:
         return folder / Path(name).expanduser()
     except RuntimeError as error:  # `~somebody` who is not there
         raise UsageError(f"{visible(name)} is no path: {error}") from None
+
+
+def _named(file: Path, folder: Path) -> str:
+    """Return a file's path as it is shown: from the folder on, where it lies below that."""
+    inside = file.is_relative_to(folder)
+    return visible(str(file.relative_to(folder) if inside else file))
 
 
 def _replacing(file: Path) -> ChatQuestion:

@@ -15,7 +15,7 @@ from ragmem.ids import short_id
 from ragmem.memory.context import Context, ContextSection
 from ragmem.memory.hits import sessions_by_id
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
-from ragmem.memory.window import argument, result_text
+from ragmem.memory.window import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import sign
 from ragmem.repl.output import clipped, gutter
@@ -234,11 +234,19 @@ def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
             (filled, "cyan"),
             (f"  {_told(section)}".rstrip(), "dim"),
         )
-        for item in section.items if items else ():
-            said = item.label + (f" ({item.why})" if item.why else "")
-            yield clipped((f"{'':{column}}  {_tokens(item.chars):>5}  ", "dim"), (_line(said), ""))
+        for said, chars in _items(section) if items else ():
+            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(said), ""))
     if frame > 0:
         yield clipped((f"{_FRAME:<{column}}  {_tokens(frame):>5}", "dim"))
+
+
+def _items(section: ContextSection) -> Iterator[tuple[str, int]]:
+    """Each with its characters, and what stands around them: together they are the part's."""
+    for item in section.items:
+        yield item.label + (f" ({item.why})" if item.why else ""), item.chars
+    around = section.chars - sum(item.chars for item in section.items)
+    if section.items and around > 0:
+        yield _FRAME, around
 
 
 def _told(section: ContextSection) -> str:
@@ -281,8 +289,6 @@ _FACT_CHARS = 400
 _PROMPT_LINES, _PROMPT_CHARS = 6, 1_000
 _CUT_CALLS = 5
 _OUTPUT_LINES = 5
-_COMMAND = "run_command"
-_ARGUMENTS = ("command", "path", "pattern", "query", "content")
 _CUT_OFF = ("interrupted", "failed")
 
 
@@ -373,12 +379,6 @@ def _printed(call: ToolCall) -> RenderableType:
     kept = [f"… {counted(more, 'earlier line')}", *lines[more:]] if more > 0 else lines
     text = "\n".join(one_line(line, _FACT_CHARS) for line in kept)
     return gutter(text, mark="  ", style="dim" if call.success else "red")
-
-
-def subject_of(call: ToolCall) -> str:
-    """Return a call as it was named when it ran: the tool, and what it was about."""
-    about = argument(call, *_ARGUMENTS)
-    return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
 
 
 def rule(width: int) -> Text:

@@ -98,6 +98,8 @@ class ChatSession:
         """What memory put into the last request; None before the first."""
         self.tasks = ""
         """What is left of the agent's list of tasks, a row each."""
+        self.branch = ""
+        """That the folder is on, as it was after the last thing that was done here."""
         self.commands: Mapping[str, OwnCommand] = {}
         """The person's own, and the project's, by their names."""
         self.undone: set[str] = set()
@@ -128,6 +130,7 @@ class ChatSession:
         agent = await _agent(app, session, options, approver)
         chat = cls(app, options, approver, output, session, agent)
         chat.commands = skill_set.commands
+        chat.see_branch()
         return chat
 
     async def new(self) -> None:
@@ -219,6 +222,14 @@ class ChatSession:
     def short_id(self) -> str:
         """Return the session's id as it is shown."""
         return short_id(self.session.session_id)
+
+    def see_branch(self) -> None:
+        """Read which branch the folder is on; what git keeps of it is one small file."""
+        from ragmem.memory.checkouts import read_branch
+
+        cwd = self.app.cwd
+        top = next((each for each in (cwd, *cwd.parents) if os.path.lexists(each / ".git")), cwd)
+        self.branch = read_branch(top)
 
     # --- what is said of it -----------------------------------------------------
 

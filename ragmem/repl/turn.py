@@ -45,6 +45,7 @@ from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.planning import PresentPlan
 
 Part = tuple[Kind, RenderableType]
 
@@ -62,6 +63,7 @@ _LABELS = {
     "call": "Allow this call?",
     "plan": "Carry out this plan?",
 }
+NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by Shift-Tab."
 _FOR_GOOD = "Allow without asking from now on, in every folder:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
@@ -110,6 +112,9 @@ class TurnView:
         self._last_titled = ""
         self._thought = 0
         self._answering = False
+        self._planned = False
+        self.ends_without_plan = False
+        """Whether the turn ended well, and presented no plan."""
         self._decided: dict[str, bool] = {}
         """Of each tool whose change the person was shown: whether it was allowed."""
         self._retry: RetryWaiting | None = None
@@ -143,6 +148,7 @@ class TurnView:
                 return []
             case ToolStarted():
                 self._start(event)
+                self._planned |= event.name == PresentPlan.name
                 parts = self._thoughts()
                 # An edit is named by the header of its change, with what comes and goes.
                 if not self._shows_live and event.name not in EDITING_TOOLS:
@@ -155,6 +161,7 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
+                self.ends_without_plan = event.subtype == "success" and not self._planned
                 waited_ms = round(self._waited * 1000)
                 own_ms = max(0, event.duration_ms - waited_ms)
                 event = msgspec.structs.replace(event, duration_ms=own_ms)
@@ -274,13 +281,13 @@ class TurnView:
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
         printed = self._printed.get(call.tool_call_id)
+        title = call.title.removeprefix(f"{_COMMAND} ")
+        head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if printed is None:
-            return [(("tool", "● "), ("", one_line(call.title, max(1, columns - 2))))]
+            return [head]
         seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
         said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
         room = columns - 4 - display_width(said)
-        title = call.title.removeprefix(f"{_COMMAND} ")
-        head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if room >= _LEAST_TITLE:
             head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
         tail = [line for line in visible(printed.tail).split("\n") if line.strip()]
@@ -566,13 +573,17 @@ class ProposalBlock:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
 
-def _outcome(decision: Decision, proposal: Proposal) -> Text | None:
+def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        return Text(f"  always: {proposal.always}", style="green") if decision.remember else None
+        return _told(f"always: {proposal.always}", "green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"
-        return Text(f"  ✗ {how}{said}", style="yellow" if decision.changes else "red")
-    return Text(f"  {'✗ ' if is_edit else ''}denied{said}", style="red")
+        return _told(f"✗ {how}{said}", "yellow" if decision.changes else "red")
+    return _told(f"{'✗ ' if is_edit else ''}denied{said}", "red")
+
+
+def _told(text: str, style: str) -> RenderableType:
+    return gutter(text, mark="  ", style=style, words=True)

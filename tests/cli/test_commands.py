@@ -191,8 +191,18 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
         == "background code config embedder folders keys model neo4j python ripgrep store"
     )
     assert set(found.values()) == {"ok"}
-    assert "present: OPENAI_API_KEY;" in done.out
+    assert "OPENAI_API_KEY is sent, for openai/" in done.out
     assert "canary-key-1234" not in done.out
+
+
+def test_doctor_names_the_variable_that_the_key_of_ones_own_server_is_read_from(
+    ragmem: Ragmem,
+) -> None:
+    own = {"RAGMEM_API_BASE": "http://127.0.0.1:9/v1", "RAGMEM_MODEL": "openai/mine"}
+    done = ragmem.run("doctor", env={"OPENAI_API_KEY": "canary", **own})
+    keys = next(line for line in done.out.splitlines() if " keys " in line)
+    assert "RAGMEM_API_KEY would be sent, and is not set, for openai/mine" in keys
+    assert "also set: OPENAI_API_KEY; not set: " in keys
 
 
 def test_doctor_tells_what_commands_run_in(ragmem: Ragmem) -> None:

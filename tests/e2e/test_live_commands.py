@@ -76,11 +76,11 @@ def test_what_ends_well_looks_like_it(house: House) -> None:
         chat.wait_for_screen(r"^Allow this command\?")
         chat.send("y")
         chat.wait_for(
-            r"^✓ seq 9; touch done  \d+ ms\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$"
+            r"^✓ seq 9; touch done  [\d.]+ m?s\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$"
         )
         chat.wait_for_screen(r"^Allow this command\?")
         chat.send("y")
-        chat.wait_for(r"^✓ true  \d+ ms\n\nDone\.")
+        chat.wait_for(r"^✓ true  [\d.]+ m?s\n\nDone\.")
 
 
 def test_waiting_for_the_person_is_not_the_commands_time(house: House) -> None:

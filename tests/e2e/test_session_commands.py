@@ -215,7 +215,7 @@ def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
 ~ Look \\e[31mfirst.
 ~
 ~ Then tell.
-● read_file {"path": "a.txt"}
+● read_file a.txt
   ⎿ 1	fern
 
 It says fern.

@@ -140,7 +140,7 @@ def test_show_as_text(reading: Ragmem) -> None:
     assert body == snapshot("""\
 ── 1
 › What does hello.py do?
-● read_file {"path": "hello.py"}
+● read_file hello.py
 
 It prints \\e[31mhello.
 """)

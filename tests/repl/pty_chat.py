@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import pexpect
 import pyte
+from pyte.screens import StaticDefaultDict
 
 from tests.repl.fake_app import gate
 
@@ -82,6 +83,32 @@ class PtyChat:
         """Change the window."""
         self.child.setwinsize(rows, columns)
         self._screen.resize(rows, columns)
+
+    def fold(self, columns: int) -> None:
+        """Make the window narrower, or wider, on a terminal that folds rows without room."""
+        self.pump()
+        screen, at, across = self._screen, 0, 0
+        folded: list[list[pyte.screens.Char]] = []
+        for y in range(screen.lines):
+            row = [screen.buffer[y][x] for x in range(screen.columns)]
+            while row and row[-1].data == " ":
+                row.pop()
+            if y == screen.cursor.y:
+                at = len(folded) + screen.cursor.x // columns
+                across = screen.cursor.x % columns
+            folded += [row[x : x + columns] for x in range(0, max(1, len(row)), columns)]
+        while not folded[-1] and len(folded) - 1 > at:
+            folded.pop()
+        self.child.setwinsize(screen.lines, columns)
+        screen.resize(screen.lines, columns)
+        lines = [StaticDefaultDict(screen.default_char) for _ in folded]
+        for line, row in zip(lines, folded, strict=True):
+            line.update(enumerate(row))
+        top = max(0, len(lines) - screen.lines)
+        screen.history.top.extend(lines[:top])
+        screen.buffer.clear()
+        screen.buffer.update(enumerate(lines[top:]))
+        screen.cursor.y, screen.cursor.x = at - top, across
 
     # --- what a person sees -------------------------------------------------------
 

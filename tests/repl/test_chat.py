@@ -13,6 +13,7 @@ from tests.repl.fake_app import DECIDED
 from tests.repl.pty_chat import FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+UP, DOWN = f"{ESC}[A", f"{ESC}[B"
 WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
 
@@ -310,8 +311,11 @@ def test_what_is_folded_is_shown_before_it_can_be_allowed(
         ("Y\r", (True, False, "")),
         ("a", (True, True, "")),
         ("n", (False, False, "the person refused")),
+        (f"{DOWN}\r", (True, False, "")),
+        (f"{DOWN}{DOWN}{DOWN}\r", (True, True, "")),
+        (f"{UP}{UP}{UP}\r", (False, False, "the person refused")),
     ],
-    ids=["yes", "with Enter", "always", "no"],
+    ids=["yes", "with Enter", "always", "no", "the first", "the third", "the third from below"],
 )
 def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
     """Each answer reaches the agent."""
@@ -322,6 +326,16 @@ def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) 
         chat.send(keys)
         chat.until(lambda: chat.log("decided"))
         assert tuple(chat.log("decided")[0][field] for field in DECIDED) == expected
+
+
+def test_enter_alone_decides_nothing_and_the_arrow_keys_show_what_it_would(chat: FakeChat) -> None:
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?\n  y yes$")
+    chat.send(f"\r{DOWN}")
+    chat.wait_for_screen(r"^Allow this change\?\n▸ y yes\n  n no$")
+    assert not chat.log("decided")
+    chat.send(f"{DOWN}\r")
+    chat.wait_for(r"^  ✗ denied$")
 
 
 @pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])

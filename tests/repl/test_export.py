@@ -47,7 +47,7 @@ async def told(chat: Chat) -> None:
 async def test_the_name_says_the_form(chat: Chat, name: str, begins: str) -> None:
     await told(chat)
     file = chat.app.cwd / name
-    assert await chat.said(f"/export {name}") == f"1 turn in {file}\n"
+    assert await chat.said(f"/export {name}") == f"1 turn in {name}\n"
     text = file.read_text()
     assert text.replace(" ", "").replace("\n", "").startswith(begins.replace(" ", ""))
     assert "ferns grow" in text
@@ -60,7 +60,7 @@ async def test_without_a_name_it_is_markdown_beside_the_work(chat: Chat) -> None
     await told(chat)
     said = await chat.said("/export")
     (file,) = chat.app.cwd.glob("session-*.md")
-    assert said == f"1 turn in {file}\n"
+    assert said == f"1 turn in {file.name}\n"
 
 
 async def test_what_is_there_stays_unless_the_person_gives_it_up(

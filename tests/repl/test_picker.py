@@ -204,8 +204,16 @@ def test_letters_of_a_name_find_it_and_a_beginning_comes_first() -> None:
     assert rate(["smz"], "rename") is None
     names = ["exit", "the next thing", "context", "a text", "text file"]
     rated = {name: rate(["text"], name) for name in names}
-    found = sorted(filter(rated.get, names), key=lambda name: rated[name] or (9, 9))
+    found = sorted(filter(rated.get, names), key=lambda name: rated[name] or ())
     assert found == ["text file", "a text", "context", "the next thing"]
+    prompts = ["fix the flaky pump test", "a test of the fix", "fix test", "fine, exit: the test"]
+    fits = {prompt: rate(["fix", "test"], prompt) for prompt in prompts}
+    assert sorted(prompts, key=lambda prompt: fits[prompt] or ()) == [
+        "fix test",  # as it was typed, then the words somewhere, then their letters alone
+        "fix the flaky pump test",
+        "a test of the fix",
+        "fine, exit: the test",
+    ]
     assert rate(["spool", "fix"], "fix the spool") is not None
     assert rate(["wip"], "measure the spool", "4 turns #wip") is not None
     assert rate(["wpi"], "measure the spool", "4 turns #wip") is None

@@ -28,7 +28,7 @@ CONTEXT = Context(
             name="Relevant Code",
             chars=6_800,
             budget=10_000,
-            items=(an_item("spool/files.py:3-9 drain", 6_800),),
+            items=(an_item("spool/files.py:3-9 drain", 6_400),),
         ),
         ContextSection(name="Remembered Facts", chars=0, budget=5_000, dropped=2),
         ContextSection(name="Prompt", chars=200, budget=0),
@@ -69,7 +69,8 @@ conversation   7.2k  ████████████····  2 turns
                  5k  Turn 1: why? (its words)
                2.2k  Turn 2: and 日本? (its words)
 code           1.7k  ███████████·····  spool/files.py:3-9 drain
-               1.7k  spool/files.py:3-9 drain (its words)
+               1.6k  spool/files.py:3-9 drain (its words)
+                100  around them
 prompt           50
 around them     150
 left out: 4 of conversation, 2 of memories

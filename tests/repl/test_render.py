@@ -118,6 +118,33 @@ https://example.org/c.png].
 """)
 
 
+TABLE = """\
+| Store | Where it is kept | What it costs | For whom |
+|---|---|--:|---|
+| SQLite | one file in the data folder | nothing | one person |
+| Neo4j | a server | | teams |
+"""
+
+
+def test_a_table_without_room_for_its_columns_is_a_list_of_its_rows() -> None:
+    assert plain(answer(TABLE), 42) == snapshot("""\
+Store: SQLite
+  Where it is kept: one file in the data
+  folder
+  What it costs: nothing
+  For whom: one person
+Store: Neo4j
+  Where it is kept: a server
+  For whom: teams
+""")
+    assert plain(answer(TABLE), 80) == snapshot("""\
+Store   Where it is kept             What it costs  For whom
+──────────────────────────────────────────────────────────────
+SQLite  one file in the data folder        nothing  one person
+Neo4j   a server                                    teams
+""")
+
+
 def done(
     display: str, *, success: bool = True, ms: int = 12, call: str = "1", name: str = "t"
 ) -> ToolFinished:
@@ -152,6 +179,12 @@ def finished(subtype: Subtype, **fields: object) -> TurnFinished:
     usage = Usage(input_tokens=12_345, output_tokens=678, cost_usd=0.0123, model_calls=3)
     given = {"session_id": "s", "turn_id": "t", "subtype": subtype, "result": "", "model": "m"}
     return TurnFinished(**{**given, "usage": usage, "duration_ms": 2_345, **fields})  # type: ignore[arg-type]
+
+
+def test_what_would_take_a_row_to_say_that_a_row_is_left_out_is_shown() -> None:
+    seven, eight = ("\n".join(map(str, range(count))) for count in (7, 8))
+    assert plain(tool_result(done(seven))).endswith("    5\n    6\n")
+    assert plain(tool_result(done(eight))).endswith("    5\n    … 2 more lines · /expand\n")
 
 
 def test_how_turns_end() -> None:
@@ -331,7 +364,8 @@ def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
     view = TurnView(shows_live=live, clock=lambda: 0.0)
     title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"))
     shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"))]]
-    assert shown[:2] == ["● t 1\n", "  ⎿ stopped\n"]
+    # Where nothing is live, it was named as it began.
+    assert shown[:2] == [f"{'✗' if live else '●'} t 1\n", "  ⎿ stopped\n"]
     assert shown[2].startswith("  interrupted\n")
     assert len(shown) == 3
 

@@ -210,6 +210,18 @@ def test_what_was_allowed_always_is_told_of_below(tmp_path: Path) -> None:
         chat.wait_for_screen(r"· 1 allowed always")
 
 
+def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(tmp_path: Path) -> None:
+    head = tmp_path / ".git" / "HEAD"
+    head.parent.mkdir()
+    head.write_text("ref: refs/heads/main\n")
+    with FakeChat(tmp_path, columns=120) as chat:
+        chat.wait_until_loaded()
+        chat.wait_for_screen(r"^  openai/scripted · 00000002 · main")
+        head.write_text("ref: refs/heads/spool\n")
+        chat.send("hello\r")
+        chat.wait_for_screen(r"^  openai/scripted · 00000002 · spool")
+
+
 async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
     from ragmem.llm.base import ModelInfo, Request
     from ragmem.llm.http_client import Endpoint, OpenAIClient

@@ -10,7 +10,7 @@ import msgspec
 from pyte.screens import Char
 
 from tests.repl.pty_chat import ROOT, PtyChat
-from tests.scenes.play import played, scene
+from tests.scenes.play import Stage, scene
 
 _WIDTH, _HEIGHT, _MARGIN = 8.4, 18, 14
 _TEXT = re.compile(r'<text [^>]*data-row="(\d+)"[^>]*>(.*?)</text>', re.DOTALL)
@@ -135,8 +135,8 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             env = {"RAGMEM_UI__THEME": of.look}
-            size = {"columns": of.columns, "rows": of.rows}
-            with played(scene(of.scene), Path(folder), env=env, **size) as chat:
+            stage = Stage(scene(of.scene), Path(folder), env)
+            with stage.played(of.columns, of.rows) as chat:
                 for _ in range(8):
                     chat.pump(0.2)
                 file.parent.mkdir(parents=True, exist_ok=True)

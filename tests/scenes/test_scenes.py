@@ -9,9 +9,8 @@ import pytest
 
 from tests.repl.pty_chat import PtyChat
 from tests.scenes.draw import PICTURES, drawn_text
-from tests.scenes.play import kept, names, played, scene, settled
+from tests.scenes.play import SIZES, Stage, kept, names, read, scene, settled, written
 
-SIZES = [(120, 40), (80, 24), (42, 20)]
 MOST_SCROLLED = 8
 LOOKS = {
     "light": {"RAGMEM_UI__THEME": "light"},
@@ -37,25 +36,38 @@ def assert_same(screen: str, expected: str) -> None:
     assert abs(len(rows) - len(wanted)) <= MOST_SCROLLED
 
 
-@pytest.mark.parametrize(("columns", "rows"), SIZES, ids=lambda size: str(size))
+def last_kept(name: str, columns: int, rows: int) -> str:
+    """The screen that a scene ends with."""
+    *_, last = read(kept(name, columns, rows).read_text()).values()
+    return last
+
+
 @pytest.mark.parametrize("name", names())
-def test_a_scene_ends_with_the_screen_that_is_kept(
-    name: str, columns: int, rows: int, tmp_path: Path
-) -> None:
+def test_a_scene_shows_the_screens_that_are_kept(name: str, tmp_path: Path) -> None:
     """`WRITE_SCENES=1` writes them anew: look at what has changed."""
-    with played(scene(name), tmp_path, columns=columns, rows=rows) as chat:
-        screen = shown(chat)
-    file = kept(name, columns, rows)
-    if os.environ.get("WRITE_SCENES"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(screen)
-    assert_same(screen, file.read_text())
+    stage = Stage(scene(name), tmp_path)
+    for columns, rows in SIZES:
+        screens = seen(stage, columns, rows)
+        file = kept(name, columns, rows)
+        if os.environ.get("WRITE_SCENES"):
+            file.write_text(written(screens))
+        wanted = read(file.read_text())
+        assert list(screens) == list(wanted)
+        for look, screen in screens.items():
+            assert_same(screen, wanted[look])
+
+
+def seen(stage: Stage, columns: int, rows: int) -> dict[str, str]:
+    """The screens of a scene, by what is to be seen."""
+    screens: dict[str, str] = {}
+    with stage.played(columns, rows, lambda look, chat: screens.update({look: shown(chat)})):
+        return screens
 
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_colours_change_no_character(look: str, tmp_path: Path) -> None:
-    with played(scene("change"), tmp_path, columns=80, rows=24, env=LOOKS[look]) as chat:
-        assert_same(shown(chat), kept("change", 80, 24).read_text())
+    with Stage(scene("change"), tmp_path, LOOKS[look]).played(80, 24) as chat:
+        assert_same(shown(chat), last_kept("change", 80, 24))
 
 
 def test_a_terminal_that_can_do_nothing_is_told_the_same(tmp_path: Path) -> None:
@@ -64,7 +76,7 @@ def test_a_terminal_that_can_do_nothing_is_told_the_same(tmp_path: Path) -> None
     first, *rest = told.steps
     steps = (msgspec.structs.replace(first, wait="^›"), *rest)
     told = msgspec.structs.replace(told, steps=steps)
-    with played(told, tmp_path, columns=80, rows=40, env={"TERM": "dumb"}) as chat:
+    with Stage(told, tmp_path, {"TERM": "dumb"}).played(80, 40) as chat:
         chat.wait_for("Allow this change")
         assert b"\x1b" not in chat.raw
         for line in ("Edit water.py", "math.ceil(plants / 2)", "y yes"):
@@ -76,4 +88,4 @@ def test_the_pictures_of_the_docs_show_these_screens(picture: Path) -> None:
     """`scripts/pictures` draws them anew."""
     of = PICTURES[picture]
     screen = settled(unescape(drawn_text(picture)).rstrip())
-    assert_same(screen, kept(of.scene, of.columns, of.rows).read_text())
+    assert_same(screen, last_kept(of.scene, of.columns, of.rows))
