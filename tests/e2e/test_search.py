@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import time
-import unicodedata
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,26 +225,6 @@ def test_a_scope_without_a_session(ragmem: Ragmem) -> None:
     done = ragmem.run("search", "hello", "--scope", "session")
     assert done.code != 0
     assert "There is no session of" in done.err
-
-
-@pytest.mark.parametrize("columns", [5, 30, 80, 200])
-def test_the_table_fits_the_terminal(ragmem: Ragmem, columns: int) -> None:
-    """Narrow and wide, with wide characters; no control character of what was said is printed."""
-    said = "\x1b[31mport\x07 " + "日本語のデータベース " * 20
-    assert ragmem.run("ask", said).code == 0
-    done = ragmem.run("search", "port データベース", env={"COLUMNS": str(columns)})
-    assert done.code == 0
-    lines = done.out.splitlines()
-    assert max(map(cells, lines)) <= max(30, columns)
-    assert any(line.startswith("Turn 1") for line in lines)
-    assert all(char.isprintable() or char == "\n" for char in done.out)
-    if columns == 200:
-        (head,) = (line for line in lines if line.startswith("Turn 1"))
-        assert head.endswith("its words")
-
-
-def cells(line: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
 
 
 def test_search_when_the_store_is_away(tmp_path: Path) -> None:
