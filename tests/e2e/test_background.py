@@ -327,6 +327,7 @@ def summaries(world: World) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.xdist_group("litellm")
 def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
     """The process has no terminal: its words are in the log, without a key."""
 

@@ -295,6 +295,7 @@ def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
 # --- another embedder -----------------------------------------------------------
 
 
+@pytest.mark.xdist_group("litellm")
 def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server: LLMServer) -> None:
     """Detected, said, text search goes on, vectors are never compared; then reembedded."""
     ids = talk(ragmem)
@@ -324,6 +325,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     assert found(ragmem, BY_MEANING)[0]["session_id"] == ids[0]
 
 
+@pytest.mark.xdist_group("litellm")
 def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     """Resumable; a process that is killed costs the batch that it was at."""
     slow: list[int] = []
@@ -379,6 +381,7 @@ def test_reembedding_with_embeddings_off(ragmem: Ragmem) -> None:
     assert "memory.embeddings.enabled" in done.err
 
 
+@pytest.mark.xdist_group("litellm")
 def test_reembedding_with_an_embedder_that_fails(tmp_path: Path) -> None:
     """Exit 75, nothing is lost, text search goes on; run again, it goes on."""
     broken = [True]
