@@ -82,7 +82,7 @@ def _share_out(items: list[pytest.Item]) -> None:
     Two servers: one for what the graph's own tests see, one for what holds of every store and for
     the rooms above, which is as much. Each takes half a gigabyte, and to start and to learn the
     statements takes it longer than most of the tests. Tests that run servers of their own share a
-    worker too.
+    worker too, and so do those that import litellm, which takes seconds.
     """
     for item in items:
         if _uses_neo4j(item):
@@ -91,6 +91,8 @@ def _share_out(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
+        elif "litellm" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("litellm"))
 
 
 def _uses_neo4j(item: pytest.Item) -> bool:

@@ -372,7 +372,7 @@ def test_secrets_are_chosen_by_name_and_length() -> None:
     )
 
 
-_MEGA = 10_000_000
+_SIZES = [500_000, pytest.param(10_000_000, marks=pytest.mark.campaign)]
 HOSTILE = {
     "words": "The quick brown fox jumps over the lazy dog. ",
     "all prefixes": " ".join(prefix for rule in RULES for prefix in rule.prefixes),
@@ -395,11 +395,12 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("size", _SIZES)
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
-def test_ten_megabytes_take_linear_time(unit: str) -> None:
+def test_a_large_text_takes_linear_time(unit: str, size: int) -> None:
     """Ten times a tenth, at most some more; what backtracks or starts over takes hours."""
-    tenth_s = _cpu_seconds(unit * (_MEGA // 10 // len(unit)))
-    assert _cpu_seconds(unit * (_MEGA // len(unit))) < max(5, 40 * tenth_s)
+    tenth_s = _cpu_seconds(unit * (size // 10 // len(unit)))
+    assert _cpu_seconds(unit * (size // len(unit))) < max(5, 40 * tenth_s)
 
 
 def _cpu_seconds(text: str) -> float:
@@ -407,6 +408,9 @@ def _cpu_seconds(text: str) -> float:
     began = time.process_time()
     redact(text)
     return time.process_time() - began
+
+
+_MEGA = 10_000_000
 
 
 def test_ten_megabytes_of_a_program_take_little_time() -> None:
@@ -419,11 +423,12 @@ def test_ten_megabytes_of_a_program_take_little_time() -> None:
     assert _cpu_seconds((program * (_MEGA // len(program) + 1))[:_MEGA]) < 3
 
 
-def test_a_single_run_of_ten_megabytes() -> None:
+@pytest.mark.parametrize("size", _SIZES)
+def test_a_single_run_without_an_end(size: int) -> None:
     began = time.process_time()
     for start in ("sk-", "eyJ", "-----BEGIN PRIVATE KEY-----"):
-        redact(start + "a" * _MEGA)
-        redact(start + " " * _MEGA)
+        redact(start + "a" * size)
+        redact(start + " " * size)
     assert time.process_time() - began < 60
 
 

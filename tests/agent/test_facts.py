@@ -9,7 +9,7 @@ import pytest
 
 from ragmem.agent import Agent
 from ragmem.agent.agent import shown
-from ragmem.config import FactsConfig, MemoryConfig
+from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, Event, MemoryWritten, TextDelta, ToolFinished, TurnFinished
 from ragmem.llm.base import Request
@@ -136,21 +136,19 @@ async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
 # --- pinned rules ------------------------------------------------------------------
 
 
-async def test_a_rule_of_turn_1_stands_in_turn_200_and_after_a_resume(bench: Bench) -> None:
+async def test_a_rule_of_turn_1_stands_in_turn_30_and_after_a_resume(bench: Bench) -> None:
     """To the byte, whatever is dropped from the context in between."""
     rule = "Never push to main without asking"
+    answers = (Says(f"Answer {i}. " + "words " * 300) for i in range(2, 31))
     agent, llm = await bench.agent(
-        [
-            remembers(rule),
-            Says("I won't."),
-            *(Says(f"Answer {i}. " + "words " * 300) for i in range(2, 202)),
-        ]
+        [remembers(rule), Says("I won't."), *answers],
+        config=MemoryConfig(context=ContextConfig(max_chars=16_000)),
     )
     await asked(agent, f"Mind this. {rule}")
-    for i in range(2, 201):
+    for i in range(2, 31):
         await asked(agent, f"And what about point {i}?")
     systems = {system_of(request) for request in llm.requests[2:]}
-    assert len(llm.requests) == 201
+    assert len(llm.requests) == 31
     (system,) = systems
     assert system.endswith(f"\n- {rule}")
     # Without the rule nothing else in it differs.

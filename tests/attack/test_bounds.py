@@ -156,7 +156,7 @@ def test_a_huge_turn_of_another_agent_is_cut_when_it_is_imported(tmp_path: Path)
 
 def test_ctrl_c_is_heard_while_nobody_takes_the_answer(tmp_path: Path) -> None:
     """The pipe is full, and its reader waits: the turn is kept, and the command ends."""
-    with LLMServer([Answer("word " * 200_000)]) as server:
+    with LLMServer([Answer("word " * 30_000)]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start("ask", "Go on")
         assert child.stdout

@@ -10,7 +10,7 @@ from ragmem.errors import lacking
 from ragmem.store.neo4j import Connection
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import empty_neo4j, in_thread
+from tests.fakes.neo4j import neo4j_env
 from tests.repl.pty_chat import PtyChat
 
 ANSWER = "The answer."
@@ -111,30 +111,19 @@ def test_on_a_full_disk_reading_goes_on_and_nothing_else_is_said_to_be_done(
 def test_a_full_disk_at_home_costs_nothing_that_goes_into_a_graph_elsewhere(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
-    in_thread(emptied(neo4j_server))
-    env = {
-        "RAGMEM_STORE__KIND": "neo4j",
-        "NEO4J_URI": neo4j_server.url,
-        "NEO4J_PASSWORD": neo4j_server.password,
-    }
     with LLMServer([Answer(ANSWER)], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, **env})
+        ragmem = Ragmem(tmp_path, {**server.env, **neo4j_env(neo4j_server)})
         assert ragmem.run("ask", "First?").code == 0
         for arguments in (["memory", "add", "We use tabs."], ["ask", "Second?", "-c"]):
             done = on_a_full_disk(ragmem, *arguments)
             assert done.code == 0, done.err
             assert "internal error" not in done.err
-        listed = on_a_full_disk(ragmem, "memory", "list").out
-        assert "We use tabs." in listed
-        (session,) = on_a_full_disk(ragmem, "sessions", "list", "--format", "json").json
-        show = ("sessions", "show", session["session_id"], "--format", "json")
-        shown = on_a_full_disk(ragmem, *show).json
+        ragmem.home.rmdir()
+        ragmem.home.with_name("kept").rename(ragmem.home)
+        assert "We use tabs." in ragmem.run("memory", "list").out
+        (session,) = ragmem.sessions()
+        shown = ragmem.shown(session["session_id"])
         assert [turn["user_message"] for turn in shown["turns"]] == ["First?", "Second?"]
-
-
-async def emptied(server: Connection) -> None:
-    """A graph with nothing in it."""
-    await empty_neo4j(server)
 
 
 def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ragmem) -> None:
@@ -148,21 +137,6 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
         assert chat.exit_code() == 75
         assert "Not all of this is kept" in chat.text
         assert "Traceback" not in chat.text
-
-
-def test_where_no_home_can_be_made_the_answer_comes_and_no_exit_is_0(ragmem: Ragmem) -> None:
-    (ragmem.project / "file").write_text("")
-    env = {**ragmem.env, "RAGMEM_HOME": str(ragmem.project / "file" / "home")}
-    done = ragmem.run("ask", "question", env=env)
-    assert (done.code, done.out) == (75, f"{ANSWER}\n")
-    assert "Nothing of this is remembered" in done.err
-    assert ragmem.run("ask", "question", "--ephemeral", env=env).code == 0
-    with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
-        chat.wait_for_screen(r"Nothing of this is remembered")
-        chat.send("question\r")
-        chat.wait_for(r"The answer")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 75
 
 
 # Where the memory ends within a thread that Python is just starting, Python waits for it for ever:

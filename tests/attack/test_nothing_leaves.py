@@ -156,6 +156,7 @@ def test_asking_indexing_and_the_background_speak_to_the_model_alone(watched: Wa
     assert watched.written() == []
 
 
+@pytest.mark.campaign
 def test_other_providers_client_speaks_to_the_model_alone(watched: Watched) -> None:
     """litellm has telemetry, a price map on the network and files of its own, all switched off."""
     watched.env["RAGMEM_LLM__CLIENT"] = "litellm"

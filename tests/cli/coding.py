@@ -11,6 +11,7 @@ from termios import TIOCSWINSZ
 import pyte
 
 from tests.cli.process import Ragmem
+from tests.fakes.forks import forks
 
 EVIL = "\x1b]0;owned\x07\x1b[31m"
 WATER = '''\
@@ -60,7 +61,9 @@ def on_a_terminal(ragmem: Ragmem, *arguments: str, columns: int = 80) -> tuple[b
     ours, theirs = pty.openpty()
     ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     ragmem.env.setdefault("TERM", "xterm-256color")
-    process = ragmem.start(*arguments, stdout=theirs, stderr=theirs)
+    with open(os.devnull) as nothing:
+        streams = [nothing.fileno(), theirs, theirs]
+        process = forks().start(arguments, env=ragmem.env, cwd=ragmem.project, streams=streams)
     os.close(theirs)
     raw = b""
     while True:
@@ -72,7 +75,7 @@ def on_a_terminal(ragmem: Ragmem, *arguments: str, columns: int = 80) -> tuple[b
             break
         raw += chunk
     os.close(ours)
-    assert process.wait(60) == 0, raw
+    assert process.wait() == 0, raw
     screen = pyte.Screen(columns, 200)
     pyte.ByteStream(screen).feed(raw)
     return raw, [row.rstrip() for row in screen.display if row.strip()]

@@ -30,7 +30,7 @@ from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import in_thread, neo4j_env
 from tests.store.samples import START, a_session, called, summed
 
-_SESSIONS, _TURNS = 30, 20
+_SESSIONS, _TURNS = 15, 20
 
 
 def also(*values: Any) -> Any:

@@ -460,19 +460,3 @@ def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
     done = ragmem.run("ask", "Hello", env={"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"})
     assert done.code == 2
     assert "permissions never come from the environment" in done.err
-
-
-def test_a_deleted_folder_is_said(ragmem: Ragmem, tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    script = f'cd "{gone}" && rmdir "{gone}" && exec "$0" -P -m ragmem ask Hello'
-    done = subprocess.run(
-        ["/bin/sh", "-c", script, sys.executable],
-        env=ragmem.env,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert b"The current folder no longer exists." in done.stderr

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import time
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.llm_server import Answer, LLMServer
 
 SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
 STREAM = ("--output-format", "stream-json", "--include-partial-messages")
@@ -63,18 +62,6 @@ def test_a_signal_ends_the_turn_recorded_with_what_came(
     assert turn["assistant_message"].startswith("word word")
 
 
-def test_the_next_ask_continues_an_interrupted_turn(slow: Ragmem) -> None:
-    child = slow.start("ask", "Tell me", *STREAM)
-    session_id = read_words(child, 3)
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
-    with LLMServer([Answer("Again.")]) as server:
-        slow.env.update(server.env)
-        done = slow.run("ask", "Go on", "-c", "--output-format", "json")
-        assert done.json["session_id"] == session_id
-        assert "Tell me" in json.dumps(server.requests[0].body["messages"])
-
-
 def test_text_says_interrupted_on_stderr(slow: Ragmem) -> None:
     with LLMServer([Answer("x", mode="silent")]) as server:
         slow.env.update(server.env)
@@ -94,41 +81,6 @@ def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (130, b"", b"")
     assert slow.sessions() == []
-
-
-def test_a_running_command_dies_with_the_turn(tmp_path: Path) -> None:
-    nap = f"61.{int.from_bytes(os.urandom(5), 'big')}"
-    call = Call("run_command", {"command": f"sleep {nap}; true"})
-    with LLMServer([Answer(tools=[call])]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        child = ragmem.start("ask", "Run it", "--yolo")
-        # Seen from here: in the sandbox a process has another number.
-        while not (sleeping := _sleeping(nap)):
-            assert child.poll() is None
-            time.sleep(0.01)
-        child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=60)
-    assert child.returncode == 143
-    deadline = time.monotonic() + 60
-    while _lives(sleeping):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def _sleeping(nap: str) -> int:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if folder.joinpath("cmdline").read_bytes() == f"sleep\0{nap}\0".encode():
-                return int(folder.name)
-    return 0
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragmem) -> None:

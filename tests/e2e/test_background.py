@@ -117,16 +117,6 @@ def test_ask_leaves_its_work_to_a_process(world: World) -> None:
     assert all(hit["similarity"] is not None for hit in hits)
 
 
-def test_another_session_recalls_it_by_meaning(world: World) -> None:
-    """The second `ask` shares no word with the first but finds it."""
-    world.ask("Our cat Whiskers hates tuna.")
-    until(world.asked_small)
-    world.settle()
-    world.ask("Which fish does my kitten refuse to eat?")
-    last = [r for r in world.server.requests if r.body["model"] == "scripted"][-1]
-    assert "Our cat Whiskers hates tuna." in last.body["messages"][-1]["content"]
-
-
 def test_nobody_waits_for_it(world: World, slow: list[float]) -> None:
     """Neither who asked nor who reads its output, though the model sleeps."""
     world.ask(RAGMEM_MEMORY__WORKER="off")
@@ -242,15 +232,6 @@ def contents(home: Path) -> Any:
     return rows, files
 
 
-def test_inline_is_done_before_ask_ends(world: World) -> None:
-    """`memory.worker = inline`."""
-    world.ask(RAGMEM_MEMORY__WORKER="inline")
-    assert world.workers() == []
-    assert len(world.asked_small()) >= 1
-    stats = world.stats()
-    assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
-
-
 def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float]) -> None:
     """Kill -9 in the middle of the work; nothing is lost, nothing is said twice."""
     slow[:] = [NEVER_S, 0.0]
@@ -346,6 +327,7 @@ def summaries(world: World) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.xdist_group("litellm")
 def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
     """The process has no terminal: its words are in the log, without a key."""
 

@@ -16,8 +16,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield House(tmp_path, server)
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
-def test_a_turn_that_was_killed_in_a_command_is_told(house: House, columns: int, rows: int) -> None:
+def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:
     """Its finished calls, and that of the command nothing is known."""
     command = "touch began; while [ ! -e go ]; do sleep 0.05; done"
     house.server.extend(
@@ -32,7 +31,7 @@ def test_a_turn_that_was_killed_in_a_command_is_told(house: House, columns: int,
         chat.child.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     (house.project / "go").touch()
-    with house.chat("chat", "-c", columns=columns, rows=rows) as chat:
+    with house.chat("chat", "-c", columns=42, rows=20) as chat:
         loaded(chat)
         told = " ".join(chat.text.split())
         assert "cut off: turn 1 stopped after read_file, list_directory; running then:" in told
@@ -53,7 +52,8 @@ def test_a_long_paste_is_shown_by_its_beginning_and_an_own_command_with_its_outp
         chat.wait_for(r"^So many lines\.")
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
-    with house.chat("chat", "-c", rows=40) as chat:
+    (session,) = house.sessions()
+    with house.chat("sessions", "resume", session["session_id"], rows=40) as chat:
         loaded(chat)
         chat.wait_for(
             r"^› count these: line 0\n  line 1\n  line 2\n  line 3\n  line 4\n"

@@ -249,23 +249,6 @@ def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
         assert chat.exit_code() == 0
 
 
-def test_nothing_is_told_where_nothing_is_embedded(house: House) -> None:
-    house.server.extend(Answer("It is done."), Answer('{"text": "Login tokens were refactored."}'))
-    with house.chat("chat") as chat:
-        loaded(chat)
-        said(chat, "refactor the login", r"It is done\.")
-        chat.send("/summarize\r")
-        chat.wait_for(r"^Login tokens were refactored")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
-    house.server.extend(Answer("Which one?", chunk_chars=1, chunk_delay_s=0.1))
-    off = {"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"}
-    with house.chat("chat", env=off) as chat:
-        loaded(chat)
-        said(chat, "Login tokens were refactored.", r"Which one\?")
-        assert "like this one" not in chat.text
-
-
 def test_the_first_of_two_chats_in_a_session_hears_of_the_others_turn(house: House) -> None:
     """Once, with what was asked; its own turns are no news."""
     house.server.extend(Answer("One."), Answer("Two."), Answer("Three."))

@@ -197,16 +197,6 @@ def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) 
 
 
 @SQLITE
-def test_the_process_of_the_background_makes_vectors(ragmem: Ragmem, server: LLMServer) -> None:
-    """Text at once, vectors by the detached process; then the meaning is enough."""
-    server.extend(Answer("ok"), Answer("ok"))
-    ok(ragmem.run("ask", "hello"))
-    ok(ragmem.run("work"))
-    status = ok(ragmem.run("index", "--status", "--format", "json")).json
-    assert (status["files"], status["without_vectors"]) == (3, 0)
-
-
-@SQLITE
 def test_a_hit_outside_of_the_folder(ragmem: Ragmem, server: LLMServer) -> None:
     """The whole project is indexed; what lies outside of the folder is labelled, and
     reading it asks.

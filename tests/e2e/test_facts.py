@@ -159,75 +159,6 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     assert "mickael broke his shoulder" not in facts_of(last)
 
 
-def test_two_searches_in_one_turn(ragmem: Ragmem, server: LLMServer) -> None:
-    """An alias, then what is known under the other name."""
-    for content, subject in (
-        ("dev's real name is Mickael", "dev"),
-        ("Mickael is going on holiday to Greece", "mickael"),
-        ("PSG won 3-0", "psg"),
-    ):
-        ok(ragmem.run("memory", "add", content, "--subject", subject))
-    server.extend(
-        Answer(tools=[Call("search_memories", {"query": "conversations dev", "limit": 1})]),
-        Answer(tools=[Call("search_memories", {"query": "Mickael"})]),
-        Answer("About the holiday in Greece."),
-    )
-    done = ok(ragmem.run("ask", "Hm?", "--output-format", "json"))
-    assert done.json["result"] == "About the holiday in Greece."
-    first, second = results_of(server.requests[-1])
-    assert "dev's real name is Mickael" in first
-    assert "Greece" not in first
-    assert "Mickael is going on holiday to Greece" in second
-    names = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
-    assert names[-3:] == ["search_memories", "get_recent_memories", "remember"]
-    assert not [name for name in names if "forget" in name or "delete" in name]
-    assert "search_memories" in system_of(server.requests[0])
-    # A model that was told of no tools is told of none.
-    server.extend(Answer("So."))
-    ok(ragmem.run("ask", "Hm?", "--no-tools"))
-    assert "search_memories" not in system_of(server.requests[-1])
-
-
-def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
-    """Later prompts carry the earlier turns, and so does a process that resumes."""
-    (ragmem.project / "auth.py").write_text("def check_password(p): ...\n")
-    server.extend(
-        Answer(tools=[Call("grep_files", {"pattern": "def .*password"})]),
-        Answer("There are login() and check_password() in auth.py."),
-    )
-    first = ok(ragmem.run("ask", "Find authentication functions", "--output-format", "json"))
-    session_id = first.json["session_id"]
-    ok(ragmem.run("sessions", "rename", session_id, "Debug authentication bug"))
-    ok(ragmem.run("sessions", "tag", session_id, "debugging", "auth"))
-    server.extend(Answer("check_password()."), Answer("It is a stub: it lets everybody in."))
-    ok(ragmem.run("ask", "-c", "Which one handles password validation?"))
-    sent = json.dumps(server.requests[-1].body["messages"])
-    assert "Find authentication functions" in sent
-    assert "There are login() and check_password() in auth.py." in sent
-    assert "def check_password(p)" in sent
-    ok(ragmem.run("ask", "-c", "Show me its implementation"))
-    sent = json.dumps(server.requests[-1].body["messages"])
-    assert "Which one handles password validation?" in sent
-    assert "check_password()." in sent
-    (session,) = ok(ragmem.run("sessions", "list", "--tag", "auth", "--format", "json")).json
-    assert (session["title"], sorted(session["tags"])) == (
-        "Debug authentication bug", ["auth", "debugging"],
-    )  # fmt: skip
-    # By its id, in another process, after another session.
-    server.extend(Answer("Fine."), Answer("Not yet."))
-    ok(ragmem.run("ask", "How is the weather?"))
-    ok(ragmem.run("ask", "-r", session_id, "Did we fix that bug?"))
-    messages = server.requests[-1].body["messages"]
-    said = [str(m["content"]) for m in messages if m["role"] in ("user", "assistant")]
-    for words in (
-        "Find authentication functions",
-        "Which one handles password validation?",
-        "It is a stub: it lets everybody in.",
-    ):
-        assert any(words in text for text in said), words
-    assert said[-1].endswith("Did we fix that bug?")
-
-
 @pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
 def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> None:
     """Profile, summary, what bears on it, the last messages."""
@@ -409,17 +340,6 @@ def test_nothing_is_kept_of_an_ephemeral_question(ragmem: Ragmem, server: LLMSer
     assert "search_memories" not in names
 
 
-@pytest.mark.parametrize(
-    "text", ['{"message": "Hi", "memories": [{"content": "x y", "subjects": [], "ttl": null}]}']
-)
-def test_a_persons_json_is_not_touched(ragmem: Ragmem, server: LLMServer, text: str) -> None:
-    """Ragmem asks for no envelope; an answer that looks like one is the answer."""
-    server.extend(Answer(text))
-    done = ok(ragmem.run("ask", "Give me JSON with a message and memories"))
-    assert done.out == text + "\n"
-    assert listed(ragmem, "--all") == []
-
-
 def learning(request: Received) -> Answer:
     """A small model that extracts what the person said, and judges that it is an update."""
     rules, data = system_of(request), str(request.body["messages"][1]["content"])
@@ -461,34 +381,3 @@ def test_what_has_changed(ragmem: Ragmem) -> None:
         assert facts_of(last) == ["David has moved to Toulouse"]
         why = ok(ragmem.run("memory", "why", new["id"])).out
         assert "David lives in Ordizan" in why
-
-
-def test_moments_are_noted_without_a_model(ragmem: Ragmem, server: LLMServer) -> None:
-    """In English and French, after the answer, with dates."""
-    ragmem.env |= {
-        "RAGMEM_MEMORY__WORKER": "inline",
-        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
-        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
-    }
-    server.extend(Answer("Hello."), Answer("Noted."), Answer("C'est noté."))
-    ok(ragmem.run("ask", "Hello, how are you?"))
-    assert listed(ragmem) == []
-    ok(
-        ragmem.run(
-            "ask", "-c", "We decided to use JWT for the login. The release is due by 2031-03-14."
-        )
-    )
-    ok(ragmem.run("ask", "-c", "Je préfère les réponses courtes."))
-    learned(ragmem)
-    found = ok(ragmem.run("memory", "episodes", "--format", "json")).json
-    assert {(m["kind"], m["content"], m["scope"]) for m in found} == {
-        ("decision", "We decided to use JWT for the login.", "project"),
-        ("deadline", "The release is due by 2031-03-14.", "project"),
-        ("preference", "Je préfère les réponses courtes.", "user"),
-    }
-    server.extend(*[Answer("In March.")] * 4)
-    last = told(ragmem, server, "When is the release due?")
-    known = block_of(last).partition("## Remembered Facts\n")[2]
-    line = next(line for line in known.split("\n") if "The release is due" in line)
-    age = r"(just now|\d minutes? ago)"
-    assert re.match(rf"- \[deadline, due 2031-03-14, {age}, Relevance: ", line)

@@ -24,15 +24,12 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield house
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
-def test_the_end_of_what_is_printed_shows_while_it_runs(
-    house: House, columns: int, rows: int
-) -> None:
+def test_the_end_of_what_is_printed_shows_while_it_runs(house: House) -> None:
     """With how many lines and how long; nothing of a terminal's controls, and no row wraps."""
     house.server.extend(
         Answer(tools=[Call("run_command", {"command": "bash build.sh"})]), Answer("It failed.")
     )
-    with house.chat("chat", columns=columns, rows=rows) as chat:
+    with house.chat("chat", columns=42, rows=20) as chat:
         loaded(chat)
         chat.send("build it\r")
         chat.wait_for_screen(r"^Allow this command\?")

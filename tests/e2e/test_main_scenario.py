@@ -167,26 +167,3 @@ def test_edit_needs_a_read_also_after_a_resume(terminal: Terminal) -> None:
         terminal.does("ask", "-c", "--permission-mode", "acceptEdits", "Now edit it")
         assert "user.password is password" in (terminal.project / "auth.py").read_text()
     assert "write" in terminal.does("files")
-
-
-@ALSO_ON_BOTH
-def test_projects_and_folders(terminal: Terminal, tmp_path: Path) -> None:
-    """Two sessions of a folder, a link to it, another folder."""
-    with LLMServer([Answer("one"), Answer("two"), Answer("three")]) as server:
-        terminal.env |= server.env
-        terminal.does("ask", "first")
-        terminal.does("ask", "second")
-        (tmp_path / "link").symlink_to(terminal.project)
-        home, terminal.project = terminal.project, tmp_path / "link"
-        listed = json.loads(terminal.does("sessions", "list", "--format", "json"))
-        assert [s["last_message"] for s in listed] == ["second", "first"]
-        terminal.project = tmp_path / "other"
-        terminal.project.mkdir()
-        assert json.loads(terminal.does("sessions", "list", "--format", "json")) == []
-        assert len(json.loads(terminal.does("sessions", "list", "--all", "--format", "json"))) == 2
-        terminal.project = home / "sub"
-        terminal.project.mkdir()
-        (home / ".git").mkdir()
-        assert json.loads(terminal.does("sessions", "list", "--format", "json")) == []
-        inside = json.loads(terminal.does("sessions", "list", "--project", "--format", "json"))
-        assert {s["cwd"] for s in inside} == {str(home)}

@@ -71,10 +71,6 @@ def mounted(script: str, folder: Path) -> list[str | Path]:
 
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
-FULL = (
-    'mount -t tmpfs -o size=64k none "$1" && '
-    '{ head -c 65536 /dev/zero > "$1/x"; shift; exec "$@"; }'
-)
 
 
 def plain(done: Done, folder: Path) -> tuple[int, str, str]:
@@ -140,6 +136,7 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
     assert (code, out) == (75, ANSWER + "\n")
     assert "a file stands where a folder should be" in err
     assert err.count("\n") == 1
+    assert run(ragmem, "ask", "Hello?", "--ephemeral", env=env).code == 0
     for arguments in (["sessions", "list"], ["ask", "Hello?", "-c"]):
         code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
         assert (code, out) == (2, "")
@@ -194,17 +191,6 @@ def test_an_empty_home_is_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
     assert (code, out) == (75, ANSWER + "\n")
     assert "HOME is not set" in err
     assert not Path("/.local/share/ragmem").exists()
-
-
-def test_a_full_disk(tmp_path: Path, ragmem: Ragmem) -> None:
-    """The file system is named, the answer comes."""
-    ragmem.home.mkdir(mode=0o700)
-    through = mounted(FULL, ragmem.home)
-    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
-    assert (code, out) == (75, ANSWER + "\n")
-    assert "The file system …/home is full" in err
-    code, out, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
-    assert (code, "is full" in err) == (75, True)
 
 
 def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
@@ -290,8 +276,7 @@ def loose(folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("umask", ["000", "022", "077"])
-def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
+def test_every_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     """Of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
     answers = [
         Answer(tools=[Call("read_file", {"path": "a.txt"})]),
@@ -299,7 +284,7 @@ def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) ->
         Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
         Answer(ANSWER),
     ]
-    through = ["sh", "-c", f'umask {umask}; exec "$@"', "sh"]
+    through = ["sh", "-c", 'umask 000; exec "$@"', "sh"]
     with LLMServer(answers) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.txt").write_text("one\n")

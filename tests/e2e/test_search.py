@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import time
-import unicodedata
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,26 +227,6 @@ def test_a_scope_without_a_session(ragmem: Ragmem) -> None:
     assert "There is no session of" in done.err
 
 
-@pytest.mark.parametrize("columns", [5, 30, 80, 200])
-def test_the_table_fits_the_terminal(ragmem: Ragmem, columns: int) -> None:
-    """Narrow and wide, with wide characters; no control character of what was said is printed."""
-    said = "\x1b[31mport\x07 " + "日本語のデータベース " * 20
-    assert ragmem.run("ask", said).code == 0
-    done = ragmem.run("search", "port データベース", env={"COLUMNS": str(columns)})
-    assert done.code == 0
-    lines = done.out.splitlines()
-    assert max(map(cells, lines)) <= max(30, columns)
-    assert any(line.startswith("Turn 1") for line in lines)
-    assert all(char.isprintable() or char == "\n" for char in done.out)
-    if columns == 200:
-        (head,) = (line for line in lines if line.startswith("Turn 1"))
-        assert head.endswith("its words")
-
-
-def cells(line: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
-
-
 def test_search_when_the_store_is_away(tmp_path: Path) -> None:
     """Exit 75: try again."""
     ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
@@ -316,6 +295,7 @@ def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
 # --- another embedder -----------------------------------------------------------
 
 
+@pytest.mark.xdist_group("litellm")
 def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server: LLMServer) -> None:
     """Detected, said, text search goes on, vectors are never compared; then reembedded."""
     ids = talk(ragmem)
@@ -345,6 +325,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     assert found(ragmem, BY_MEANING)[0]["session_id"] == ids[0]
 
 
+@pytest.mark.xdist_group("litellm")
 def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     """Resumable; a process that is killed costs the batch that it was at."""
     slow: list[int] = []
@@ -400,6 +381,7 @@ def test_reembedding_with_embeddings_off(ragmem: Ragmem) -> None:
     assert "memory.embeddings.enabled" in done.err
 
 
+@pytest.mark.xdist_group("litellm")
 def test_reembedding_with_an_embedder_that_fails(tmp_path: Path) -> None:
     """Exit 75, nothing is lost, text search goes on; run again, it goes on."""
     broken = [True]

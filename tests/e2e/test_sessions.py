@@ -231,19 +231,3 @@ def test_context_of_a_new_session_has_no_history(reading: Ragmem) -> None:
     document = reading.run("context", "And now?", "--format", "json").json
     assert [message["role"] for message in document["messages"]] == ["system", "user"]
     assert len(reading.sessions()) == 1
-
-
-def test_a_damaged_store_is_refused_and_kept(ragmem: Ragmem) -> None:
-    """Nothing is overwritten."""
-    asked(ragmem, "Hello")
-    database = ragmem.home / "data" / "memory.db"
-    for extra in ("-wal", "-shm"):
-        database.with_name(database.name + extra).unlink(missing_ok=True)
-    database.write_bytes(b"not a database " * 1000)
-    before = database.read_bytes()
-    for arguments in (["sessions", "list"], ["store", "info"], ["files"]):
-        done = ragmem.run(*arguments)
-        assert (done.code, done.out) == (1, "")
-        assert done.err.startswith("error: ")
-        assert str(database) in done.err
-    assert database.read_bytes() == before

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from ragmem.memory.requests import SentItem, SentRequest, SentSection
 from ragmem.records import (
@@ -31,130 +32,11 @@ from ragmem.store.base import Store
 
 START = datetime(2026, 11, 9, 8, 30, tzinfo=UTC)
 PROJECT = Project(project_id="garden", path="/home/ana/garden", created_at=START)
-_TALKS = (
-    (
-        "Watering by the weather",
-        "beds/watering.py",
-        "Watering.plan",
-        (
-            "Skip watering when rain is forecast",
-            "Where does the forecast come from?",
-            "Cache it for an hour",
-            "The plan waters twice after midnight",
-            "Write a test for the change of day",
-            "Round to half litres",
-        ),
-    ),
-    (
-        "Import plants from a spreadsheet",
-        "plants/importer.py",
-        "read_sheet",
-        (
-            "Read plants.csv into the catalogue",
-            "Some rows have two names",
-            "Keep the Latin name apart",
-            "It fails on an empty line",
-            "Show which rows were skipped",
-        ),
-    ),
-    (
-        "Frost warnings",
-        "alerts/frost.py",
-        "frost_risk",
-        (
-            "Warn the evening before a frost",
-            "Send it by mail, not by text",
-            "Only for beds without cover",
-            "The threshold is too low for citrus",
-            "Let each plant have its own",
-        ),
-    ),
-    (
-        "The calendar page",
-        "web/calendar.py",
-        "CalendarPage",
-        (
-            "Show what is due this week",
-            "Group it by bed",
-            "Make it readable on a phone",
-            "Mark what is overdue",
-            "The week begins on Monday here",
-            "Print it on one sheet",
-            "Add a colour-blind palette",
-        ),
-    ),
-    (
-        "Faster start",
-        "app/start.py",
-        "open_catalogue",
-        (
-            "Why does it take three seconds?",
-            "Load the pictures later",
-            "Measure it before and after",
-        ),
-    ),
-    (
-        "Soil readings over radio",
-        "sensors/radio.py",
-        "Receiver",
-        (
-            "Read the moisture sensors",
-            "One of them reports every second",
-            "Drop readings that can't be",
-            "Keep a week of them",
-            "Draw a line for each bed",
-            "The receiver hangs after a day",
-        ),
-    ),
-    (
-        "Moving to the new database",
-        "store/tables.py",
-        "migrate",
-        (
-            "Write the migration",
-            "Keep the old file until it is checked",
-            "It runs twice on Tuesdays",
-            "Make it resumable",
-            "Count the rows on both sides",
-        ),
-    ),
-    (
-        "Names of varieties",
-        "plants/names.py",
-        "Variety",
-        (
-            "Tomatoes are called four different things",
-            "Let one name be the main one",
-            "Search by any of them",
-        ),
-    ),
-)
-_SAID = (
-    (
-        "decision",
-        "Watering is planned once an evening; rain in the forecast cancels it.",
-        0,
-        0,
-        "person",
-    ),
-    (
-        "fact",
-        "The forecast comes from the weather office's open data, once an hour.",
-        0,
-        1,
-        "model",
-    ),
-    ("failure", "Planning by local midnight waters twice when the clocks change.", 0, 3, "model"),
-    ("rule", "Latin names are never translated.", 1, 2, "person"),
-    ("fact", "plants.csv has rows with two common names, divided by a slash.", 1, 1, "tool"),
-    ("preference", "Ana wants warnings by mail, not by text message.", 2, 1, "person"),
-    ("decision", "Each plant has a frost threshold of its own.", 2, 4, "person"),
-    ("deadline", "The calendar has to work before the spring sale.", 3, 0, "person"),
-    ("decision", "The week begins on Monday.", 3, 4, "person"),
-    ("failure", "The receiver hangs when two sensors send at once.", 5, 5, "model"),
-    ("decision", "Readings older than a week are thinned to one an hour.", 5, 3, "person"),
-    ("rule", "The old database file stays until both sides count the same.", 6, 1, "person"),
-)
+_WORDS = json.loads(Path(__file__).with_name("garden.json").read_text("utf-8"))
+_TALKS = _WORDS["talks"]
+"""Title, file and function of each, and what was asked."""
+_SAID = _WORDS["said"]
+"""What is remembered: its kind, words, talk, turn, and whose word it is."""
 
 
 def garden(rounds: int = 2, evil: Sequence[str] = ()) -> list[Write]:

@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import statistics
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import apsw
 import pytest
@@ -160,10 +157,6 @@ async def test_drain_with_a_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -
         assert len(server.requests) == 5
 
 
-EACH_STORE = pytest.mark.parametrize("spot", ["sqlite", "neo4j"], indirect=True)
-"""They go away in different ways."""
-
-
 @asynccontextmanager
 async def away(spot: Spot, memory: OpenMemory, proxy: TcpProxy | None) -> AsyncIterator[None]:
     """The store can't be written to."""
@@ -201,7 +194,6 @@ async def frail(
         yield memory, proxy
 
 
-@EACH_STORE
 async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept on this disk, told of, and in their places when it is back."""
     async with frail(spot, monkeypatch) as (memory, proxy):
@@ -229,7 +221,6 @@ async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.Mon
         assert [turn.turn_index for turn in turns] == [1, 2, 3]
 
 
-@EACH_STORE
 async def test_conversations_while_the_store_is_away(
     spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,25 +247,3 @@ async def test_conversations_while_the_store_is_away(
 
 
 _SAID = (("Question", "?"), ("Answer", "."))
-
-
-async def test_six_hundred_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of them: stored in no time, and the vectors follow soon."""
-    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
-    words = "the parser reads each token before the cache forgets which session asked for it"
-    question, answer = " ".join([words] * 2), " ".join([words] * 5)
-    async with open_memory(home=tmp_path / "home") as memory:
-        session_id = await memory.create_session(tmp_path)
-        times = []
-        for number in range(60):
-            started = time.perf_counter()
-            await memory.store_turn(session_id, f"{number} {question}", f"{answer} {number}")
-            times.append((time.perf_counter() - started) * 1000)
-        # A machine that does nothing else takes a tenth of what is asked for.
-        assert statistics.median(times) < 100
-        assert sorted(memory.app.metrics.timings_ms["store.turn"])[30] < 100
-        started = time.perf_counter()
-        assert await memory.drain()
-        assert time.perf_counter() - started < 20
-        assert memory.app.embedder
-        assert memory.app.embedder.spent.tokens > 60 * 100

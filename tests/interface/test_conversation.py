@@ -13,7 +13,7 @@ from ragmem import ConversationAgent, ConversationConfig, OpenMemory
 from ragmem.errors import LLMError, ProviderRefused, SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.messages import ToolAnswer, ToolUse
+from ragmem.messages import ToolUse
 from ragmem.tools.base import ToolFailure, ToolOutput
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
@@ -345,56 +345,6 @@ async def test_the_configured_model(spot: Spot, monkeypatch: pytest.MonkeyPatch)
             (turn,) = (await memory.load_session(talk.uuid)).turns
             assert "canary" not in f"{turn} {talk.message_cache}"
     assert len(server.requests) == 1
-
-
-async def test_debugging_over_days(spot: Spot) -> None:
-    """Each prompt carries the turns before it, in the next process too."""
-    script = [finds("authenticate"), Says("authenticate() and check_password()."), Says("It.")]
-    async with spot.open() as memory, an_agent(memory, spot, *script) as (agent, llm, _):
-        talk = await agent.create_conversation("Debug authentication bug", ["debugging", "auth"])
-        await talk.send_message("Find authentication functions")
-        await talk.send_message("Which one handles password validation?")
-        assert "authenticate is in auth.py" in "\n".join(
-            part.text
-            for message in llm.requests[-1].messages
-            for part in message.parts
-            if isinstance(part, ToolAnswer)
-        )
-    async with spot.open() as memory, an_agent(memory, spot, Says("Yes.")) as (agent, llm, _):
-        (found,) = await agent.list_conversations(tags=["debugging"])
-        talk = await agent.load_conversation(found.uuid)
-        await talk.send_message("Did we fix that bug?")
-        for text in ("Find authentication functions", "authenticate() and check_password()."):
-            assert text in said(llm)
-
-
-async def test_knowledge_adds_up(memory: OpenMemory, spot: Spot) -> None:
-    """A later conversation is told what earlier ones have found."""
-    script = [Says("The pond pump runs on port 5439."), Says("On 5439.")]
-    async with an_agent(memory, spot, *script) as (agent, llm, _):
-        first = await agent.create_conversation("Pump")
-        await first.send_message("Where does the pond pump listen?")
-        second = await agent.create_conversation("Later")
-        await second.send_message("Which port was the pond pump on?")
-        assert "The pond pump runs on port 5439." in said(llm)
-
-
-async def test_models_without_tools(memory: OpenMemory, spot: Spot) -> None:
-    """The recent messages stand in the text that such a model is given."""
-    info = ModelInfo(name="local/x", context_window=8_000, supports_tools=False)
-    script = [Says("In burrows."), Says("At night.")]
-    async with an_agent(memory, spot, *script, info=info, embed_messages=False) as found:
-        agent, llm, _ = found
-        talk = await agent.create_conversation()
-        await talk.send_message("Where do wombats live?")
-        await talk.send_message("When do they eat?")
-        assert llm.requests[-1].tools == ()
-        assert "## Recent Conversation (Raw)\nUser: Where do wombats live?" in said(llm)
-        built = await talk.build_context("q", strategy="recent", recent_messages=2)
-        assert "When do they eat?" in built.text()
-        assert "Where do wombats live?" not in built.text().replace(
-            built.request.messages[-1].text, ""
-        )
 
 
 async def test_the_loop_ends(memory: OpenMemory, spot: Spot) -> None:

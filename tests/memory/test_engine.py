@@ -54,10 +54,10 @@ def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 @pytest.mark.parametrize(
     ("open_store", "first"),
-    [("sqlite", 1), pytest.param("neo4j", 181, marks=pytest.mark.campaign)],
+    [("sqlite", 1), pytest.param("neo4j", 81, marks=pytest.mark.campaign)],
     indirect=["open_store"],
 )
-async def test_turn_two_is_in_the_context_of_turn_two_hundred(
+async def test_turn_two_is_in_the_context_of_turn_one_hundred(
     bench: Bench, store: Store, first: int
 ) -> None:
     """Within the maximum, the prefix kept, the fact there.
@@ -75,8 +75,8 @@ async def test_turn_two_is_in_the_context_of_turn_two_hundred(
     project = (await memory.project_of(bench.folder)).project
     session = memory.new_session(bench.folder, project)
     await memory.create_session(session, project)
-    said = [small_talk(number) for number in range(1, 201)]
-    said[1], said[199] = ("Remember this.", _FACT), (_QUESTION, "Every 37 days.")
+    said = [small_talk(number) for number in range(1, 101)]
+    said[1], said[99] = ("Remember this.", _FACT), (_QUESTION, "Every 37 days.")
     for start in range(0, first - 1, 20):
         turns = [
             whole_turn(session.session_id, new_id(), *said[number])
@@ -85,17 +85,17 @@ async def test_turn_two_is_in_the_context_of_turn_two_hundred(
         await store.apply([write for turn in turns for write in turn])
     assert await worker.drain()
     session = await memory.find_session(session.session_id)
-    info = ModelInfo(name="openai/scripted", context_window=32_000)
+    info = ModelInfo(name="openai/scripted", context_window=16_000)
     agent, llm = await bench.agent([], info=info, memory=memory, session=session)
-    most = a_builder(32_000).max_chars
-    for number in range(first, 201):
+    most = a_builder(16_000).max_chars
+    for number in range(first, 101):
         asked, answer = said[number - 1]
         llm.extend(Says(answer))
         _ = [event async for event in agent.ask(asked)]
         if number % 20 == 0:
             assert await worker.drain()
     requests = [request.messages for request in llm.requests]
-    assert len(requests) == 201 - first
+    assert len(requests) == 101 - first
     assert max(map(size, requests)) <= most
     last = requests[-1]
     assert _FACT in last[-1].text

@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
-from ragmem.records import AddSummary, Applied, Scope, SearchQuery, ToolCall, Write, utc_now
+from ragmem.records import AddSummary, Applied, ToolCall, Write, utc_now
 from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
-from tests.store.samples import a_session as session_record
-from tests.store.samples import begun, created, finished, summed, whole_turn
+from tests.store.samples import begun, created, finished, whole_turn
 
 from .working import a_builder, a_memory, a_model, a_session, a_worker, add_turns, context, tell
 
@@ -118,26 +115,6 @@ async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
 # --- summed up -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("last", "rolls_up"), [(2_500, False), (2_501, True)])
-async def test_the_threshold_is_strict(store: Store, last: int, rolls_up: bool) -> None:
-    """5,000 characters give no level 2, 5,001 do; as described."""
-    first = created()
-    session_id = first.session.session_id
-    await store.apply([first])
-    assert await store.raw_history_chars(session_id) == 0
-    for size in (2_500, last):
-        await store.apply(whole_turn(session_id, new_id(), "é" * 500, "x" * (size - 500)))
-    # Code points of both texts, of those turns that have no summary.
-    assert await store.raw_history_chars(session_id) == 2_500 + last
-    assert await a_worker(store, llm=a_model()).drain()
-    assert await store.raw_history_chars(session_id) == 0
-    above = await store.summaries(session_id, level=2)
-    assert len(above) == rolls_up
-    if rolls_up:
-        ones = await store.summaries(session_id, level=1)
-        assert (above[0].turn_count, set(above[0].covers)) == (2, {s.summary_id for s in ones})
-
-
 async def test_a_summary_is_stored_before_what_is_left_is_counted(store: Store) -> None:
     """The turn that has just been summed up is not counted as waiting."""
     watched = Watched(store)
@@ -152,23 +129,6 @@ async def test_a_summary_is_stored_before_what_is_left_is_counted(store: Store) 
         assert "counted" in calls[1:] or number == 0
         # Each turn has some 1,000 characters: the sixth makes the first level 2 due.
         assert ("stored level 2" in calls) == (number == 5)
-
-
-async def test_summaries_know_what_they_are_of(store: Store) -> None:
-    """By ids of turns or of summaries; newest first, not rolled up, so many."""
-    session_id = await a_session(store, 14, chars=60)
-    turns = [turn.turn_id for turn in await store.turns(session_id)]
-    ones = [summed(session_id, turn_id, created_at=utc_now()) for turn_id in turns]
-    await store.apply(ones)
-    above = summed(session_id, *(w.summary.summary_id for w in ones[:2]), level=2, turn_count=2)
-    await store.apply([above])
-    newest = [w.summary.covers for w in ones[:1:-1]]
-    found = await store.summaries(session_id, level=1, not_rolled_up=True, limit=10)
-    assert [s.covers for s in found] == newest[:10]
-    every = await store.summaries(session_id, level=1, not_rolled_up=True)
-    assert [s.covers for s in every] == newest
-    (second,) = await store.summaries(session_id, level=2)
-    assert second.covers == tuple(w.summary.summary_id for w in ones[:2])
 
 
 async def test_at_most_ten_of_them_are_shown(store: Store, tmp_path: Path) -> None:
@@ -201,32 +161,3 @@ def _named(data: str) -> str:
 
 
 # --- found ---------------------------------------------------------------------
-
-
-async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> None:
-    """Closest first, so many; a project's are found beside 300 nearer ones."""
-    embedder = HashEmbedder()
-    far = await a_session(store, 0)
-    near = session_record(project_id="project-other")
-    await store.apply([created(near.session_id, project_id="project-other")])
-    writes: list[Write] = []
-    for _ in range(300):
-        writes += whole_turn(near.session_id, new_id(), "wombats dig", "burrows")
-    texts = ["wombats dig burrows quickly", "wombats dig slowly", "wombats sleep late", "tulips"]
-    for text in texts:
-        writes += whole_turn(far, new_id(), text, "so it is")
-    for start in range(0, len(writes), 100):
-        await store.apply(writes[start : start + 100])
-    assert await a_worker(store, embedder=embedder, summarizes=False).drain()
-    (row,) = await embedder.embed(["wombats dig burrows"], "query")
-    query = SearchQuery(
-        scope=Scope(project_ids=("project-garden",)),
-        vector=row.astype("<f4").tobytes(),
-        embedder="hash-1",
-        limit=3,
-    )
-    found = [c for c in await store.search(query) if c.similarity is not None]
-    best = sorted(found, key=lambda c: -(c.similarity or 0))[:3]
-    said = {turn.turn_id: turn.user_message for turn in await store.turns(far)}
-    assert [said[c.record_id] for c in best] == texts[:3]
-    assert {c.session_id for c in found} == {far}

@@ -182,7 +182,7 @@ async def test_there_and_back_and_through_a_file(
 async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Archive) -> None:
     """Wherever it was stopped, in the end it is the same."""
     await filled(source)
-    batches = [batch async for batch in stream_of(source, batch=3)()]
+    batches = [batch async for batch in stream_of(source, batch=6)()]
     assert len(batches) > 5
     for stop in range(1, len(batches)):
         for batch in batches[:stop]:

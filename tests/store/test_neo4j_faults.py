@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -189,23 +188,6 @@ STEPS: list[Write] = [
 WHOLE = {"sessions": 1, "turns": 1, "calls": 1, "summaries": 1, "links": 6}
 
 
-@pytest.mark.parametrize("cut", ["before_commit", "after_commit"])
-async def test_a_cut_at_each_commit_leaves_one_copy(
-    cut: Cut, store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
-) -> None:
-    """The connection breaks at each commit; all is there once."""
-    for step in STEPS:
-        commits = proxy.commits
-        proxy.cuts = [cut]
-        applied = await store.apply([step])
-        assert not proxy.cuts
-        assert proxy.commits == commits + 2
-        assert list(applied.turn_indexes.values()) in ([], [1])
-    assert await graph_size(neo4j_server) == WHOLE
-    session = await store.session("s")
-    assert (session.turn_count, session.message_count) == (1, 2)
-
-
 @pytest.mark.parametrize("cuts", [["after_commit"] * 3, ["before_commit", "after_commit"]])
 async def test_cuts_in_a_row(
     cuts: list[Cut], store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
@@ -215,32 +197,6 @@ async def test_cuts_in_a_row(
     await store.apply(STEPS)
     assert not proxy.cuts
     assert await graph_size(neo4j_server) == WHOLE
-
-
-async def test_random_cuts_through_a_conversation(
-    store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
-) -> None:
-    """Twenty turns while connections break at random."""
-    chance = random.Random(20)
-    await store.apply([created("s")])
-    for number in range(20):
-        turn_id = f"t{number}"
-        for step in (begun("s", turn_id), called("s", turn_id), finished("s", turn_id)):
-            if chance.random() < 0.4:
-                proxy.cuts = [chance.choice(["before_commit", "after_commit"])]
-            await store.apply([step])
-    turns = await store.turns("s")
-    assert [(t.turn_id, t.turn_index, t.status, len(t.tool_calls)) for t in turns] == [
-        (f"t{number}", number + 1, "completed", 1) for number in range(20)
-    ]
-    assert (await store.session("s")).message_count == 40
-    assert await graph_size(neo4j_server) == {
-        "sessions": 1,
-        "turns": 20,
-        "calls": 20,
-        "summaries": 0,
-        "links": 40,
-    }
 
 
 async def test_a_server_that_comes_and_goes(

@@ -180,7 +180,7 @@ async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("version", RELEASED)
+@pytest.mark.parametrize("version", mostly([RELEASED[0], RELEASED[-1]], RELEASED))
 async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> None:
     """The same on Neo4j, with times as they were written of old."""
     await old_graph(neo4j_server, version)

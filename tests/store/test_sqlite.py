@@ -88,15 +88,6 @@ async def test_loose_modes_are_repaired(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_everybodys_folder_is_left_open(tmp_path: Path) -> None:
-    """A sticky folder, such as the one for temporary files, is not ours to close."""
-    tmp_path.chmod(0o1777)
-    store = await open_at(tmp_path)
-    await store.aclose()
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
-    tmp_path.chmod(0o700)
-
-
 async def test_closing_leaves_one_file_and_no_locks(tmp_path: Path) -> None:
     store = await open_at(tmp_path / "home")
     await store.apply([created("s")])
@@ -108,15 +99,6 @@ async def test_closing_leaves_one_file_and_no_locks(tmp_path: Path) -> None:
         "memory.db.initialised",
         "schema.lock",
     ]
-
-
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = await open_at(tmp_path)
-    await store.aclose()
-    with pytest.raises(StoreUnavailable, match="closed"):
-        await store.apply([created("s")])
-    with pytest.raises(StoreUnavailable, match="closed"):
-        await store.sessions(SessionQuery())
 
 
 async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
