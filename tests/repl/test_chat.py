@@ -324,6 +324,7 @@ def test_decisions(tmp_path: Path) -> None:
             chat.wait_for_screen(r"^  r reason$")
             chat.send(keys)
             chat.until(lambda number=number: len(chat.log("finished")) == number)
+            chat.until(lambda: "r reason" not in chat.screen)
             assert tuple(chat.log("decided")[-1][field] for field in DECIDED) == expected
 
 
