@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ragmem.errors import RagmemError
-from ragmem.locks import take
+from ragmem.files import take
 
 _MOST_FRAME = 2 * 1024 * 1024
 _MOST_PATH = 100

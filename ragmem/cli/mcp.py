@@ -16,10 +16,9 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, pip_install, run_async
+from ragmem.cli.command import Interruption, commands, option, pip_install, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import bearing_on
-from ragmem.cli.options import commands, option
 from ragmem.cli.output import say
 from ragmem.config import find_paths, how_to_set, load_config
 from ragmem.errors import (

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.embedder.base import EmbedderInfo, Kind, Litellm, Spent
+from ragmem.embedder import EmbedderInfo, Kind, Litellm, Spent
 from ragmem.errors import EmbedderError, EmbedderUnavailable, chain, header_of
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
+    from ragmem.embedder import Vectors
 
 BATCH_TEXTS = 64
 BATCH_CHARS = 200_000

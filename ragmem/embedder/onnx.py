@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ragmem.embedder.base import EmbedderInfo, Kind, Spent, Thresholds
+from ragmem.embedder import EmbedderInfo, Kind, Spent, Thresholds
 from ragmem.errors import EmbedderError
 
 if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
+    from ragmem.embedder import Vectors
 
 _T = TypeVar("_T")
 

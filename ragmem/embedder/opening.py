@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ragmem.config import Config, EmbeddingsConfig, provider_key
-from ragmem.embedder.base import (
+from ragmem.embedder import (
     CachedEmbedder,
     Embedder,
     EmbedderInfo,
@@ -23,7 +23,7 @@ from ragmem.service import Client, Handlers, NotAnswered
 from ragmem.text import clip_middle, one_line
 
 if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
+    from ragmem.embedder import Vectors
 
 
 Count = Callable[[str], int]

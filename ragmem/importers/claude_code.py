@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.importers.jsonl import Fields, FoundFile, Tally, fields, items, text
+from ragmem.importers import Fields, FoundFile, Tally, fields, items, text
 from ragmem.importers.session_parser import SessionParser, TurnBuilder, found_by, tokens
 from ragmem.records import PutTurn
 

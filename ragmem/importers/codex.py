@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.importers.jsonl import (
+from ragmem.importers import (
     Fields,
     FoundFile,
     Tally,

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from ragmem.importers.jsonl import (
+from ragmem.importers import (
     TEXT_LIMIT,
     AgentName,
     Fields,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ragmem.config import Config, Paths
-from ragmem.embedder.base import CachedEmbedder, Embedder
+from ragmem.embedder import CachedEmbedder, Embedder
 from ragmem.embedder.opening import SHIPPED, thresholds
 from ragmem.errors import RagmemError, StoreError
-from ragmem.index.values import CodeHit, Refreshed
+from ragmem.index import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.window import question_words
 from ragmem.paths import NO_HOME, refusal

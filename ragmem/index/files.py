@@ -22,11 +22,11 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
+from ragmem.children import find_ripgrep, list_files
 from ragmem.errors import RagmemError, UsageError
+from ragmem.index import CodeHit, Cut, CutScope
 from ragmem.index.mirror import ScopeKey
-from ragmem.index.values import CodeHit, Cut, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
-from ragmem.ripgrep import find_ripgrep, list_files
 from ragmem.text import visible
 
 _TIMEOUT_S = 300.0

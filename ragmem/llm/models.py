@@ -365,7 +365,7 @@ def _http_client(client: Client) -> "type[HttpClient]":
 
         return GeminiClient
     if client == "responses":
-        from ragmem.llm.responses_client import ResponsesClient
+        from ragmem.llm.http_client import ResponsesClient
 
         return ResponsesClient
     from ragmem.llm.http_client import OpenAIClient

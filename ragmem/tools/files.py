@@ -10,10 +10,10 @@ import msgspec
 from ragmem.messages import Json
 from ragmem.tools import workspace
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
+from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import interruptible
 from ragmem.tools.workspace import Target, Workspace, open_file, plain_failures
 

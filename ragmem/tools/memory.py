@@ -16,7 +16,7 @@ import msgspec
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
-from ragmem.index.values import CodeHit
+from ragmem.index import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, relevance, told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered

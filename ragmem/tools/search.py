@@ -13,16 +13,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ragmem.ripgrep import FileList as FileList
-from ragmem.ripgrep import Ripgrep as Ripgrep
-from ragmem.ripgrep import find_ripgrep as find_ripgrep
-from ragmem.ripgrep import list_files as list_files
-from ragmem.text import one_line
+from ragmem.children import FileList as FileList
+from ragmem.children import Ripgrep as Ripgrep
+from ragmem.children import find_ripgrep as find_ripgrep
+from ragmem.children import list_files as list_files
+from ragmem.text import one_line, spelled
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.patterns import matcher
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.shell import interruptible
-from ragmem.tools.terminal import spelled
 from ragmem.tools.workspace import (
     Target,
     Workspace,

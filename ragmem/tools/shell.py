@@ -20,12 +20,11 @@ from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.records import Session
 from ragmem.redact import redact
-from ragmem.text import clean, one_line
+from ragmem.text import clean, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import Effect, OutputSoFar, Tell, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.sandbox import Confined, Sandbox, changed, states
-from ragmem.tools.terminal import plain
 from ragmem.tools.workspace import Workspace
 
 T = TypeVar("T")

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 
-from ragmem.embedder import litellm_embedder
-from ragmem.embedder.base import CachedEmbedder, Litellm
+from ragmem.embedder import CachedEmbedder, Litellm, litellm_embedder
 from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
 from ragmem.errors import EmbedderError, EmbedderUnavailable
 from ragmem.llm.litellm_client import close_litellm, load_litellm
