@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,7 +23,6 @@ from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
 from ragmem.llm.base import (
     Chunk,
-    EndChunk,
     ModelInfo,
     ReasoningChunk,
     Request,
@@ -31,7 +30,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.wire import Refusal
+from ragmem.llm.wire import EventReader, Refusal
 from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -70,30 +69,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
-
-
-class EventReader(Protocol):
-    """Turns the events of one answer into chunks, and knows how far it came."""
-
-    begun: bool
-    """Something of the answer arrived."""
-    end_reason: str
-    """Why the provider stopped; empty until it said so."""
-
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of an event.
-
-        ValueError for one that can't be read; `Refusal` for an error of the provider's in it.
-        """
-        ...
-
-    def done(self) -> None:
-        """The provider said that nothing follows, or its answer came in one piece."""
-        ...
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        ...
 
 
 class HttpClient(ABC):
@@ -563,44 +538,29 @@ _decode = msgspec.json.Decoder(_Event).decode
 _ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
-class ResponseReader:
-    """See `EventReader`; a stream has ended when `response.completed` or `…incomplete` was said."""
+class ResponseReader(EventReader):
+    """A stream has ended when `response.completed` or `…incomplete` was said."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        self.begun = False
-        self.end_reason = ""
+        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
         self._refused = False
-        self._usage: _Usage | None = None
 
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of one event; unknown ones say nothing."""
+    def _read(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         response = event.response or _Response()
         if event.error or response.error or event.type == "error":
             told = {"message": event.message, "code": event.code}
             raise wire.Refusal(event.error or response.error or told)
-        found = self._chunks(event, response)
-        self.begun = self.begun or bool(found)
-        return found
-
-    def done(self) -> None:
-        """It came in one piece: whether it ended, it says itself."""
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        found: list[Chunk] = []
-        if usage := self._usage:
+        if usage := response.usage:
             details = usage.input_tokens_details or _TokenDetails()
-            found.append(
-                UsageChunk(
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    cached_tokens=details.cached_tokens,
-                    written_tokens=details.cache_write_tokens,
-                )
+            self._usage = UsageChunk(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=details.cached_tokens,
+                written_tokens=details.cache_write_tokens,
             )
-        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
+        return self._chunks(event, response)
 
     def _chunks(self, event: _Event, response: _Response) -> list[Chunk]:
         match event.type.removeprefix("response."):
@@ -622,11 +582,9 @@ class ResponseReader:
             case "output_item.done":
                 return self._whole(event.output_index, event.item)
             case "completed":
-                self._usage = response.usage
                 ended = "tool_calls" if self._calls else "stop"
                 self.end_reason = "content_filter" if self._refused else ended
             case "incomplete":
-                self._usage = response.usage
                 reason = response.incomplete_details or _Reason()
                 self.end_reason = _ENDS.get(reason.reason, reason.reason or "incomplete")
         return []
