@@ -132,7 +132,7 @@ class Administration:
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
         """All of a backup; UsageError for what is none."""
         from ragmem.store.sqlite import SQLiteStore
-        from ragmem.store.transfer.stream import count_lines, stream_of_lines
+        from ragmem.store.transfer import count_lines, stream_of_lines
 
         if not _is_database(file):
             yield CopySource(stream_of_lines(file), str(file), count_lines(file))
@@ -172,7 +172,7 @@ class Administration:
     ) -> tuple[Path, StoreInfo]:
         """Write all of the store in use into a new file; else one in `backups`."""
         from ragmem.store.sqlite import SQLiteStore
-        from ragmem.store.transfer.stream import write_lines
+        from ragmem.store.transfer import write_lines
 
         if file is None:
             file = self._backup_file("memory", "db" if self.kind == "sqlite" else "jsonl")
@@ -318,7 +318,7 @@ class Administration:
 
     def waiting_writes(self) -> int:
         """How many writes wait on this disk, for whichever store."""
-        from ragmem.store.spool import count_waiting
+        from ragmem.store.spool.files import count_waiting
 
         return count_waiting(self.paths.spool_dir, deep=True)
 
@@ -399,7 +399,7 @@ async def _copy_source(store: "Archive") -> CopySource:
 
 def _is_database(file: Path) -> bool:
     """Of the two kinds of backup; UsageError for what is neither."""
-    from ragmem.store.transfer.stream import is_lines
+    from ragmem.store.transfer import is_lines
 
     try:
         with file.open("rb") as beginning:

@@ -56,7 +56,8 @@ from ragmem.records import Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive, Store
 from ragmem.store.open import open_store
-from ragmem.store.spool import Patience, SpooledStore, met
+from ragmem.store.spool import Patience, SpooledStore
+from ragmem.store.spool.files import met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
 from ragmem.tools.patterns import PermissionRules
 from ragmem.usage import UsageLog
@@ -66,11 +67,11 @@ if TYPE_CHECKING:
     from ragmem.agent.schema import AnswerSchema
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.tools.changed_files import SeenFiles
     from ragmem.tools.jobs import Job, Jobs
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.planning import UpdateTasks
     from ragmem.tools.sandbox import Sandbox
+    from ragmem.tools.seen import SeenFiles
     from ragmem.tools.skills import SkillSet
 
 
@@ -483,10 +484,9 @@ class App:
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> "Agent":
         from ragmem.agent import Agent, Dependencies, Limits
-        from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
-        from ragmem.tools.project_code import SessionCode
+        from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode
         from ragmem.tools.shell import commands_of
         from ragmem.tools.skills import ReadSkill
         from ragmem.tools.standard import standard_toolset

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder.base import Embedder, Litellm
+from ragmem.embedder import Embedder, Litellm
 from ragmem.embedder.opening import answering, changed, open_embedder, thresholds
 from ragmem.errors import (
     ConfigError,
@@ -29,11 +29,11 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ragmem.files import is_held, lock
 from ragmem.ids import new_id
+from ragmem.index import CodeHit
 from ragmem.index.codebase import CODE, Codebase, CodeListener, CodeRequest
-from ragmem.index.values import CodeHit
 from ragmem.llm.base import LLM
-from ragmem.locks import is_held, lock
 from ragmem.memory.facts.facts import FACTS, FactQuestion, Facts
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.found import Found, Question

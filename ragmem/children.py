@@ -1,8 +1,17 @@
-"""Programs to run, and what a child process inherits and sees."""
+"""Programs to run, what a child process inherits and sees, and ripgrep, which finds files.
+
+ripgrep runs without its configuration file and with patterns and paths behind `-e` and `--`:
+`--pre` and RIPGREP_CONFIG_PATH run programs otherwise.
+"""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ragmem.config import environment
@@ -78,3 +87,132 @@ def protect_process() -> bool:
         return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
     except (AttributeError, OSError):
         return False
+
+
+_BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob=!.git")
+_TICK_MS = 50
+_END_S = 1.0
+_MAX_ERROR_BYTES = 4000
+
+
+def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
+    """The one installed with ragmem, else one on PATH that lies outside of `not_in`."""
+    import sysconfig
+
+    for scheme in (None, "posix_user"):
+        folder = sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
+        if folder and is_program(file := Path(folder, "rg")):
+            return file
+    return find_program("rg", not_in)
+
+
+class Ripgrep:
+    """One run of it. Iterate `chunks`, then look at `failed` and `timed_out`."""
+
+    def __init__(
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        *,
+        folder: int,
+        timeout_s: float,
+        stop: threading.Event,
+    ) -> None:
+        """`folder` is a descriptor of where it runs: it can't be swapped for a link."""
+        self._command = [str(program), *_BASE, *arguments]
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._stop = stop
+        self.timed_out = False
+        self.failed = ""
+        """Its complaint, where it refused to search at all."""
+        self.unreadable = 0
+        """Files and folders that could not be read."""
+
+    def chunks(self) -> Generator[bytes, None, None]:
+        """Its output as it comes; the process is gone when this ends, however it ends."""
+        here = f"/proc/self/fd/{self._folder}"
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=here if os.path.exists(here) else _path_of(self._folder),
+            env=child_environment(),
+            pass_fds=(self._folder,),
+            start_new_session=True,
+            bufsize=0,
+        )
+        errors = bytearray()
+        try:
+            yield from self._pump(process, errors)
+        finally:
+            process.kill()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            process.wait()
+        self._judge(process.returncode, errors.decode("utf-8", "replace"))
+
+    def _pump(self, process: "subprocess.Popen[bytes]", errors: bytearray) -> Iterator[bytes]:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        poll = select.poll()
+        open_pipes = {out, err}
+        for fd in open_pipes:
+            poll.register(fd, select.POLLIN)
+        deadline = time.monotonic() + self._timeout_s
+        while open_pipes:
+            for fd, _ in poll.poll(_TICK_MS):
+                data = os.read(fd, 65536)
+                if not data:
+                    poll.unregister(fd)
+                    open_pipes.discard(fd)
+                elif fd == out:
+                    yield data
+                else:
+                    errors += data[: max(0, _MAX_ERROR_BYTES - len(errors))]
+            if self._stop.is_set():
+                return
+            if time.monotonic() > deadline:
+                self.timed_out = True
+                return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+
+    def _judge(self, status: int, errors: str) -> None:
+        if status != 2:
+            return
+        lines = [line for line in errors.splitlines() if line.strip()]
+        self.unreadable = sum("(os error " in line for line in lines)
+        if self.unreadable < len(lines):
+            self.failed = errors.strip()
+
+
+class FileList(Ripgrep):
+    """Every file below a folder, held by a descriptor, that .gitignore does not leave out.
+
+    Iterate once for paths relative to the folder; then what a run says of itself holds.
+    """
+
+    def __init__(
+        self, program: Path, folder: int, *, timeout_s: float, stop: threading.Event
+    ) -> None:
+        arguments = ("--files", "--null")
+        super().__init__(program, arguments, folder=folder, timeout_s=timeout_s, stop=stop)
+
+    def __iter__(self) -> Iterator[str]:
+        rest = b""
+        with closing(self.chunks()) as chunks:
+            for chunk in chunks:
+                *whole, rest = (rest + chunk).split(b"\0")
+                for path in whole:
+                    yield os.fsdecode(path.removeprefix(b"./"))
+
+
+def _path_of(folder: int) -> str:
+    import fcntl
+
+    # macOS has no /proc; F_GETPATH (50) names the folder that the descriptor holds.
+    return fcntl.fcntl(folder, 50, b"\0" * 1024).rstrip(b"\0").decode()

@@ -58,7 +58,7 @@ def load_neo4j() -> None:
 def load_numpy() -> None:
     """numpy, if it is not there: half of the time that it takes is starting its threads.
 
-    Nothing that is multiplied here is large enough for them (see ragmem/vectors.py). They
+    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They
     are read from the environment, which is put back: commands that are run inherit it.
     """
     if "numpy" in sys.modules or _THREADS in os.environ:

@@ -23,8 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ragmem.errors import StoreUnavailable
-from ragmem.files import append_line, replace_private
-from ragmem.locks import lock
+from ragmem.files import append_line, lock, replace_private
 
 FILE = "usage.jsonl"
 _LARGEST_BYTES = 1_000_000

@@ -69,8 +69,8 @@ from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
-from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.seen import ChangedFiles
 from ragmem.tools.workspace import at_paths, named_files
 
 if TYPE_CHECKING:

@@ -15,9 +15,17 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import typer
 
-from ragmem.cli.command import Interruption, run_async, settings
+from ragmem.cli.command import (
+    Effort,
+    Interruption,
+    Mode,
+    Model,
+    commands,
+    permission_mode,
+    run_async,
+    settings,
+)
 from ragmem.cli.mcp import install_command, is_installed
-from ragmem.cli.options import Effort, Mode, Model, commands, permission_mode
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, RagmemError, UsageError
 from ragmem.events import (

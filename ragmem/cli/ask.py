@@ -7,23 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import typer
 
 from ragmem.cli.command import (
-    Interruption,
-    ask_line,
-    choose_session,
-    open_app,
-    run_async,
-    say_notices,
-    settings,
-)
-from ragmem.cli.documents import (
-    Document,
-    document,
-    result_document,
-    text_block,
-    tool_result_block,
-    tool_use_block,
-)
-from ragmem.cli.options import (
     AddDir,
     Allow,
     ColorOption,
@@ -32,6 +15,7 @@ from ragmem.cli.options import (
     Ephemeral,
     Everyone,
     Fork,
+    Interruption,
     Mode,
     Model,
     Resume,
@@ -39,10 +23,16 @@ from ragmem.cli.options import (
     added_folders,
     allowed_tools,
     argument,
+    ask_line,
     check_session_flags,
+    choose_session,
     commands,
+    open_app,
     option,
     permission_mode,
+    run_async,
+    say_notices,
+    settings,
 )
 from ragmem.cli.output import (
     PassingLine,
@@ -70,6 +60,14 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.ids import short_id
+from ragmem.listings import (
+    Document,
+    document,
+    result_document,
+    text_block,
+    tool_result_block,
+    tool_use_block,
+)
 from ragmem.messages import Json
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all

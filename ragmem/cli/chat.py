@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import current_folder, open_app, settings
-from ragmem.cli.options import (
+from ragmem.cli.command import (
     AddDir,
     ColorOption,
     Continue,
@@ -23,8 +22,11 @@ from ragmem.cli.options import (
     argument,
     check_session_flags,
     commands,
+    current_folder,
+    open_app,
     option,
     permission_mode,
+    settings,
 )
 from ragmem.cli.output import typed
 from ragmem.errors import EXIT_TRY_AGAIN, UsageError

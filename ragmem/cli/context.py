@@ -2,21 +2,22 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from ragmem.cli.command import choose_session, command, open_app
-from ragmem.cli.documents import Document, document, text_block, tool_result_block, tool_use_block
-from ragmem.cli.options import (
+from ragmem.cli.command import (
     Continue,
     Model,
     Resume,
     TextFormat,
     argument,
     check_session_flags,
+    choose_session,
+    command,
     commands,
+    open_app,
     option,
 )
 from ragmem.cli.output import columns, say, to_json, typed, write, write_json
 from ragmem.errors import UsageError
-from ragmem.listings import table
+from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
 from ragmem.memory.context import Context, Strategy
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible

@@ -12,8 +12,7 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.command import Interruption, current_folder, pip_install, run_async
-from ragmem.cli.options import commands
+from ragmem.cli.command import Interruption, commands, current_folder, pip_install, run_async
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
@@ -224,7 +223,7 @@ async def check_background(app: "App") -> list[Check]:
 
 async def check_index(app: "App") -> Check:
     """Whether this folder's code can be searched, and how much of it there is."""
-    from ragmem.cli.index import summed_up
+    from ragmem.cli.files import summed_up
 
     code = await app.code()
     if code is None:

@@ -103,8 +103,7 @@ async def bearing_on(
     from ragmem.memory.context import ContextBuilder, Place
     from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
     from ragmem.text import clean, visible
-    from ragmem.tools.changed_files import SeenFiles
-    from ragmem.tools.project_code import SessionCode
+    from ragmem.tools.seen import SeenFiles, SessionCode
 
     session = await app.new_session_here()
     project = (await app.memory.project_of(app.cwd)).project

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from ragmem.cli import rewrite
-from ragmem.cli.options import option
+from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError, lacking
@@ -45,7 +45,16 @@ _COMMANDS = (
 )
 _WIDE = 60
 """Columns from which on there is room for what an option does beside it."""
-_PLACES = {"import": ("imports", "app"), "uninstall": ("install", "uninstalling")}
+_PLACES = {
+    "graph": ("stats", "drawing"),
+    "import": ("agents", "importing"),
+    "index": ("files", "indexing"),
+    "install": ("agents", "app"),
+    "models": ("config", "listing"),
+    "neo4j": ("store", "neo4j"),
+    "uninstall": ("agents", "uninstalling"),
+    "work": ("store", "working"),
+}
 """Module and group of commands that are not `app` in a module of their own name."""
 
 

@@ -16,10 +16,9 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, pip_install, run_async
+from ragmem.cli.command import Interruption, commands, option, pip_install, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import bearing_on
-from ragmem.cli.options import commands, option
 from ragmem.cli.output import say
 from ragmem.config import find_paths, how_to_set, load_config
 from ragmem.errors import (
@@ -30,7 +29,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ragmem.ids import new_id
+from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
@@ -49,7 +48,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
 from ragmem.tools.vouching import vouch
 
@@ -208,26 +207,12 @@ def _quoted(entries: Iterable[str]) -> str:
 # --- the tools --------------------------------------------------------------------
 
 
-def _text(about: str, most: int, least: int = 1) -> msgspec.Meta:
-    return msgspec.Meta(description=about, min_length=least, max_length=most)
-
-
-def _number(about: str, least: int, most: int) -> msgspec.Meta:
-    return msgspec.Meta(description=about, ge=least, le=most)
-
-
-class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a tool."""
-
-
-class RecallParams(_Params, frozen=True):
+class RecallParams(Params, frozen=True):
     """Arguments of recall."""
 
-    query: Annotated[str, _text("Names and words of it, or a question.", 2_000)]
-    limit: Annotated[int, _number("At most so many of each kind.", 1, 20)] = 5
-    scope: Annotated[
-        Literal["project", "all"], msgspec.Meta(description="This project, or every one.")
-    ] = "project"
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many of each kind.", 1, 20)] = 5
+    scope: Annotated[Literal["project", "all"], arg("This project, or every one.")] = "project"
 
 
 async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
@@ -247,11 +232,11 @@ async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     return _quoted(entries) if entries else _NOTHING
 
 
-class ContextParams(_Params, frozen=True):
+class ContextParams(Params, frozen=True):
     """Arguments of context."""
 
-    prompt: Annotated[str, _text("What you are about to work on.", 20_000)]
-    max_tokens: Annotated[int, _number("At most so many tokens.", 200, 10_000)] = 2_000
+    prompt: Annotated[str, arg("What you are about to work on.", 20_000, 1)]
+    max_tokens: Annotated[int, number("At most so many tokens.", 200, 10_000)] = 2_000
 
 
 async def _context(_: LateApp, app: App, params: ContextParams) -> str:
@@ -262,10 +247,10 @@ async def _context(_: LateApp, app: App, params: ContextParams) -> str:
     return await bearing_on(app, params.prompt, max_chars=max_chars) or _NOTHING
 
 
-class WhyParams(_Params, frozen=True):
+class WhyParams(Params, frozen=True):
     """Arguments of why."""
 
-    id: Annotated[str, _text("Of a fact, turn or summary, as recall tells it.", 64, 4)]
+    id: Annotated[str, arg("Of a fact, turn or summary, as recall tells it.", 64, 4)]
 
 
 async def _why(_: LateApp, app: App, params: WhyParams) -> str:
@@ -326,11 +311,11 @@ async def _remember(late: LateApp, app: App, params: RememberParams) -> str:
     return visible("\n".join([head, memory_entry(done.memory, now), *old, *notes]))
 
 
-class SearchCodeParams(_Params, frozen=True):
+class SearchCodeParams(Params, frozen=True):
     """Arguments of search_code."""
 
-    query: Annotated[str, _text("Names and words of it, or a question.", 2_000)]
-    limit: Annotated[int, _number("At most so many.", 1, 20)] = 8
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many.", 1, 20)] = 8
 
 
 async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str:
@@ -355,10 +340,10 @@ async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str
     return text + (visible(problem) if finds.problem else "")
 
 
-class FileHistoryParams(_Params, frozen=True):
+class FileHistoryParams(Params, frozen=True):
     """Arguments of file_history."""
 
-    path: Annotated[str, _text("A file, from the project's folder on or absolute.", 4_000)]
+    path: Annotated[str, arg("A file, from the project's folder on or absolute.", 4_000, 1)]
 
 
 async def _file_history(late: LateApp, app: App, params: FileHistoryParams) -> str:
@@ -537,9 +522,6 @@ def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
     from mcp.server.lowlevel import Server
 
     from ragmem import __version__
-    from ragmem.ids import short_id
-    from ragmem.text import clean, one_line
-    from ragmem.tools.base import Toolset
 
     tools = Toolset(tools_of(late, read_only=read_only))
     at_once = asyncio.Semaphore(_AT_ONCE)

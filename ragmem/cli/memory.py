@@ -11,27 +11,24 @@ import msgspec
 
 from ragmem.cli import profile
 from ragmem.cli.command import (
-    Report,
-    app_with_facts,
-    command,
-    confirm,
-    home,
-    open_app,
-    say_notices,
-)
-from ragmem.cli.days import memories_by_day, who_said
-from ragmem.cli.documents import memory_document
-from ragmem.cli.options import (
     Exported,
     Format,
     NewFile,
+    Report,
     TextFormat,
     Yes,
+    app_with_facts,
     argument,
+    command,
     commands,
+    confirm,
+    home,
     memory_ids,
+    open_app,
     option,
+    say_notices,
 )
+from ragmem.cli.days import memories_by_day, who_said
 from ragmem.cli.output import (
     drawn,
     new_file,
@@ -47,7 +44,7 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import page, table
+from ragmem.listings import memory_document, page, table
 from ragmem.memory.facts.values import Draft, Remembered, expiry
 from ragmem.memory.hits import NOBODY, others_of
 from ragmem.memory.memories import (

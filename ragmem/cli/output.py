@@ -350,7 +350,7 @@ def new_file(file: Path) -> Iterator[Path]:
     file = Path(os.path.abspath(file.expanduser()))
     if os.path.lexists(file):
         raise _exists(file)
-    from ragmem.locks import lock
+    from ragmem.files import lock
 
     _clear(file.parent)
     part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}{_PART}")
@@ -379,7 +379,7 @@ def new_file(file: Path) -> Iterator[Path]:
 
 def _clear(folder: Path) -> None:
     """Remove what processes that were killed had begun to write here; they hold no lock."""
-    from ragmem.locks import is_held
+    from ragmem.files import is_held
 
     with suppress(OSError):
         for part in folder.glob(f".*{_PART}"):

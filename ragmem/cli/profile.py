@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import Report, app_with_facts, ask_line, command
-from ragmem.cli.documents import document
-from ragmem.cli.options import TextFormat, argument
+from ragmem.cli.command import Report, TextFormat, app_with_facts, argument, ask_line, command
 from ragmem.cli.output import is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
-from ragmem.listings import folded
+from ragmem.listings import document, folded
 from ragmem.memory.memories import facts_of
 from ragmem.records import MemoryQuery, MemoryRecord, Profile, utc_now
 from ragmem.text import counted, one_line

@@ -6,23 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.cli.command import (
-    choose_session,
-    command,
-    last_session,
-    open_app,
-    say_notices,
-)
-from ragmem.cli.documents import (
-    HIT,
-    SESSION,
-    Document,
-    code_session_documents,
-    document,
-    hit_document,
-    memory_document,
-)
-from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
-from ragmem.cli.options import (
     Continue,
     Format,
     NoSemantic,
@@ -32,13 +15,32 @@ from ragmem.cli.options import (
     WideScope,
     argument,
     check_session_flags,
+    choose_session,
+    command,
     commands,
+    last_session,
+    open_app,
     option,
+    say_notices,
 )
+from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.output import Paint, Part, drawn, joined, print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import FURTHER, code_text, hits_text, session_name, table
+from ragmem.listings import (
+    FURTHER,
+    HIT,
+    SESSION,
+    Document,
+    code_session_documents,
+    code_text,
+    document,
+    hit_document,
+    hits_text,
+    memory_document,
+    session_name,
+    table,
+)
 from ragmem.records import Session
 from ragmem.text import (
     ago,
@@ -101,7 +103,7 @@ class Light:
     """Finds the words of a question in a text, with other endings too."""
 
     def __init__(self, query: str) -> None:
-        from ragmem.terms.languages import guess_language, is_stop_word
+        from ragmem.terms import guess_language, is_stop_word
 
         words = {word.casefold() for word in _WORD.findall(query)}
         telling = {word for word in words if not is_stop_word(word, guess_language(query))}

@@ -11,30 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ragmem.administration import Administration
 from ragmem.cli import search
 from ragmem.cli.command import (
-    Report,
-    ask_line,
-    command,
-    confirm,
-    home,
-    last_session,
-    open_app,
-    resumed,
-)
-from ragmem.cli.days import sessions_by_day
-from ragmem.cli.documents import SESSION, conversation_document, document
-from ragmem.cli.options import (
     Exported,
     Format,
     Model,
     NewFile,
     OrNewest,
     Reference,
+    Report,
     TextFormat,
     Yes,
     argument,
+    ask_line,
+    command,
     commands,
+    confirm,
+    home,
+    last_session,
+    open_app,
     option,
+    resumed,
 )
+from ragmem.cli.days import sessions_by_day
 from ragmem.cli.output import (
     Paint,
     Part,
@@ -57,7 +54,15 @@ from ragmem.cli.output import (
 from ragmem.cli.search import without_markdown
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import folded, session_marks, session_name, sessions_table
+from ragmem.listings import (
+    SESSION,
+    conversation_document,
+    document,
+    folded,
+    session_marks,
+    session_name,
+    sessions_table,
+)
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import (

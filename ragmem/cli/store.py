@@ -1,18 +1,32 @@
-"""`ragmem store`: where memory is kept; how it is moved, backed up, checked and repaired."""
+"""`ragmem store`: where memory is kept; how it is moved, backed up, checked and repaired.
+
+`ragmem neo4j`: a local Neo4j in one command. `ragmem work` (hidden): the detached process that
+embeds and sums up what was said; see ragmem.background.
+"""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ragmem.administration import Administration, Copied, contents, known_kind, label_of
-from ragmem.cli.command import command, confirm, home, open_app
-from ragmem.cli.documents import document
-from ragmem.cli.options import Format, Yes, argument, commands, option
+from ragmem.cli.command import (
+    Format,
+    Model,
+    Yes,
+    argument,
+    command,
+    commands,
+    confirm,
+    home,
+    open_app,
+    option,
+)
 from ragmem.cli.output import new_file, print_one, records, say, write
-from ragmem.config import load_config
+from ragmem.config import environment, load_config
 from ragmem.config.file import change
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from ragmem.listings import table
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
+from ragmem.listings import document, table
 from ragmem.records import Finding, StoreInfo
 from ragmem.text import visible
 
@@ -186,3 +200,82 @@ def comparison_text(compared: Copied) -> str:
             "again.\n"
         )
     return "".join(lines)
+
+
+neo4j = commands("Run a local Neo4j, for `ragmem store use neo4j`.")
+
+
+@command(neo4j, home)
+async def up(own: Administration) -> int:
+    """Start a local Neo4j, unless one is configured or runs already."""
+    found = await own.start_neo4j(lambda line: say(f"{visible(line)}\n"))
+    write(f"{visible(found.detail)}\n")
+    if found.running and own.kind != "neo4j":
+        say("`ragmem store use neo4j` keeps memory there.\n")
+    return EXIT_DONE if found.running else EXIT_TRY_AGAIN
+
+
+@command(neo4j, home)
+async def down(own: Administration) -> None:
+    """Stop the local Neo4j that `up` started; its data stays."""
+    stopped = await own.stop_neo4j()
+    write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
+
+
+@command(neo4j, home)
+async def status(own: Administration) -> int:
+    """Say whether a Neo4j is there, and where; exit 1 when it is not."""
+    found = await own.neo4j_status()
+    write(f"{visible(found.detail)}\n")
+    if not found.running:
+        return EXIT_FAILED
+    # How a person gets at the graph: an address, a user, a password, a line for a shell.
+    ours = found.way != "configured"
+    lines = {
+        "Browser": found.browser or ("not with this server" if ours else ""),
+        "user": found.username,
+        "password": "`ragmem neo4j password` prints it" if ours else "that in NEO4J_PASSWORD",
+        "shell": found.cypher_shell,
+    }
+    write("".join(f"  {name:<9} {visible(line)}\n" for name, line in lines.items() if line))
+    missing = not shutil.which("cypher-shell", path=environment().get("PATH"))
+    if missing and " cypher-shell -a" in f" {found.cypher_shell}":
+        write("            (not installed here: cypher-shell comes with every Neo4j, or alone)\n")
+    return EXIT_DONE
+
+
+@command(neo4j, home)
+async def password(own: Administration) -> None:
+    """Print the password of the local server, for Neo4j Browser or cypher-shell."""
+    write(f"{own.neo4j_password()}\n")
+
+
+@command(neo4j, home)
+async def logs(
+    own: Administration,
+    lines: Annotated[int, option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
+) -> None:
+    """Print the end of the local server's log."""
+    file = own.neo4j_log()
+    try:
+        written = file.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no log at {file} yet.", hint="`ragmem neo4j up` starts the server."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    for line in written.splitlines()[-lines:]:
+        write(f"{visible(line)}\n")
+
+
+working = commands()
+
+
+@command(working, home, hidden=True)
+async def work(own: "Administration", model: Model = None) -> None:
+    """Do what is pending in the memory, answer others' searches for a while, and end."""
+    from ragmem.app import answer_others, work_alone
+
+    if await work_alone(own.config, own.paths, model=model or ""):
+        await answer_others(own.config, own.paths)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ragmem.config import Config, EmbeddingsConfig, provider_key
-from ragmem.embedder.base import (
+from ragmem.embedder import (
     CachedEmbedder,
     Embedder,
     EmbedderInfo,
@@ -23,7 +23,7 @@ from ragmem.service import Client, Handlers, NotAnswered
 from ragmem.text import clip_middle, one_line
 
 if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
+    from ragmem.embedder import Vectors
 
 
 Count = Callable[[str], int]
@@ -237,7 +237,7 @@ def open_embedder(
         return None
     model = config.model.embedding
     if is_shipped(config):
-        from ragmem.embedder.onnx import INFO, OnnxEmbedder
+        from ragmem.embedder.models import INFO, OnnxEmbedder
 
         if settings.dimension not in (0, INFO.dimension):
             raise ConfigError(
@@ -260,7 +260,7 @@ def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
 
 
 def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
-    from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
+    from ragmem.embedder.models import LiteLLMEmbedder
 
     provider, slash, name = model.partition("/")
     if not slash or not name:

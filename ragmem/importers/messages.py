@@ -1,15 +1,23 @@
-"""Sessions of agents that keep messages: kimi-cli and mistral-vibe, and Gemini CLI."""
+"""Sessions of agents that keep messages: kimi-cli, mistral-vibe, Gemini CLI and opencode.
+
+opencode has them in its SQLite database or, of earlier versions, in files of JSON.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from hashlib import md5, sha256
 from pathlib import Path
+from urllib.parse import quote
 
-from ragmem.importers.jsonl import (
+import apsw
+
+from ragmem.importers import (
+    LINE_LIMIT,
     Fields,
     FoundFile,
     Tally,
+    decoded_line,
     document,
     fields,
     items,
@@ -70,10 +78,8 @@ class MistralVibeParser(MessagesParser):
 
     agent = "mistral-vibe"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         self._model = ""
         if found.file.suffix != ".json":
             self._note(document(found.file.parent / "meta.json"))
@@ -108,12 +114,10 @@ class KimiCliParser(MessagesParser):
 
     agent = "kimi-cli"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         alone = found.file.stem not in ("wire", "context")
         folder = found.file.with_suffix("") if alone else found.file.parent
-        super().__init__(found, tally, now=now, titles=titles)
         self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
             told = text(document(folder / name), title)
@@ -196,10 +200,8 @@ class GeminiCliParser(SessionParser):
 
     agent = "gemini-cli"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         # …/tmp/<a name for the folder>/chats/session-….jsonl
         self.facts.cwd = _gemini_folder(found.file.parent.parent)
         self._messages: dict[str, Fields] = {}
@@ -295,3 +297,204 @@ def _gemini_folder(place: Path) -> str:
         if place.name in (name, sha256(path.encode("utf-8", "replace")).hexdigest()):
             return path
     return ""
+
+
+_FOREIGN = "its tables are not those of opencode"
+_UNTITLED = ("New session - ", "Child session - ")
+_FRESH = ("input", "read", "write")
+_PARTS_LEFT_OUT = {
+    "step-start": "the agent's bookkeeping",
+    "step-finish": "the agent's bookkeeping",
+    "retry": "the agent's bookkeeping",
+    "snapshot": "snapshots of files",
+    "patch": "snapshots of files",
+}
+
+
+class OpencodeParser(SessionParser):
+    """Turns of one session."""
+
+    agent = "opencode"
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take the session itself, or a message with its parts; the turns that it completes."""
+        if session := fields(record, "session"):
+            facts = self.facts
+            facts.cwd = text(session, "directory")
+            facts.subagent = bool(text(session, "parent_id"))
+            self.time({"timestamp": session.get("time_created")})
+            title = text(session, "title")
+            self.entitle("" if title.startswith(_UNTITLED) else title)
+            return
+        info = fields(record, "info")
+        at, _ = self.time({"timestamp": fields(info, "time").get("created")})
+        parts = [fields(each) for each in items(record, "parts")]
+        match text(info, "role"):
+            case "user":
+                yield from self._prompt(text(info, "id"), parts, at)
+            case "assistant" if info.get("summary") is True:
+                self.leave_out("summaries of the agent")
+            case "assistant":
+                self._answered(info, parts, at)
+            case kind:
+                self.wonder("message", kind)
+
+    def _prompt(self, key: str, parts: list[Fields], at: datetime) -> Iterator[PutTurn]:
+        said = []
+        for part in parts:
+            match text(part, "type"):
+                case "text" if part.get("synthetic") is True or part.get("ignored") is True:
+                    self.leave_out("context that the agent added")
+                case "text" | "subtask":
+                    said.append((text(part, "text") or text(part, "prompt")).strip())
+                case "file":
+                    said.append("[image]" if text(part, "mime").startswith("image/") else "")
+                case "agent" | "compaction":
+                    self.leave_out("the agent's bookkeeping")
+                case kind:
+                    self._left_out("user", kind)
+        if words := "\n\n".join(filter(None, said)):
+            yield from self.end(over=True)
+            self.begin(words, at, key)
+
+    def _answered(self, info: Fields, parts: list[Fields], at: datetime) -> None:
+        if (turn := self.answered()) is None:
+            return
+        key = text(info, "id")
+        turn.model = text(info, "modelID") or turn.model
+        turn.say(key, "", at)
+        for part in parts:
+            match text(part, "type"):
+                case "text":
+                    turn.say(key, text(part, "text"), at)
+                case "reasoning":
+                    turn.think(text(part, "text"))
+                case "tool":
+                    self._call(key, part, at)
+                case kind:
+                    self._left_out("assistant", kind)
+        used = fields(info, "tokens")
+        used = {**used, **fields(used, "cache")}
+        if usage := tokens(used, _FRESH, ("output", "reasoning"), _FRESH[1]):
+            turn.spend(key, usage)
+        if text(fields(info, "error"), "name"):
+            is_aborted = text(fields(info, "error"), "name") == "MessageAbortedError"
+            turn.status = "interrupted" if is_aborted else "failed"
+        elif text(info, "finish") not in ("", "tool-calls", "unknown"):
+            self.complete()
+
+    def _call(self, key: str, part: Fields, at: datetime) -> None:
+        state = fields(part, "state")
+        times = fields(state, "time")
+        began = moment(times.get("start"), self.now) or at
+        name, given = text(part, "tool"), state.get("input")
+        call_id = self.call(key, text(part, "callID"), name, given, began)
+        if (status := text(state, "status")) in ("completed", "error"):
+            ended = moment(times.get("end"), self.now) or began
+            words = words_of(state, "output") or text(state, "error")
+            self.answer(call_id, words, ended, failed=status == "error")
+
+    def _left_out(self, where: str, kind: str) -> None:
+        if kind in _PARTS_LEFT_OUT:
+            self.leave_out(_PARTS_LEFT_OUT[kind])
+        else:
+            self.wonder(where, kind)
+
+
+# --- where they lie ------------------------------------------------------------
+
+
+def sessions_of(file: Path) -> list[FoundFile]:
+    """The sessions of a database. OSError where it is none of opencode's."""
+    with _Database(file) as database:
+        size = file.stat().st_size
+        rows = database.rows("SELECT id, time_updated FROM session ORDER BY time_updated, id")
+        return [
+            FoundFile(file, size, _at(row["time_updated"], file), session=str(row["id"]))
+            for row in rows
+        ]
+
+
+def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
+    """The session, then its messages, each with its parts. OSError."""
+    yield from _of_database(found, tally) if found.session else _of_files(found, tally)
+
+
+def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
+    messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
+    with _Database(found.file) as database:
+        for row in database.rows("SELECT * FROM session WHERE id = ?", found.session):
+            yield {"session": row}
+        for row in database.rows(messages, found.session):
+            of_message = database.rows(parts, row["id"])
+            told = [_decoded(each["data"], tally) for each in of_message]
+            yield {"info": {**_decoded(row["data"], tally), "id": row["id"]}, "parts": told}
+
+
+def _of_files(found: FoundFile, tally: Tally) -> Iterator[Fields]:
+    """`session/<project>/<id>.json`, with `message/<id>/` and `part/<id of a message>/` beside."""
+    told = dict(document(found.file))
+    if not told:
+        tally.broken["no JSON"] += 1
+        return
+    told |= {"parent_id": told.get("parentID")}
+    told |= {"time_created": fields(told, "time").get("created")}
+    yield {"session": told}
+    storage = found.file.parents[2]
+    for message in sorted((storage / "message" / found.file.stem).glob("*.json")):
+        parts = sorted((storage / "part" / message.stem).glob("*.json"))
+        info = {**document(message), "id": message.stem}
+        yield {"info": info, "parts": [document(part) for part in parts]}
+
+
+def _decoded(data: object, tally: Tally) -> Fields:
+    if not isinstance(data, str) or len(data) > LINE_LIMIT:
+        tally.broken["no JSON object"] += 1
+        return {}
+    return fields(decoded_line(data.encode("utf-8", "replace")))
+
+
+def _at(value: object, file: Path) -> datetime:
+    told = moment(value, datetime.now(UTC))
+    return told or datetime.fromtimestamp(file.stat().st_mtime, UTC)
+
+
+class _Database:
+    """Another program's database, only read: nothing is written beside it either."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> "_Database":
+        # Without a log beside it nobody has it open, and no file need be made to share it.
+        file = self._file.parent.resolve() / self._file.name
+        log = file.with_name(f"{file.name}-wal")
+        how = "mode=ro" if log.exists() else "immutable=1"
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+        try:
+            self._db = apsw.Connection(f"file:{quote(str(file))}?{how}", flags)
+            self._db.set_busy_timeout(2_000)
+            self._db.execute("PRAGMA trusted_schema = OFF")
+        except apsw.Error as error:
+            raise OSError(0, str(error), str(self._file)) from None
+        kinds = {row["name"]: row["type"] for row in self.rows("SELECT * FROM sqlite_schema")}
+        if {kinds.get(name) for name in ("session", "message", "part")} != {"table"}:
+            self._db.close()
+            raise OSError(0, _FOREIGN, str(self._file))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def rows(self, sql: str, *given: object) -> Iterator[dict[str, object]]:
+        """The rows of a query by their columns' names. OSError where it can't be read."""
+        try:
+            cursor = self._db.execute(sql, given)
+            for row in cursor:
+                names = [column[0] for column in cursor.get_description()]
+                yield dict(zip(names, row, strict=True))
+        except apsw.SQLError:
+            raise OSError(0, _FOREIGN, str(self._file)) from None
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise OSError(0, str(error), str(self._file)) from None

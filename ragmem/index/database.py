@@ -22,7 +22,7 @@ from typing import TypeVar
 import apsw
 
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
-from ragmem.locks import lock
+from ragmem.files import lock
 from ragmem.logs import LOGGER
 
 SCHEMA_VERSION = 4

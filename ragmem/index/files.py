@@ -22,11 +22,11 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
+from ragmem.children import FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
+from ragmem.index import CodeHit, Cut, CutScope
 from ragmem.index.mirror import ScopeKey
-from ragmem.index.values import CodeHit, Cut, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
-from ragmem.ripgrep import find_ripgrep, list_files
 from ragmem.text import visible
 
 _TIMEOUT_S = 300.0
@@ -152,7 +152,7 @@ def list_project(
         if path.is_relative_to(folder) and path != folder
     )
     left_out: Counter[str] = Counter()
-    found = list_files(program, root, timeout_s=_TIMEOUT_S, stop=stop)
+    found = FileList(program, root, timeout_s=_TIMEOUT_S, stop=stop)
     kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
     if found.failed:
         raise RagmemError(

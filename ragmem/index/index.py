@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 import msgspec
 
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
-from ragmem.index import vectors
+from ragmem.files import refusal, take
+from ragmem.index import CodeHit, IndexStatus, Refreshed, vectors
 from ragmem.index.database import (
     IndexThread,
     is_followed,
@@ -30,9 +31,6 @@ from ragmem.index.files import FileStamp, IndexLimits, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
-from ragmem.index.values import CodeHit, IndexStatus, Refreshed
-from ragmem.locks import take
-from ragmem.paths import refusal
 from ragmem.records import CodeScope, CodeStore, FoundScope, Project, utc_now
 from ragmem.text import visible
 from ragmem.usage import Metrics

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
+from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
-from ragmem.index.values import HOLDERS, CodeHit
 from ragmem.logs import LOGGER
 from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.files import EDITING_TOOLS, locator

@@ -24,12 +24,11 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ragmem.index import CutScope
 from ragmem.index.files import NotRead, Unread, is_binary, read, without_secrets
-from ragmem.index.values import CutScope
 from ragmem.records import ScopeKind
 from ragmem.redact import know, known
-from ragmem.terms import terms
-from ragmem.terms.languages import STOP_WORDS
+from ragmem.terms import STOP_WORDS, terms
 from ragmem.text import clean
 
 if TYPE_CHECKING:

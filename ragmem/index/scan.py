@@ -19,7 +19,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from ragmem.index import vectors
+from ragmem.index import Refreshed, vectors
 from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
     IndexLimits,
@@ -45,7 +45,6 @@ from ragmem.index.mirror import (
     went_by_another_name,
 )
 from ragmem.index.rows import FileRow, cut_files, numbered
-from ragmem.index.values import Refreshed
 
 
 class _Old(NamedTuple):

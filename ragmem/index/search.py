@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import apsw
 import msgspec
 
+from ragmem.index import MEANING, CodeHit
 from ragmem.index.names import Named, named_in
 from ragmem.index.rows import length_of
-from ragmem.index.values import MEANING, CodeHit
 from ragmem.index.vectors import ScopeVectors
 from ragmem.records import ScopeKind
-from ragmem.scores import group_z_scores, middle_for_unknown, scale_of, z_scores
+from ragmem.similarity import group_z_scores, middle_for_unknown, scale_of, z_scores
 from ragmem.terms import QueryTerm, guess_language, query_terms, terms
 from ragmem.text import one_line
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import apsw
 import msgspec
 
-from ragmem import vectors
+from ragmem import similarity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragmem.vectors import Floats, Numbers
+    from ragmem.similarity import Floats, Numbers
 
 
 _MOST_UNUSED = 20_000
@@ -123,7 +123,7 @@ def put(
     connection.executemany(
         "INSERT INTO vectors (embed_hash, packed, unused_at) VALUES (?, ?, '')"
         " ON CONFLICT (embed_hash) DO NOTHING",
-        [(key, vectors.packed([vector])) for key, vector in sound],
+        [(key, similarity.packed([vector])) for key, vector in sound],
     )
     connection.execute(
         "UPDATE to_embed SET waits = 0 WHERE embed_hash IN (SELECT value FROM json_each(?))",
@@ -178,7 +178,7 @@ class ScopeVectors:
 
     def _clear(self) -> None:
         self._epoch = -1
-        self._matrix = vectors.Matrix(self._mark.dimension)
+        self._matrix = similarity.Matrix(self._mark.dimension)
         self._rows: list[int] = []
         self._place = self._scope = 0
         """Of the last vector and the last scope that were read."""

@@ -14,9 +14,9 @@ import watchfiles
 from watchfiles import Change
 
 from ragmem.errors import RagmemError
+from ragmem.index import Refreshed
 from ragmem.index.database import following
 from ragmem.index.files import says_what_is_ignored
-from ragmem.index.values import Refreshed
 from ragmem.logs import LOGGER
 
 EVERYTHING: frozenset[str] = frozenset({""})

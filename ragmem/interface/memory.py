@@ -20,7 +20,7 @@ from ragmem.app import App
 from ragmem.background import INLINE_S, extractor, summary_model
 from ragmem.config import MemoryConfig, environment
 from ragmem.config.address import resolve
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import shapes

@@ -14,13 +14,12 @@ from ragmem.llm import wire
 from ragmem.llm.base import (
     THINKING_TOKENS,
     Chunk,
-    EndChunk,
     ReasoningChunk,
     Request,
     TextChunk,
     UsageChunk,
 )
-from ragmem.llm.http_client import EventReader, HttpClient
+from ragmem.llm.http_client import HttpClient
 from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -55,7 +54,7 @@ class AnthropicClient(HttpClient):
         key = self._endpoint.api_key
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
-    def _reader(self) -> EventReader:
+    def _reader(self) -> wire.EventReader:
         return MessageReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
@@ -214,46 +213,24 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class MessageReader:
-    """See `EventReader`; a stream has ended when `message_stop` was said."""
+class MessageReader(wire.EventReader):
+    """A stream has ended when `message_stop` was said."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        self.begun = False
-        self.end_reason = ""
+        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
         self._stop_reason = ""
-        self._usage: _Usage | None = None
+        self._counted = _Usage()
 
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of one event; unknown ones say nothing."""
+    def _read(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
-        found = self._chunks(event)
-        self.begun = self.begun or bool(found)
-        return found
+        return self._chunks(event)
 
     def done(self) -> None:
         """It came in one piece."""
         self.end_reason = self.end_reason or _ENDS.get(self._stop_reason, self._stop_reason)
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        usage = self._usage
-        found: list[Chunk] = []
-        if usage is not None:
-            cached = usage.cache_read_input_tokens
-            written = usage.cache_creation_input_tokens
-            into = (usage.input_tokens, written, cached)
-            found.append(
-                UsageChunk(
-                    input_tokens=None if usage.input_tokens is None else sum(n or 0 for n in into),
-                    output_tokens=usage.output_tokens,
-                    cached_tokens=cached,
-                    written_tokens=written,
-                )
-            )
-        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
 
     def _chunks(self, event: _Event) -> list[Chunk]:
         match event.type:
@@ -283,10 +260,20 @@ class MessageReader:
 
     def _count(self, usage: _Usage | None) -> None:
         """What comes later counts the whole call; what it leaves out was said before."""
-        if usage is not None:
-            before = msgspec.structs.asdict(self._usage) if self._usage else {}
-            after = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
-            self._usage = _Usage(**(before | after))
+        if usage is None:
+            return
+        for name, count in msgspec.structs.asdict(usage).items():
+            if count is not None:
+                setattr(self._counted, name, count)
+        known = self._counted
+        cached, written = known.cache_read_input_tokens, known.cache_creation_input_tokens
+        new = known.input_tokens
+        self._usage = UsageChunk(
+            input_tokens=None if new is None else new + (written or 0) + (cached or 0),
+            output_tokens=known.output_tokens,
+            cached_tokens=cached,
+            written_tokens=written,
+        )
 
     def _started(self, index: int, block: _Block) -> list[Chunk]:
         match block.type:

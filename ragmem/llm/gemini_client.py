@@ -15,7 +15,6 @@ from ragmem.llm.base import (
     THINKING_TOKENS,
     Chunk,
     Effort,
-    EndChunk,
     ReasoningChunk,
     Request,
     TextChunk,
@@ -23,7 +22,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.faults import Passing
-from ragmem.llm.http_client import EventReader, HttpClient
+from ragmem.llm.http_client import HttpClient
 from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -60,7 +59,7 @@ class GeminiClient(HttpClient):
         key = self._endpoint.api_key
         return {"x-goog-api-key": key} if key else {}
 
-    def _reader(self) -> EventReader:
+    def _reader(self) -> wire.EventReader:
         return ContentReader(self._signatures)
 
     def _body(self, request: Request) -> dict[str, Json]:
@@ -173,22 +172,25 @@ class _Event(msgspec.Struct, rename="camel"):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class ContentReader:
-    """See `EventReader`; a stream has ended when a candidate gave the reason."""
+class ContentReader(wire.EventReader):
+    """A stream has ended when a candidate gave the reason."""
 
     def __init__(self, signatures: wire.Thoughts) -> None:
-        self.begun = False
-        self.end_reason = ""
+        super().__init__()
         self._signatures = signatures
         self._count = 0
-        self._usage: _Usage | None = None
 
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of one event."""
+    def _read(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
-        self._usage = event.usage_metadata or self._usage
+        if usage := event.usage_metadata:
+            out = (usage.candidates_token_count, usage.thoughts_token_count)
+            self._usage = UsageChunk(
+                input_tokens=usage.prompt_token_count,
+                output_tokens=None if out == (None, None) else sum(n or 0 for n in out),
+                cached_tokens=usage.cached_content_token_count,
+            )
         found: list[Chunk] = []
         for candidate in event.candidates[:1]:
             for part in candidate.content.parts if candidate.content else ():
@@ -196,26 +198,7 @@ class ContentReader:
             self._end(candidate.finish_reason)
         if event.prompt_feedback and event.prompt_feedback.block_reason:
             self.end_reason = "content_filter"
-        self.begun = self.begun or bool(found)
         return found
-
-    def done(self) -> None:
-        """It came in one piece: whether it ended, it says itself."""
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        usage = self._usage
-        found: list[Chunk] = []
-        if usage is not None:
-            out = (usage.candidates_token_count, usage.thoughts_token_count)
-            found.append(
-                UsageChunk(
-                    input_tokens=usage.prompt_token_count,
-                    output_tokens=None if out == (None, None) else sum(n or 0 for n in out),
-                    cached_tokens=usage.cached_content_token_count,
-                )
-            )
-        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
 
     def _end(self, reason: str) -> None:
         if reason in _NO_CALL:

@@ -1,6 +1,9 @@
 """A model's HTTP API, spoken to by httpx and server-sent events; protocols are subclasses.
 
-Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot pays.
+OpenAI's two are here: chat completions, which most others speak as well, and Responses
+(https://platform.openai.com/docs/api-reference/responses), for its models that think, or that
+speak nothing else. Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot
+pays.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,15 +21,22 @@ import msgspec
 from ragmem.errors import AnswerTooLong, LLMError, StreamCut, chain
 from ragmem.libraries import load_httpx
 from ragmem.llm import faults, wire
-from ragmem.llm.base import Chunk, ModelInfo, Request
+from ragmem.llm.base import (
+    Chunk,
+    ModelInfo,
+    ReasoningChunk,
+    Request,
+    TextChunk,
+    UsageChunk,
+)
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.wire import Refusal
-from ragmem.messages import Json
+from ragmem.llm.wire import EventReader, Refusal
+from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.text import clean
 
 if TYPE_CHECKING:
     import httpx
     from httpx import AsyncClient
-
 
 CONNECT_TIMEOUT_S = 10.0
 AFTER_END_S = 2.0
@@ -59,30 +69,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
-
-
-class EventReader(Protocol):
-    """Turns the events of one answer into chunks, and knows how far it came."""
-
-    begun: bool
-    """Something of the answer arrived."""
-    end_reason: str
-    """Why the provider stopped; empty until it said so."""
-
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of an event.
-
-        ValueError for one that can't be read; `Refusal` for an error of the provider's in it.
-        """
-        ...
-
-    def done(self) -> None:
-        """The provider said that nothing follows, or its answer came in one piece."""
-        ...
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        ...
 
 
 class HttpClient(ABC):
@@ -430,3 +416,186 @@ class OpenAIClient(HttpClient):
         if request.cache_key and self._endpoint.name == _WANTS_A_KEY:
             body["prompt_cache_key"] = request.cache_key
         return body
+
+
+class ResponsesClient(HttpClient):
+    """Speaks `POST /responses`; the endpoint's base ends in `/v1`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._thoughts = wire.Thoughts()
+        """Items of reasoning, by the first call after them."""
+
+    @property
+    def _url(self) -> str:
+        return self._endpoint.base_url.rstrip("/") + "/responses"
+
+    def _reader(self) -> EventReader:
+        return ResponseReader(self._thoughts)
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        body: dict[str, Json] = {
+            "model": self._endpoint.model,
+            "input": [item for message in request.messages for item in self._items(message)],
+            "stream": True,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+        if rules := wire.rules_of(request.messages):
+            body["instructions"] = rules
+        if request.tools:
+            # They are not strict: a tool's optional arguments stay optional.
+            body["tools"] = [
+                {"type": "function", "strict": False, **told["function"]}
+                for told in wire.tools_json(request.tools)
+            ]
+        if request.max_output_tokens:
+            body["max_output_tokens"] = request.max_output_tokens
+        if request.effort:
+            thinks = {"effort": request.effort}
+            body["reasoning"] = thinks | ({} if request.effort == "none" else {"summary": "auto"})
+        if schema := self._schema_of(request):
+            told = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
+            body["text"] = {"format": told}
+        if request.cache_key:
+            body["prompt_cache_key"] = request.cache_key
+        return body
+
+    def _items(self, message: Message) -> list[Json]:
+        if message.role == "system":
+            return []
+        role = "assistant" if message.role == "assistant" else "user"
+        found: list[Json] = []
+        if message.tool_uses:
+            found += self._thoughts.before(message.tool_uses[0]) or ()
+        for part in message.parts:
+            match part:
+                case TextPart(text) if clean(text).strip():
+                    kind = "output_text" if role == "assistant" else "input_text"
+                    found.append({"role": role, "content": [{"type": kind, "text": clean(text)}]})
+                case ImagePart():
+                    shown = {"type": "input_image", "image_url": part.data_url}
+                    found.append({"role": role, "content": [shown]})
+                case ToolUse():
+                    found.append(
+                        {
+                            "type": "function_call",
+                            "call_id": wire.call_id(part.id),
+                            "name": wire.tool_name(part.name),
+                            "arguments": msgspec.json.encode(wire.arguments_of(part)).decode(),
+                        }
+                    )
+                case ToolAnswer(use_id, text):
+                    output = clean(text) or wire.NOTHING
+                    told = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
+                    found.append({**told, "output": output})
+        return found
+
+
+# --- in ----------------------------------------------------------------------
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class _TokenDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _TokenDetails | None = None
+
+
+class _Reason(msgspec.Struct):
+    reason: str = ""
+
+
+class _Response(msgspec.Struct):
+    usage: _Usage | None = None
+    error: Any = None
+    incomplete_details: _Reason | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    output_index: int = 0
+    delta: str = ""
+    item: msgspec.Raw = msgspec.Raw(b"{}")
+    response: _Response | None = None
+    message: str = ""
+    code: str | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class ResponseReader(EventReader):
+    """A stream has ended when `response.completed` or `…incomplete` was said."""
+
+    def __init__(self, thoughts: wire.Thoughts) -> None:
+        super().__init__()
+        self._calls = wire.CallBlocks(thoughts)
+        self._refused = False
+
+    def _read(self, data: str) -> list[Chunk]:
+        event = wire.decoded(_decode, data)
+        response = event.response or _Response()
+        if event.error or response.error or event.type == "error":
+            told = {"message": event.message, "code": event.code}
+            raise wire.Refusal(event.error or response.error or told)
+        if usage := response.usage:
+            details = usage.input_tokens_details or _TokenDetails()
+            self._usage = UsageChunk(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=details.cached_tokens,
+                written_tokens=details.cache_write_tokens,
+            )
+        return self._chunks(event, response)
+
+    def _chunks(self, event: _Event, response: _Response) -> list[Chunk]:
+        match event.type.removeprefix("response."):
+            case "output_text.delta" if event.delta:
+                return [TextChunk(event.delta)]
+            case "refusal.delta" if event.delta:
+                self._refused = True
+                return [TextChunk(event.delta)]
+            case "reasoning_summary_text.delta" | "reasoning_text.delta" if event.delta:
+                return [ReasoningChunk(event.delta)]
+            case "reasoning_summary_part.done":
+                return [ReasoningChunk("\n\n")]
+            case "output_item.added":
+                item = _item(event.item)
+                if item.type == "function_call":
+                    return [self._calls.begin(event.output_index, item.call_id, item.name)]
+            case "function_call_arguments.delta" if event.output_index in self._calls:
+                return [self._calls.more(event.output_index, event.delta)]
+            case "output_item.done":
+                return self._whole(event.output_index, event.item)
+            case "completed":
+                ended = "tool_calls" if self._calls else "stop"
+                self.end_reason = "content_filter" if self._refused else ended
+            case "incomplete":
+                reason = response.incomplete_details or _Reason()
+                self.end_reason = _ENDS.get(reason.reason, reason.reason or "incomplete")
+        return []
+
+    def _whole(self, index: int, raw: msgspec.Raw) -> list[Chunk]:
+        """Of a call its arguments, where they did not come in pieces; reasoning is kept."""
+        item = _item(raw)
+        if item.type == "reasoning":
+            self._calls.thinking.append(msgspec.json.decode(raw))
+        return self._calls.end(index, item.arguments)
+
+
+def _item(raw: msgspec.Raw) -> _Item:
+    return msgspec.json.decode(raw, type=_Item)

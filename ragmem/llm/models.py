@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -181,6 +182,13 @@ def _write(file: Path, value: _Cached) -> None:
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
 
+_HTTP_CLIENTS = {
+    "openai": ("http_client", "OpenAIClient"),
+    "responses": ("http_client", "ResponsesClient"),
+    "anthropic": ("anthropic_client", "AnthropicClient"),
+    "gemini": ("gemini_client", "GeminiClient"),
+}
+"""Module, imported when it is needed, and class of those that speak HTTP."""
 LOCAL_NAME = "local/smollm2-135m-instruct"
 LOCAL_KEY = "RAGMEM_API_KEY"
 """The key for a server of one's own, `llm.api_base`."""
@@ -351,26 +359,9 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
         tool_call_id_length=provider.tool_call_id_length if provider and not custom else 0,
         custom=custom or (provider is not None and provider.local),
     )
-    client = _http_client(choice.client)
+    module, name = _HTTP_CLIENTS[choice.client]
+    client: type[HttpClient] = getattr(import_module(f"ragmem.llm.{module}"), name)
     return client(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
-
-
-def _http_client(client: Client) -> "type[HttpClient]":
-    if client == "anthropic":
-        from ragmem.llm.anthropic_client import AnthropicClient
-
-        return AnthropicClient
-    if client == "gemini":
-        from ragmem.llm.gemini_client import GeminiClient
-
-        return GeminiClient
-    if client == "responses":
-        from ragmem.llm.responses_client import ResponsesClient
-
-        return ResponsesClient
-    from ragmem.llm.http_client import OpenAIClient
-
-    return OpenAIClient
 
 
 def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:

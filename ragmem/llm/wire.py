@@ -8,6 +8,7 @@ answer as `Chunk`s, and whether it really ended.
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -279,7 +280,7 @@ class Refusal(Exception):
         self.error = error
 
 
-class AnswerReader:
+class EventReader(ABC):
     """Turns the events of one answer into chunks, and knows how far it came."""
 
     def __init__(self) -> None:
@@ -288,6 +289,34 @@ class AnswerReader:
         self.end_reason = ""
         """Why the provider stopped; empty until it said so."""
         self._usage: UsageChunk | None = None
+
+    def take(self, data: str) -> list[Chunk]:
+        """The chunks of an event; unknown ones say nothing.
+
+        ValueError for one that can't be read; `Refusal` for an error of the provider's in it.
+        """
+        found = self._read(data)
+        self.begun = self.begun or bool(found)
+        return found
+
+    @abstractmethod
+    def _read(self, data: str) -> list[Chunk]:
+        """The chunks of an event; usage and end are kept for `closing`."""
+
+    def done(self) -> None:  # noqa: B027 - most say themselves whether they ended
+        """The provider said that nothing follows, or its answer came in one piece."""
+
+    def closing(self) -> list[Chunk]:
+        """Usage and the end, in that order, as far as they arrived."""
+        found: list[Chunk] = [self._usage] if self._usage is not None else []
+        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
+
+
+class AnswerReader(EventReader):
+    """Reads chat completions; a stream has ended when a choice gave the reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._slots: dict[int, int] = {}
         self._ids: list[str] = []
         self._sent_ids: list[str] = []
@@ -304,8 +333,7 @@ class AnswerReader:
         self.begun = self.begun or bool(found)
         return found
 
-    def take(self, data: str) -> list[Chunk]:
-        """The chunks of one event as it came; see `EventReader`."""
+    def _read(self, data: str) -> list[Chunk]:
         event = decode_event(data)
         if event is None:
             raise ValueError("no event")
@@ -316,11 +344,6 @@ class AnswerReader:
     def done(self) -> None:
         """`[DONE]` arrived."""
         self.end_reason = self.end_reason or "stop"
-
-    def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
-        found: list[Chunk] = [self._usage] if self._usage is not None else []
-        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
 
     def _delta(self, delta: _Delta) -> list[Chunk]:
         found: list[Chunk] = []

@@ -23,8 +23,7 @@ from ragmem.memory.since import Aftermath, left_open, states_undone
 from ragmem.memory.summaries.digest import opening, prose_sentences
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
-from ragmem.terms import guess_language
-from ragmem.terms.languages import is_stop_word
+from ragmem.terms import guess_language, is_stop_word
 from ragmem.text import one_line
 
 MOST_SESSIONS = 3

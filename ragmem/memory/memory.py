@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id

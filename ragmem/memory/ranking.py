@@ -34,7 +34,7 @@ import msgspec
 
 from ragmem.memory.found import Ranked, TimeSpan
 from ragmem.records import TURN_LEVEL, Candidate
-from ragmem.scores import group_z_scores, middle_for_unknown, z_scores
+from ragmem.similarity import group_z_scores, middle_for_unknown, z_scores
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.embedder.base import Embedder, cosines
+from ragmem.embedder import Embedder, cosines
 from ragmem.errors import EmbedderError, StoreError
 from ragmem.libraries import load_numpy
 from ragmem.memory.embedding import ComparableVectors
@@ -34,8 +34,8 @@ from ragmem.records import (
     WeightedTerm,
     utc_now,
 )
-from ragmem.scores import WORDS_AS_COSINE, rarity
 from ragmem.service import SEARCH_S, Client
+from ragmem.similarity import WORDS_AS_COSINE, rarity
 from ragmem.store.base import Store
 from ragmem.usage import Metrics
 

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from ragmem.errors import StoreUnavailable
-from ragmem.files import append_line, replace_private
-from ragmem.locks import lock
+from ragmem.files import append_line, lock, replace_private
 from ragmem.memory.context.values import Context
 from ragmem.redact import redact
 from ragmem.text import one_line

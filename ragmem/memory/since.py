@@ -20,8 +20,7 @@ from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryRecord, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
-from ragmem.terms import terms
-from ragmem.terms.languages import is_stop_word
+from ragmem.terms import is_stop_word, terms
 from ragmem.text import one_line
 
 DONE = 0.5

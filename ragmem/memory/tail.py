@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import RagmemError, StoreUnavailable
-from ragmem.files import replace_private
-from ragmem.locks import lock
+from ragmem.files import lock, replace_private
 from ragmem.memory.recording import redacted
 from ragmem.records import Session, Turn
 from ragmem.text import clip_middle

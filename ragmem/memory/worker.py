@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from ragmem.config import SummariesConfig
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.memory import titles
 from ragmem.memory.embedding import Embedding

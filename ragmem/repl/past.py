@@ -26,12 +26,11 @@ from ragmem.repl.output import ChatOutput, clipped, listing
 from ragmem.repl.recalled import items_text
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
-from ragmem.text import counted, one_line, visible
+from ragmem.text import counted, one_line, plain, visible
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import decode
 from ragmem.tools.files import unified_diff
 from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
-from ragmem.tools.terminal import plain
 from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -313,7 +313,7 @@ class ChatSession:
 
     async def _welcome(self) -> str:
         """What the first chat of a person begins with, and where there is more to remember."""
-        from ragmem.importers.finder import agents_here
+        from ragmem.importers.importer import agents_here
 
         found = await asyncio.to_thread(agents_here, environment())
         if not found:

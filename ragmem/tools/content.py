@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from ragmem.messages import ImagePart
+from ragmem.text import spelled
 from ragmem.tools.base import ToolFailure, ToolOutput
-from ragmem.tools.terminal import spelled
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Files up to this are held whole, can be edited and have their lines counted."""

@@ -27,10 +27,9 @@ from ragmem.config import McpServerConfig, environment
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
 from ragmem.redact import know, redact
-from ragmem.text import clip_middle, counted, one_line, visible
+from ragmem.text import clip_middle, counted, one_line, plain, visible
 from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.terminal import plain
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -16,7 +16,7 @@ import msgspec
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
-from ragmem.index.values import CodeHit
+from ragmem.index import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, relevance, told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
@@ -35,7 +35,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.vouching import REMEMBER, vouch
 
 if TYPE_CHECKING:
@@ -48,61 +48,35 @@ _QUOTED_CHARS = 500
 _SESSIONS = 5
 
 
-class SearchMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchMemoriesParams(Params, frozen=True):
     """Arguments of search_memories."""
 
-    query: Annotated[
-        str,
-        msgspec.Meta(
-            description="What to look for: names and words of it, or a question.",
-            min_length=1,
-            max_length=2_000,
-        ),
-    ]
+    query: Annotated[str, arg("What to look for: names and words of it, or a question.", 2_000, 1)]
     subjects: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(
-            description="Only memories with one of these tags, such as a name.", max_length=10
-        ),
+        tuple[str, ...], arg("Only memories with one of these tags, such as a name.", 10)
     ] = ()
-    limit: Annotated[
-        int, msgspec.Meta(description="At most so many of each kind.", ge=1, le=_MOST)
-    ] = 5
+    limit: Annotated[int, number("At most so many of each kind.", 1, _MOST)] = 5
 
 
-class GetRecentMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GetRecentMemoriesParams(Params, frozen=True):
     """Arguments of get_recent_memories."""
 
-    limit: Annotated[int, msgspec.Meta(description="At most so many.", ge=1, le=_MOST)] = 10
+    limit: Annotated[int, number("At most so many.", 1, _MOST)] = 10
 
 
-class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RememberParams(Params, frozen=True):
     """Arguments of remember."""
 
     content: Annotated[
         str,
-        msgspec.Meta(
-            description="One short sentence that will be understood alone, with names and dates.",
-            min_length=1,
-            max_length=1_000,
-        ),
+        arg("One short sentence that will be understood alone, with names and dates.", 1_000, 1),
     ]
     subjects: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(
-            description="One to five flat tags in lower case: who and what it is about.",
-            max_length=10,
-        ),
+        tuple[str, ...], arg("One to five flat tags in lower case: who and what it is about.", 10)
     ]
-    reason: Annotated[
-        str,
-        msgspec.Meta(description="Why it will matter in later sessions.", max_length=500),
-    ] = ""
+    reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
     ttl: Annotated[
-        str | None,
-        msgspec.Meta(
-            description="How long it holds, such as 1h, 7d or 2w; null when it lasts.",
-        ),
+        str | None, arg("How long it holds, such as 1h, 7d or 2w; null when it lasts.")
     ] = None
 
 
@@ -149,25 +123,36 @@ class SearchMemories:
         )
 
     async def _found(self, params: SearchMemoriesParams) -> tuple[list[FactHit], list[Hit]]:
-        session, running = self._session, self._memory.running_turn(self._session.session_id)
         facts = await self._facts.search(
             params.query,
-            project_id=session.project_id,
+            project_id=self._session.project_id,
             limit=params.limit,
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = await self._memory.search(
-            Question(
-                text=params.query,
-                scope=scope_of(session, self._scope),
-                session_id=session.session_id,
-                max_results=params.limit,
-            )
-        )
-        # The turn in flight is no memory.
-        own = running.turn_id if running else ""
-        return facts, [hit for hit in hits if hit.record_id != own]
+        said = _said(self._memory, self._session, self._scope, params.query, params.limit)
+        return facts, await said
+
+
+async def _said(
+    memory: Memory,
+    session: Session,
+    scope: ScopeName,
+    text: str,
+    limit: int,
+    floor: float | None = None,
+) -> list[Hit]:
+    """What was said and done, but for the turn in flight, which is no memory."""
+    running = memory.running_turn(session.session_id)
+    question = Question(
+        text=text,
+        scope=scope_of(session, scope),
+        session_id=session.session_id,
+        max_results=limit,
+        min_similarity=floor,
+    )
+    own = running.turn_id if running else ""
+    return [hit for hit in await memory.search(question) if hit.record_id != own]
 
 
 class GetRecentMemories:
@@ -390,19 +375,12 @@ FindCall = Callable[[str], Awaitable[ToolCall | None]]
 _MOST_CHARS = 20_000
 
 
-class RecallResultParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecallResultParams(Params, frozen=True):
     """Arguments of recall_result."""
 
-    id: Annotated[
-        str,
-        msgspec.Meta(
-            description="As it stands where the result was left out.", min_length=6, max_length=64
-        ),
-    ]
-    offset: Annotated[int, msgspec.Meta(description="Characters to skip.", ge=0)] = 0
-    limit: Annotated[
-        int, msgspec.Meta(description="Characters to bring.", ge=1, le=_MOST_CHARS)
-    ] = _MOST_CHARS
+    id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
+    offset: Annotated[int, number("Characters to skip.", 0)] = 0
+    limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
 
 
 class RecallResult:
@@ -456,18 +434,11 @@ _SHOWN_LINES = 8
 _LINE_CHARS = 160
 
 
-class BrainSearchParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BrainSearchParams(Params, frozen=True):
     """Arguments of brain_search."""
 
-    query: Annotated[
-        str,
-        msgspec.Meta(
-            description="Names and words of it, or a question.", min_length=1, max_length=2_000
-        ),
-    ]
-    limit: Annotated[
-        int, msgspec.Meta(description="At most so many hits.", ge=1, le=_MOST_HITS)
-    ] = 10
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many hits.", 1, _MOST_HITS)] = 10
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -546,19 +517,8 @@ class BrainSearch:
     async def _said(self, params: BrainSearchParams) -> list[Hit]:
         if self._memory is None:
             return []
-        session, running = self._session, self._memory.running_turn(self._session.session_id)
-        hits = await self._memory.search(
-            Question(
-                text=params.query,
-                scope=scope_of(session, self._scope),
-                session_id=session.session_id,
-                max_results=params.limit,
-                min_similarity=self._memory.floor,
-            )
-        )
-        # The turn in flight is no memory.
-        own = running.turn_id if running else ""
-        return [hit for hit in hits if hit.record_id != own]
+        memory, floor = self._memory, self._memory.floor
+        return await _said(memory, self._session, self._scope, params.query, params.limit, floor)
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)

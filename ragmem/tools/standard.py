@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.jobs import Jobs, ReadJob, in_background
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
+from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 

@@ -19,9 +19,9 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
+from ragmem.text import spelled
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
-from ragmem.tools.terminal import spelled
 
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER_FLAGS = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -30,8 +30,8 @@ from benches.code_questions import (
 )
 from benches.places import ROOT
 from benches.results import CannotMeasure
+from ragmem.index import CutScope
 from ragmem.index.cut import cut
-from ragmem.index.values import CutScope
 
 CACHE = Path(tempfile.gettempdir()) / "ragmem-bench-code"
 OF_DOCSTRINGS, OF_NOTES = 300, 200

@@ -27,15 +27,15 @@ from benches.growth import in_child, peak_rss
 from benches.results import CannotMeasure
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.embedder.base import EmbedderInfo, Kind, Spent
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder import EmbedderInfo, Kind, Spent
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.index import vectors
 from ragmem.index.database import open_for_writing, transaction
 from ragmem.index.index import CodeIndex
 from ragmem.records import Scope
 
 if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
+    from ragmem.embedder import Vectors
 
 SIZES = (1_000, 15_000, 50_000, 100_000)
 QUESTIONS = 100

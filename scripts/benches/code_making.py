@@ -20,14 +20,14 @@ from benches.growth import files_size
 from benches.places import RAGMEM, clean_environment
 from benches.results import CannotMeasure
 from benches.tables import aligned
-from ragmem.embedder.base import Embedder
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.children import find_ripgrep
+from ragmem.embedder import Embedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
+from ragmem.index import Refreshed
 from ragmem.index.database import database_of
 from ragmem.index.index import CodeIndex
-from ragmem.index.values import Refreshed
 from ragmem.records import Project, utc_now
-from ragmem.ripgrep import find_ripgrep
 
 _ROUNDS = 3
 _SAMPLE_S = 0.05

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import apsw
 import numpy as np
 
+from ragmem.children import find_ripgrep
 from ragmem.index.vectors import ScopeVectors
-from ragmem.ripgrep import find_ripgrep
-from ragmem.terms.languages import STOP_WORDS
+from ragmem.terms import STOP_WORDS
 
 _WORD = re.compile(r"[A-Za-z_]\w+")
 

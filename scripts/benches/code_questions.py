@@ -13,10 +13,9 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from ragmem.index import CutScope
 from ragmem.index.search import is_test
-from ragmem.index.values import CutScope
-from ragmem.terms import terms
-from ragmem.terms.languages import STOP_WORDS
+from ragmem.terms import STOP_WORDS, terms
 
 T = TypeVar("T")
 Origin = Literal["docstring left in", "docstring taken out", "release notes"]

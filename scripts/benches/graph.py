@@ -11,7 +11,7 @@ from playwright.sync_api import Page, sync_playwright
 from benches.growth import Place, fill, in_child
 from benches.results import CannotMeasure
 from benches.tables import aligned
-from ragmem.graph import files
+from ragmem.graph import to_html
 from ragmem.memory.graph import Wanted, collect
 from ragmem.records import utc_now
 from tests.graph.conftest import ARGUMENTS, chromium
@@ -98,7 +98,7 @@ async def _write(place: Place, page: Path, size: int) -> Drawn:
     graph = await collect(store, Wanted(title="Filled"), now=utc_now())
     seconds = time.perf_counter() - began
     await store.aclose()
-    data = files.html(graph)
+    data = to_html(graph)
     page.write_bytes(data)  # noqa: ASYNC240
     return Drawn(
         turns=size,

@@ -21,7 +21,7 @@ from benches.memories import opened_with_embedder
 from benches.spread import Spread, spread
 from benches.tables import aligned
 from ragmem.config import MemoryConfig
-from ragmem.embedder.base import Embedder, embedding_hash
+from ragmem.embedder import Embedder, embedding_hash
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder

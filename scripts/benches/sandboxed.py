@@ -9,9 +9,8 @@ from pathlib import Path
 from benches.results import Result, result, wanted
 from ragmem.config import SandboxConfig
 from ragmem.messages import ToolUse
-from ragmem.tools import kernel
 from ragmem.tools.base import Toolset
-from ragmem.tools.sandbox import Mechanism, Sandbox, find_mechanism
+from ragmem.tools.sandbox import LEAST_ABI, Mechanism, Sandbox, find_mechanism, landlock_version
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -23,7 +22,7 @@ def measure_sandbox(folder: Path, runs: int, only: list[str]) -> list[Result]:
     """A command that does nothing, in turn without and by each mechanism that is here."""
     plain = "command without a sandbox"
     there = [find_mechanism()] if find_mechanism().kind == "bubblewrap" else []
-    there += [Mechanism("landlock")] if kernel.landlock_version() >= kernel.LEAST_ABI else []
+    there += [Mechanism("landlock")] if landlock_version() >= LEAST_ABI else []
     found = {
         f"command in a sandbox, {each.kind}": Sandbox(SandboxConfig(), mechanism=each)
         for each in there

@@ -10,7 +10,7 @@ import pytest
 from ragmem.agent import Agent
 from ragmem.app import App, Options
 from ragmem.config import find_paths, load_config
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.events import Event, Notice, TurnFinished
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder

@@ -9,7 +9,7 @@ import pytest
 
 from ragmem.memory.files import format_accessed_files
 from ragmem.records import AccessType, FileAccess
-from ragmem.tools.changed_files import ChangedFiles, SeenFiles
+from ragmem.tools.seen import ChangedFiles, SeenFiles
 from ragmem.tools.workspace import Workspace
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ragmem.cli.command import TOOL_NAMES
 from ragmem.cli.main import command, run
-from ragmem.cli.options import TOOL_NAMES
 from ragmem.tools.base import deny_all
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from ragmem import config
-from ragmem.cli.documents import CODE_SESSION
-from ragmem.cli.files import RELATED, TOGETHER
-from ragmem.cli.index import STATUS
+from ragmem.cli.files import RELATED, STATUS, TOGETHER
 from ragmem.cli.main import command
 from ragmem.cli.search import SCOPE
+from ragmem.listings import CODE_SESSION
 from ragmem.records import SCOPE_KINDS
 from ragmem.repl.commands import COMMANDS
 from tests.cli.coding import PLAN, WATER, without_times

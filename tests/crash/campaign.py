@@ -20,7 +20,7 @@ import msgspec
 from ragmem.errors import EXIT_FAILED, EXIT_TRY_AGAIN
 from ragmem.failpoints import POINTS
 from ragmem.store.neo4j import Connection
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool.files import count_waiting
 from tests.crash.check import check, check_request
 from tests.crash.runs import Run
 from tests.crash.scenario import World, model

@@ -12,7 +12,8 @@ from ragmem.errors import StoreUnavailable
 from ragmem.failpoints import POINTS, arm
 from ragmem.records import Applied, SessionQuery, Write
 from ragmem.store.base import Store
-from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.spool import Patience, SpooledStore, Waiting
+from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import created, whole_turn
 

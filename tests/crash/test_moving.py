@@ -23,7 +23,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
-from ragmem.store.transfer.stream import KINDS
+from ragmem.store.transfer import KINDS
 from tests.crash.runs import Run
 from tests.crash.scenario import World
 from tests.fakes.llm_server import LLMServer

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ragmem.store.neo4j import Connection, schema
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool.files import count_waiting
 from tests.crash.check import check
 from tests.crash.runs import Run
 from tests.crash.scenario import World

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.local_model, pytest.mark.campaign]
 
 FILES = (
     "ids.py", "errors.py", "text.py", "messages.py", "paths.py", "memory/leases.py",
-    "memory/context/history.py", "memory/hits.py", "locks.py", "llm/faults.py",
+    "memory/context/history.py", "memory/hits.py", "files.py", "llm/faults.py",
 )  # fmt: skip
 QUESTIONS = (
     "What does {} do?", "Which functions does {} have?", "What does {} import?",

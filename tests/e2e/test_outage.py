@@ -17,7 +17,7 @@ from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j_server.layout import Layout, started_at
 from ragmem.store.neo4j_server.server import down, start
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool.files import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import empty_neo4j, in_thread, jars, use_cached_jars

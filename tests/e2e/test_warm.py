@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.locks import is_held
+from ragmem.files import is_held
 from tests.cli.process import SOURCE, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragmem.embedder.base import CachedEmbedder, embedding_hash
+from ragmem.embedder import CachedEmbedder, embedding_hash
 from ragmem.errors import EmbedderUnavailable
 from tests.fakes.hash_embedder import HashEmbedder
 

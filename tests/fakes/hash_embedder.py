@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ragmem.embedder.base import EmbedderInfo, Kind, Spent, Thresholds
+from ragmem.embedder import EmbedderInfo, Kind, Spent, Thresholds
 from ragmem.errors import EmbedderUnavailable
 from tests.fakes.llm_server import word_vector
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError
 from tests.fakes.hash_embedder import HashEmbedder
 

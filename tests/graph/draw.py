@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from ragmem.graph import files
+from ragmem.graph import to_html
 from ragmem.memory.graph import Wanted, collect
 from ragmem.store.sqlite import SQLiteStore
 from tests.graph.conftest import ARGUMENTS, chromium
@@ -46,7 +46,7 @@ async def page() -> bytes:
         now = datetime(2026, 11, 24, 9, 30, tzinfo=UTC)
         graph = await collect(store, wanted, now=now, sent=requests(), numbers=numbers)
         await store.aclose()
-    return files.html(graph)
+    return to_html(graph)
 
 
 def main(made: bytes) -> None:

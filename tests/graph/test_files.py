@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from ragmem.graph import files
+from ragmem.graph import to_graphml, to_html, to_json
 from ragmem.memory.graph import Graph, Node, Wanted, _clipped, collect
 from ragmem.store.base import Store
 from tests.graph.evil import EVIL
@@ -29,8 +29,8 @@ async def hostile(store: Store) -> Graph:
 
 
 def test_nothing_that_was_said_becomes_part_of_the_page(hostile: Graph) -> None:
-    page = files.html(hostile).decode()
-    clean = files.html(Graph(title="", store="sqlite", made_at=NOW)).decode()
+    page = to_html(hostile).decode()
+    clean = to_html(Graph(title="", store="sqlite", made_at=NOW)).decode()
     for tag in ("<script", "</script", "<style", "<!--", "<iframe", "<img", "<svg", "<base", "<a "):
         assert page.count(tag) == clean.count(tag), tag
     assert KEY not in page
@@ -42,7 +42,7 @@ def test_nothing_that_was_said_becomes_part_of_the_page(hostile: Graph) -> None:
 
 
 def test_the_page_forbids_every_request_and_every_other_script() -> None:
-    page = files.html(Graph(title="", store="sqlite", made_at=NOW)).decode()
+    page = to_html(Graph(title="", store="sqlite", made_at=NOW)).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -59,10 +59,10 @@ def test_the_page_forbids_every_request_and_every_other_script() -> None:
 
 
 def test_json_holds_all_and_graphml_the_nodes_and_edges(hostile: Graph) -> None:
-    told = msgspec.json.decode(files.json(hostile), type=Graph)
+    told = msgspec.json.decode(to_json(hostile), type=Graph)
     assert len(told.nodes) == len(hostile.nodes)
     assert told.edges == hostile.edges
-    root = ElementTree.fromstring(files.graphml(hostile))
+    root = ElementTree.fromstring(to_graphml(hostile))
     space = "{http://graphml.graphdrawing.org/xmlns}"
     assert len(root.findall(f".//{space}node")) == len(hostile.nodes)
     assert len(root.findall(f".//{space}edge")) == len(hostile.edges)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
-from ragmem.graph import files
+from ragmem.graph import to_html
 from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import Write
 from ragmem.store.base import Store
@@ -112,7 +112,7 @@ class opened:
     def __init__(self, browser: Browser, graph: Graph, folder: Path, size: str = "wide") -> None:
         self._browser, self._size = browser, size
         self._file = folder / "graph.html"
-        self._file.write_bytes(files.html(graph))
+        self._file.write_bytes(to_html(graph))
 
     async def __aenter__(self) -> Look:
         width, height = SIZES[self._size]

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ragmem.importers.finder import AGENTS, titles_beside
-from ragmem.importers.jsonl import AgentName, FoundFile, Tally
+from ragmem.importers import AgentName, FoundFile, Tally
+from ragmem.importers.importer import AGENTS, titles_beside
 from ragmem.importers.session_parser import SessionParser
 from ragmem.records import PutTurn
 

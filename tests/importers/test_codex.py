@@ -6,7 +6,7 @@ from pathlib import Path
 
 from inline_snapshot import snapshot
 
-from ragmem.importers.finder import AGENTS, titles_beside
+from ragmem.importers.importer import AGENTS, titles_beside
 from tests.importers.reading import BARE, EVENTS, FIXTURES, ITEMS, NOW, Read
 
 

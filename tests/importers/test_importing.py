@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.importers.finder import AGENTS, find_files, titles_beside
-from ragmem.importers.importer import Importer
-from ragmem.importers.jsonl import AgentName, Outcome, Tally, _zstd
+from ragmem.importers import AgentName, Outcome, Tally, _zstd
+from ragmem.importers.importer import AGENTS, Importer, find_files, titles_beside
 from ragmem.records import (
     Applied,
     PutTurn,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.importers import jsonl
-from ragmem.importers.jsonl import Tally, opened, records
+from ragmem import importers
+from ragmem.importers import Tally, opened, records
 
 GOOD = b'{"type":"user","n":%d}'
 
@@ -50,7 +50,7 @@ def test_what_is_torn_is_not_taken_for_a_record() -> None:
 
 def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ever being in memory as a whole."""
-    monkeypatch.setattr(jsonl, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(importers, "LINE_LIMIT", 1000)
     long = json.dumps({"type": "user", "n": 2, "text": "x" * 5000}).encode()
     found, broken = read(b"\n".join([GOOD % 1, long, GOOD % 3]))
     assert found == [1, 3]

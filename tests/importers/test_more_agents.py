@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.importers.finder import AGENTS, find_files
-from ragmem.importers.jsonl import AgentName, FoundFile, Tally
+from ragmem.importers import AgentName, FoundFile, Tally
+from ragmem.importers.importer import AGENTS, find_files
 from tests.importers.reading import NOW, Read
 from tests.importers.test_importing import sqlite, states, taken
 from tests.importers.test_mutations import _change, _check

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.importers.finder import AGENTS, find_files
-from ragmem.importers.importer import Importer
-from ragmem.importers.jsonl import AgentName, Tally
+from ragmem.importers import AgentName, Tally
+from ragmem.importers.importer import AGENTS, Importer, find_files
 from ragmem.records import PutTurn
 from ragmem.store.sqlite import SQLiteStore
 from tests.importers.reading import (

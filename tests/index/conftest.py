@@ -20,9 +20,8 @@ from ragmem.records import Project, Session, Turn
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.project_code import SessionCode
+from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics

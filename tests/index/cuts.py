@@ -6,12 +6,11 @@ from pathlib import Path
 
 import apsw
 
-from ragmem.index import vectors
+from ragmem.index import CodeHit, CutScope, vectors
 from ragmem.index.database import open_for_writing, transaction
 from ragmem.index.rows import FileRow, scope_row
 from ragmem.index.scan import ScopeWriter
 from ragmem.index.search import CodeQuestion, search
-from ragmem.index.values import CodeHit, CutScope
 from ragmem.index.vectors import ScopeVectors, embed_hash
 from ragmem.records import ScopeKind, utc_now
 

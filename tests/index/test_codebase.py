@@ -21,10 +21,10 @@ from ragmem.config import (
     ModelConfig,
     SummariesConfig,
 )
-from ragmem.embedder.base import Kind
+from ragmem.embedder import Kind
+from ragmem.index import CodeHit
 from ragmem.index import codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
-from ragmem.index.values import CodeHit
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences
 from ragmem.store.base import Store

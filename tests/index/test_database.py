@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.files import lock
 from ragmem.index import database as index_database
 from ragmem.index.database import (
     IndexThread,
@@ -22,7 +23,6 @@ from ragmem.index.database import (
     reading,
     transaction,
 )
-from ragmem.locks import lock
 
 
 @pytest.fixture

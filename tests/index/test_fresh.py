@@ -7,10 +7,10 @@ import pytest
 
 from ragmem import redact as module
 from ragmem.ids import new_id
+from ragmem.index import CodeHit
 from ragmem.index.database import database_of
 from ragmem.index.files import FileStamp, read, with_texts
 from ragmem.index.index import CodeIndex
-from ragmem.index.values import CodeHit
 from ragmem.records import Project, utc_now
 from ragmem.redact import know, reaches_over_lines, redact_lines
 from tests.test_redact import BODY, KEYS

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.index import CutScope
 from ragmem.index.mirror import ScopeKey, assign, follow, scope_id_of
-from ragmem.index.values import CutScope
 
 
 def _function(name: str, text: str, *, qualified: str = "") -> ScopeKey:

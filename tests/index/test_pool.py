@@ -13,9 +13,8 @@ import pytest
 
 from ragmem import redact
 from ragmem.errors import StoreRefused, StoreUnavailable, UsageError
-from ragmem.index import scan
+from ragmem.index import Refreshed, scan
 from ragmem.index.rows import FileRow
-from ragmem.index.values import Refreshed
 from tests.index.trees import AUTH, PROJECT_ID, Tree, children, names_found
 
 SOURCE = Path(__file__).parents[2]

@@ -10,9 +10,8 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.index import files, mirror, scan
+from ragmem.index import IndexStatus, files, mirror, scan
 from ragmem.index.files import IndexLimits
-from ragmem.index.values import IndexStatus
 from tests.index.trees import AUTH, CLOCK, names_found
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import StoreRefused, StoreUnavailable
-from ragmem.index import watch
+from ragmem.index import Refreshed, watch
 from ragmem.index.index import CodeIndex
-from ragmem.index.values import Refreshed
 from ragmem.index.watch import Folders, folders_of, keep_current
 from tests.index.trees import AUTH, CLOCK, Tree
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from ragmem.index import CutScope
 from ragmem.index.rows import length_of, numbered, scope_row
-from ragmem.index.values import CutScope
 from tests.index.cuts import function
 
 VALIDATE = CutScope(

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.index.database import database_of
 from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex

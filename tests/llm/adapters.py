@@ -6,9 +6,8 @@ from typing import Any
 from ragmem.llm.anthropic_client import AnthropicClient
 from ragmem.llm.base import LLM, Assembler, Chunk, Completion, ModelInfo, Request
 from ragmem.llm.gemini_client import GeminiClient
-from ragmem.llm.http_client import Endpoint, HttpClient, OpenAIClient
+from ragmem.llm.http_client import Endpoint, HttpClient, OpenAIClient, ResponsesClient
 from ragmem.llm.litellm_client import LiteLLMClient
-from ragmem.llm.responses_client import ResponsesClient
 from ragmem.messages import Message, ToolSpec, user
 
 KEY = "sk-canary-0123456789abcdef"

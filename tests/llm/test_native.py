@@ -21,8 +21,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.gemini_client import ContentReader
-from ragmem.llm.http_client import EventReader
-from ragmem.llm.responses_client import ResponseReader
+from ragmem.llm.http_client import EventReader, ResponseReader
 from ragmem.llm.wire import Refusal, Thoughts
 from ragmem.messages import Message, ToolUse, assistant, system, tool, user
 from tests.fakes.llm_server import Answer, Call, LLMServer

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import apsw
 
+from ragmem.files import OwnerLocks
 from ragmem.ids import new_id
-from ragmem.locks import OwnerLocks
 from ragmem.store.sqlite import SQLiteStore, read
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import created, summed, whole_turn

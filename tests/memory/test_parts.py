@@ -16,7 +16,7 @@ PARTS = {
     # What is found: without what is summed up, or what asks.
     "ragmem.memory.recall": ["ragmem.memory.worker", "ragmem.memory.context", "ragmem.agent"],
     # Vectors: of any text.
-    "ragmem.embedder.base": ["ragmem.memory", "ragmem.store", "ragmem.llm"],
+    "ragmem.embedder": ["ragmem.memory", "ragmem.store", "ragmem.llm"],
     # The provider of answers.
     "ragmem.llm.base": ["ragmem.memory", "ragmem.store", "ragmem.embedder"],
     # What an answer is recorded with.

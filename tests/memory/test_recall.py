@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
-from ragmem.embedder.base import Kind
+from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.found import Question

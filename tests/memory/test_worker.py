@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import ragmem
 from ragmem.config import SummariesConfig
-from ragmem.embedder.base import Kind
+from ragmem.embedder import Kind
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, Request

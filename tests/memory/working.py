@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragmem.config import MemoryConfig, SummariesConfig
-from ragmem.embedder.base import Embedder, Kind
+from ragmem.embedder import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo

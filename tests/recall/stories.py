@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ragmem.config import MemoryConfig, SummariesConfig
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place

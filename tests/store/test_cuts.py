@@ -14,7 +14,8 @@ from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.records import PutSession, PutTurn, SessionQuery, Turn, UpdateSession, Usage, Write
 from ragmem.store.base import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.spool import Patience, SpooledStore, Waiting
+from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store

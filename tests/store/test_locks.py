@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ragmem import locks
+from ragmem import files
 from ragmem.errors import StoreUnavailable
-from ragmem.locks import lock
+from ragmem.files import lock
 
 
 def test_a_lock_keeps_others_out_though_its_file_goes(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_file_that_goes_while_it_is_locked_is_made_again(
             path.unlink()
             lost.append(path)
 
-    monkeypatch.setattr(locks.fcntl, "flock", lock_and_lose)
+    monkeypatch.setattr(files.fcntl, "flock", lock_and_lose)
     handle = lock(path, timeout_s=10)
     assert lost
     assert os.fstat(handle).st_ino == path.stat().st_ino

@@ -31,10 +31,10 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Store
-from ragmem.store.spool import Patience, Waiting, count_waiting
-from ragmem.store.transfer import compare, copy, stream_of
+from ragmem.store.spool import Patience, Waiting
+from ragmem.store.spool.files import count_waiting
+from ragmem.store.transfer import compare, copy, stream_of, stream_of_lines, write_lines
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
-from ragmem.store.transfer.stream import stream_of_lines, write_lines
 from tests.store.code_samples import (
     GARDEN,
     KITCHEN,

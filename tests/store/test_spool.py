@@ -19,7 +19,8 @@ from ragmem.ids import new_id
 from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
 from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.spool import Patience, SpooledStore, Waiting
+from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import START, begun, called, created, finished, texts, whole_turn
 

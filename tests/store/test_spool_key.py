@@ -13,7 +13,8 @@ from ragmem.errors import StoreUnavailable
 from ragmem.records import SessionQuery
 from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.spool import SpooledStore, count_waiting
+from ragmem.store.spool import SpooledStore
+from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 from tests.store.samples import begun, created

@@ -14,7 +14,7 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.failpoints import arm
-from ragmem.locks import OwnerLocks, lock
+from ragmem.files import OwnerLocks, lock
 from ragmem.records import SessionQuery, Write
 from ragmem.store.sqlite import SQLiteStore, schema
 from ragmem.store.sqlite.connection import Access, Database

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ragmem.locks import OwnerLocks
+from ragmem.files import OwnerLocks
 from ragmem.records import ScopeQuery, TurnsQuery, Write
 from ragmem.store.sqlite import code, schema, work
 from ragmem.store.sqlite.connection import Access, Database

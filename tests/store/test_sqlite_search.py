@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 from ragmem import terms
-from ragmem.locks import OwnerLocks
+from ragmem.files import OwnerLocks
 from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
+from ragmem.similarity import VectorCache
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
-from ragmem.vectors import VectorCache
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.vectors import Matrix, count, packed, unpacked
+from ragmem.similarity import Matrix, count, packed, unpacked
 
 
 def unit_rows(

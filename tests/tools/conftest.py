@@ -12,10 +12,10 @@ import pytest
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Sandbox
+from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace

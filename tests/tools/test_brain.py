@@ -12,8 +12,8 @@ from inline_snapshot import snapshot
 
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
+from ragmem.index import CodeHit
 from ragmem.index.links import searched_scopes
-from ragmem.index.values import CodeHit
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmem.tools import changed_files
-from ragmem.tools.changed_files import ChangedFiles
+from ragmem.tools import seen
 from ragmem.tools.files import changed_lines, unified_diff
+from ragmem.tools.seen import ChangedFiles
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ async def test_written_again_within_a_tick(
     desk: Any, changed: ChangedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that ticks now and then, as many file systems' do, hides no change."""
-    fine = changed_files._stat
+    fine = seen._stat
 
-    def ticking(status: os.stat_result) -> changed_files._Stat:
+    def ticking(status: os.stat_result) -> seen._Stat:
         found, tick_ns = fine(status), 100_000_000
         return msgspec.structs.replace(
             found,
@@ -91,7 +91,7 @@ async def test_written_again_within_a_tick(
             ctime_ns=found.ctime_ns // tick_ns * tick_ns,
         )
 
-    monkeypatch.setattr(changed_files, "_stat", ticking)
+    monkeypatch.setattr(seen, "_stat", ticking)
     for n in range(100):
         file = desk.file("a.py", f"{n:03}\n")
         assert changed._hash_of("a.py") == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.content import MAX_IMAGE_BYTES
 from ragmem.tools.rewind import Preimages
+from ragmem.tools.seen import SeenFiles
 
 
 def sha(data: bytes) -> str:

@@ -16,11 +16,18 @@ import pytest
 from ragmem.config import Paths, SandboxConfig, load_config
 from ragmem.errors import ConfigError
 from ragmem.messages import ToolUse
-from ragmem.tools import kernel
 from ragmem.tools.base import Decision
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.sandbox import Confinement, Mechanism, Sandbox, find_mechanism, profile
+from ragmem.tools.sandbox import (
+    LEAST_ABI,
+    Confinement,
+    Mechanism,
+    Sandbox,
+    find_mechanism,
+    landlock_version,
+    profile,
+)
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -34,8 +41,8 @@ _IS_ROOT = os.geteuid() == 0
 
 def missing(kind: str) -> str:
     """Why a mechanism can't be tried here; empty where it can."""
-    if kind == "landlock" and kernel.landlock_version() < kernel.LEAST_ABI:
-        return f"Landlock of this kernel is {kernel.landlock_version()}"
+    if kind == "landlock" and landlock_version() < LEAST_ABI:
+        return f"Landlock of this kernel is {landlock_version()}"
     if kind == "bubblewrap" and find_mechanism().kind != kind:
         return find_mechanism().why
     return ""

@@ -1,10 +1,527 @@
-"""A file cut into scopes: functions, classes, sections; what no parser reads, by lines."""
+"""A file cut into scopes: functions, classes, sections; what no parser reads, by lines.
 
-from ragmem.index.cut.code import code_pieces
-from ragmem.index.cut.languages import GRAMMARS, is_generated, language_of
-from ragmem.index.cut.parser import LARGEST, imports_of, parse
-from ragmem.index.cut.source import HEADED, SourceText, scopes_of, section_pieces, text_pieces
-from ragmem.index.values import Cut
+Definitions are made scopes: which of them, inside of what, under which names, with what is said.
+"""
+
+import re
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ragmem.index import Cut
+from ragmem.index.cut.parser import (
+    COMMON,
+    GRAMMARS,
+    LARGEST,
+    Definition,
+    ParsedFile,
+    imports_of,
+    is_generated,
+    language_of,
+    parse,
+)
+from ragmem.index.cut.source import (
+    HEADED,
+    LONGEST_SIGNATURE,
+    Piece,
+    SourceText,
+    clipped,
+    first_words,
+    indent_of,
+    scopes_of,
+    section_pieces,
+    text_pieces,
+    trimmed,
+    windows,
+)
+from ragmem.records import ScopeKind
+
+_MARKS = re.compile(r"^\s*(?:/\*\*?!?<?|///?!?<?|//!|\*+/|\*(?!\*)|#+!?|--)?[ \t]?")
+_CLOSE = re.compile(r"\s*\*+/\s*$")
+_RULE = re.compile(r"^[\W_]*$")
+_FOR_TOOLS = re.compile(
+    r"^\s*(?:@ts-|eslint|tslint|prettier-|biome-|istanbul |c8 |noqa|type: ignore|pylint|mypy:"
+    r"|pragma\b|nolint|go:|\+build|rubocop|shellcheck|frozen_string_literal|phpcs|phpstan-"
+    r"|clang-format|NOLINT|NOSONAR|-\*-|vim?:|fmt: |ruff: |isort:|usr/bin/|!/|endregion|region\b"
+    r"|@jsx|@flow|<reference )",
+    re.IGNORECASE,
+)
+_LICENCE = re.compile(r"copyright|licen[cs]ed? under|SPDX-|all rights reserved", re.IGNORECASE)
+_STRING = re.compile(
+    r"""[rRuU]?(?:"{3}(.*?)(?:"{3}|\Z)|'{3}(.*?)(?:'{3}|\Z)|"([^"\n]*)"|'([^'\n]*)')""",
+    re.DOTALL,
+)
+_XML = re.compile(r"</?(?:summary|para|remarks|returns|value)/?>")
+_LONGEST_COMMENT = 20_000
+
+
+class Above(NamedTuple):
+    """The lines above a definition that belong to it."""
+
+    first: int
+    docstring: str
+
+
+def above(
+    source: SourceText, row: int, floor: int, comment: str, attributes: dict[int, int]
+) -> Above:
+    """Find comments and attributes that end right above `row`, none of them before row `floor`."""
+    lines = source.lines
+    first = row
+    said: list[tuple[int, int]] = []
+    indent = indent_of(lines[row])
+    while first > floor:
+        before = first - 1
+        if before in attributes:
+            if attributes[before] < floor:
+                break
+            first = attributes[before]
+            continue
+        line = lines[before].strip()
+        start = before
+        if line.startswith(comment):
+            if line.startswith("#!") or indent_of(lines[before]) != indent:
+                break
+        elif comment == "//" and line.endswith("*/"):
+            while start > floor and "/*" not in lines[start]:
+                start -= 1
+            if not lines[start].lstrip().startswith("/*"):
+                break
+        else:
+            break
+        said.append((start, before))
+        first = start
+    text = "\n".join("\n".join(lines[a : b + 1]) for a, b in reversed(said))
+    plain = comment_text(text)
+    # A licence at the top says nothing about what stands below it.
+    return Above(first, "" if first == 0 and _LICENCE.search(plain) else plain)
+
+
+def comment_text(text: str) -> str:
+    """Return what a comment says, without its marks and what only tools read."""
+    if not text:
+        return ""
+    lines = []
+    for line in text[:_LONGEST_COMMENT].split("\n"):
+        bare = _CLOSE.sub("", line)
+        bare = bare[_matched(bare) :].rstrip()
+        if (bare and _RULE.match(bare)) or _FOR_TOOLS.match(bare):
+            continue
+        lines.append(bare)
+    return plain_text(_XML.sub("", "\n".join(lines)))
+
+
+def _matched(line: str) -> int:
+    found = _MARKS.match(line)
+    return found.end() if found else 0
+
+
+def plain_text(text: str) -> str:
+    """Strip the indentation of all lines but the first, and the empty lines around."""
+    first, _, rest = text.partition("\n")
+    lines = [line.rstrip() for line in rest.split("\n")] if rest else []
+    margin = min((len(indent_of(line)) for line in lines if line), default=0)
+    return "\n".join([first.strip(), *(line[margin:] for line in lines)]).strip()
+
+
+def string_text(text: str) -> str:
+    """Return what the string says that `text` begins with; empty if it begins with none."""
+    found = _STRING.match(text[:_LONGEST_COMMENT])
+    return plain_text(next((part for part in found.groups() if part), "")) if found else ""
+
+
+def module_docstring(source: SourceText, first: int, last: int, comment: str, python: bool) -> str:
+    """Return what a file says about itself at its top, in rows `first` to `last` (included)."""
+    row, run = first, 0
+    said: list[str] = []
+    while row <= last and len(said) < 40:
+        line = source.lines[row].strip()
+        run = row
+        if not line or line.startswith(("<?php", "#!")):
+            row += 1
+            continue
+        if line.startswith(comment):
+            while row < last and source.lines[row + 1].strip().startswith(comment):
+                row += 1
+        elif comment == "//" and line.startswith("/*"):
+            while row < last and "*/" not in source.lines[row]:
+                row += 1
+        else:
+            break
+        row += 1
+        said.append(comment_text("\n".join(source.lines[run:row])))
+    if python and row <= last:
+        return string_text("\n".join(source.lines[row : last + 1]).lstrip())
+    if python:
+        return ""
+    return next((text for text in said if text and not _LICENCE.search(text)), "")
+
+
+_COMMENTS = {
+    "#": re.compile(r"(?:^|\s)#(?:\s[^\n]*|(?=\n|$))", re.MULTILINE),
+    "//": re.compile(r"(?:^|\s)//[^\n]*|/\*.*?\*/", re.MULTILINE | re.DOTALL),
+}
+_ATTRIBUTE = re.compile(r"(?:@(?!interface\b)[\w.]+(?:\([^()]*\))?|#?\[[^\[\]]*\])\s*")
+_BRACKETS = re.compile(r"(?<=[(\[]) | (?=[)\]])")
+_LAST_COMMA = re.compile(r",(?=[)\]])")
+_ENDS = " \t{:=;,"
+
+
+def signature_of(source: SourceText, definition: Definition, comment: str) -> str:
+    """Return a definition from its first word to its body, white space collapsed."""
+    start = definition.header
+    end = definition.body if definition.body > start else definition.end
+    text = source.between(start, min(end, start + 4 * LONGEST_SIGNATURE))
+    if definition.role in (
+        "function",
+        "class",
+        "interface",
+        "type",
+        "exported",
+        "constant",
+        "outer",
+    ):
+        text = _words_before(source, definition) + text
+    while (attribute := _ATTRIBUTE.match(text)) and attribute.end():
+        text = text[attribute.end() :]
+    text = _COMMENTS[comment].sub("", text)
+    line = _LAST_COMMA.sub("", _BRACKETS.sub("", " ".join(text.split())))
+    if definition.body > start:
+        line = line.rstrip(_ENDS) if not line.endswith("=>") else line
+    return clipped(line.rstrip(" \t;"), LONGEST_SIGNATURE)
+
+
+def _words_before(source: SourceText, definition: Definition) -> str:
+    # `export default`, `public static`: what a grammar puts around the definition itself.
+    before = source.between(max(definition.start, definition.header - 80), definition.header)
+    words = before.rpartition("\n")[2]
+    return words if words.replace(" ", "").isalpha() else ""
+
+
+_LONGEST_BLOCK = 120
+_BLOCK_ROWS = 80
+_MOST_BLOCKS = 40
+IMPORTS = "imports"
+# Lines that only close what is open, and that guard imports.
+_CLOSING = re.compile(r"\s*(?:[\W_]*|\}.*|#\s*(?:endif|else)\b.*|end\b.*|fi|done|esac|\?>)\s*$")
+_GUARD = re.compile(
+    r"\s*(?:try:|except (?:ImportError|ModuleNotFoundError).*:|if (?:\w+\.)?TYPE_CHECKING:|else:"
+    r"|pass|#\s*(?:pragma|ifndef|ifdef|if|else|elif|endif)\b.*|#\s*define\s+\w+"
+    r"|(?:inline )?namespace [\w:]*\s*\{?|extern \"C\" \{)\s*$"
+)
+
+
+def add_blocks(
+    source: SourceText,
+    top: list[Piece],
+    aside: list[tuple[int, int]],
+    calls: list[tuple[int, str]],
+    comment: str,
+) -> list[Piece]:
+    """Return the blocks between the outermost scopes, which take lines that only close."""
+    skipped = bytearray(len(source.lines))
+    for first, last in aside:
+        skipped[first : last + 1] = b"\1" * (min(last + 1, len(skipped)) - first)
+    size = max(_BLOCK_ROWS, len(source.lines) // _MOST_BLOCKS)
+    blocks: list[Piece] = []
+    for start, end, before in _gaps(source, top):
+        if before is not None and _belongs_above(source, start, end, comment):
+            before.last = end - 1
+            continue
+        long = end - start > max(_LONGEST_BLOCK, size * 3 // 2)
+        for first, behind in windows(source, start, end, size) if long else [(start, end)]:
+            block = Piece("block", first, behind - 1)
+            if _is_imports(source, skipped, first, behind, comment):
+                block.name = block.qualified = IMPORTS
+            block.signature = first_words(source, first, behind)
+            blocks.append(block)
+    _give_calls(source, blocks, calls)
+    return blocks
+
+
+def _gaps(source: SourceText, top: list[Piece]) -> list[tuple[int, int, Piece | None]]:
+    """Rows that no scope covers, without blank ones around them, and the scope before them."""
+    gaps: list[tuple[int, int, Piece | None]] = []
+    row, before = 0, None
+    for piece in sorted(top, key=lambda one: (one.first, -one.last)):
+        if rows := trimmed(source, row, piece.first):
+            gaps.append((*rows, before))
+        if piece.last >= row:
+            row, before = piece.last + 1, piece
+    if rows := trimmed(source, row, len(source.lines)):
+        gaps.append((*rows, before))
+    return gaps
+
+
+def _belongs_above(source: SourceText, start: int, end: int, comment: str) -> bool:
+    lines = [line for line in source.lines[start:end] if line and not line.isspace()]
+    if comment == "#" and all(line[0] in " \t" for line in lines):
+        return True  # a comment at the end of a body
+    return len(lines) <= 10 and all(_CLOSING.match(line) for line in lines)
+
+
+def _is_imports(source: SourceText, skipped: bytearray, start: int, end: int, comment: str) -> bool:
+    any_skipped, is_open = False, False
+    for row in range(start, end):
+        line = source.lines[row].strip()
+        if skipped[row]:
+            any_skipped = True
+        elif is_open or (comment == "//" and line.startswith("/*")):
+            is_open = "*/" not in line
+        elif line and not line.startswith(comment) and not _GUARD.match(line):
+            return False
+    return any_skipped
+
+
+def _give_calls(source: SourceText, blocks: list[Piece], calls: list[tuple[int, str]]) -> None:
+    if not calls or not blocks:
+        return
+    starts = source.row_starts()
+    firsts = [block.first for block in blocks]
+    for start, name in calls:
+        row = bisect_right(starts, start) - 1
+        place = bisect_right(firsts, row) - 1
+        if place >= 0 and row <= blocks[place].last:
+            blocks[place].calls[name] = None
+
+
+_LONG_FUNCTION = 30
+_INLINE_LINES = 4
+_MOST_ONE_LINERS = 40
+
+_SUITES = frozenset(("describe", "context", "suite", "feature"))
+_TESTS = frozenset(("it", "test", "specify", "bench", "scenario"))
+_UPPER = re.compile(r"_?[A-Z][A-Z0-9_]+\Z")
+_CAMEL = re.compile(r"[A-Z]\w*[a-z]\w*\Z")
+_ALIASED = re.compile(r"[^=]*=\s*[\w.]+\s*(?:\[|\|)|[^=]*=\s*(?:\w+\.)?(?:New|Named|Typed)\w+\(")
+_GENERIC = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
+_KINDS: dict[str, ScopeKind] = {
+    "class": "class",
+    "interface": "type",
+    "impl": "class",
+    "module": "class",
+    "type": "type",
+    "exported": "constant",
+    "constant": "constant",
+}
+
+
+class _Open:
+    """A definition that what follows may be in."""
+
+    __slots__ = ("definition", "last_row", "path", "piece", "within")
+
+    def __init__(self, definition: Definition, piece: Piece | None, path: str, within: str) -> None:
+        self.definition = definition
+        self.piece = piece
+        self.path = path
+        """What the names of those in it begin with."""
+        self.within = within
+        """What it is to them: `top`, `class`, `suite`, `function` or `leaf`."""
+        self.last_row = definition.first
+        """The last row that is taken by what is in it."""
+
+
+class _Cutter:
+    """The definitions of one file, taken in their order."""
+
+    def __init__(self, source: SourceText, language: str, found: ParsedFile) -> None:
+        self.source = source
+        self.language = language
+        self.comment = GRAMMARS[language].comment
+        self.found = found
+        self.pieces: list[Piece] = []
+        self.top: list[Piece] = []
+        self.places: list[tuple[int, int, Piece]] = []
+        """Bytes of each scope, for the calls."""
+        self._open: list[_Open] = []
+        self._prefix = ""
+        self._last_row = -1
+        self._one_liners = sum(
+            one.first == one.last and _kind_of(one, language) == "constant"
+            for one in found.definitions
+        )
+
+    def take(self, one: Definition) -> None:
+        """Make a scope of it, or leave it a part of what it is in."""
+        while self._open and self._open[-1].definition.end <= one.start:
+            self._open.pop()
+        outer = self._open[-1] if self._open else None
+        path = outer.path if outer else self._prefix
+        name, owner = _names_of(one, self.language)
+        one.last = min(one.last, len(self.source.lines) - 1)
+        if not name or one.first > one.last:
+            return
+        if one.role == "prefix":
+            self._prefix = name
+            return
+        if one.role == "namespace":
+            within = outer.within if outer else "top"
+            self._open.append(
+                _Open(one, outer.piece if outer else None, _joined(path, name), within)
+            )
+            return
+        said = above(
+            self.source,
+            one.first,
+            1 + (outer.last_row if outer and outer.piece else self._last_row),
+            self.comment,
+            self.found.above,
+        )
+        if not self._is_worth(one, outer, bool(said.docstring)):
+            return
+        piece = Piece(_scope_kind(one, outer, owner), said.first, one.last, name)
+        piece.qualified = _joined(path, owner, name) if one.role != "impl" else _joined(path, owner)
+        piece.signature = signature_of(self.source, one, self.comment)
+        piece.docstring = said.docstring
+        piece.named = one.named
+        if self.language == "python" and one.body >= 0:
+            top = self.source.between(one.body, min(one.end, one.body + 20_000))
+            piece.docstring = string_text(top) or said.docstring
+        inner = _joined(path, name) if one.role == "impl" else _joined(path, owner, name)
+        self._add(one, piece, outer, inner)
+
+    def _add(self, one: Definition, piece: Piece, outer: _Open | None, path: str) -> None:
+        within = outer.piece if outer else None
+        (within.parts if within else self.top).append(piece)
+        self.pieces.append(piece)
+        self.places.append((one.start, one.end, piece))
+        self._last_row = max(self._last_row, piece.last)
+        for each in self._open:
+            each.last_row = max(each.last_row, piece.last)
+        self._open.append(_Open(one, piece, path, _within(one)))
+
+    def _is_worth(self, one: Definition, outer: _Open | None, is_documented: bool) -> bool:
+        within = outer.within if outer else "top"
+        lines = one.last - one.first + 1
+        if within == "leaf" or (outer and outer.definition.body == one.body >= 0):
+            return False
+        kind = _kind_of(one, self.language)
+        if one.role == "tested" and one.tester not in _SUITES | _TESTS:
+            return False
+        if within == "function" and (lines <= _LONG_FUNCTION or kind in ("constant", "type")):
+            return False
+        if kind == "constant":
+            is_few = self._one_liners <= _MOST_ONE_LINERS and one.name[0] != "_"
+            return within == "top" and (lines > 1 or is_few)
+        if one.role == "declaration":
+            return is_documented and within != "function"
+        if one.role == "inline":
+            return lines >= _INLINE_LINES
+        return kind is not None
+
+    def give_calls(self) -> list[tuple[int, str]]:
+        """Give each call to the innermost scope that it is in; return the others."""
+        common = COMMON[self.language]
+        around: list[tuple[int, Piece]] = []
+        outside: list[tuple[int, str]] = []
+        places = iter(self.places)
+        following = next(places, None)
+        for start, name in self.found.calls:
+            while following is not None and following[0] <= start:
+                around.append(following[1:])
+                following = next(places, None)
+            if name in common or len(name) > 100:
+                continue
+            while around and around[-1][0] <= start:
+                around.pop()
+            if around:
+                around[-1][1].calls[name] = None
+            else:
+                outside.append((start, name))
+        return outside
+
+
+def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Piece]:
+    """Return the scopes of a file of code; every line that isn't blank is in one."""
+    if language == "python":
+        for one in found.definitions:
+            if one.role == "constant" and _CAMEL.match(one.name) and _is_alias(source, one):
+                one.role = "type"
+    cutter = _Cutter(source, language, found)
+    for one in found.definitions:
+        cutter.take(one)
+    outside = cutter.give_calls()
+    blocks = add_blocks(source, cutter.top, found.aside, outside, cutter.comment)
+    first = blocks[0] if blocks else None
+    if first and all(first.first <= piece.first for piece in cutter.top):
+        first.docstring = module_docstring(
+            source, first.first, first.last, cutter.comment, language == "python"
+        )
+        if first.docstring and first.name:  # more than imports
+            first.name = first.qualified = ""
+    return cutter.pieces + blocks
+
+
+def _is_alias(source: SourceText, one: Definition) -> bool:
+    return _ALIASED.match(source.between(one.start, min(one.end, one.start + 200))) is not None
+
+
+def _kind_of(one: Definition, language: str) -> ScopeKind | None:
+    # What its role and its name make of it; None: nothing worth a scope.
+    if one.role != "constant":
+        return _KINDS.get(one.role, "function")
+    if _UPPER.match(one.name) or (language == "go" and one.name[:1].isupper()):
+        return "constant"
+    return None
+
+
+def _scope_kind(one: Definition, outer: _Open | None, owner: str) -> ScopeKind:
+    if one.role in _KINDS:
+        return _KINDS[one.role]
+    return "method" if owner or (outer and outer.within == "class") else "function"
+
+
+def _within(one: Definition) -> str:
+    if one.role in ("class", "interface", "impl"):
+        return "class"
+    if one.role == "module":
+        return "top"
+    if one.role == "tested":
+        return "suite" if one.tester in _SUITES else "function"
+    return "function" if one.role in ("function", "inline") else "leaf"
+
+
+def _names_of(one: Definition, language: str) -> tuple[str, str]:
+    """Return its own name, and the type that the definition itself says it belongs to."""
+    name, owner = " ".join(one.name.split()), ""
+    if one.role == "tested" or name[:1] in "\"'`":
+        return name.strip("\"'`"), ""
+    if one.role in ("namespace", "prefix", "module"):
+        return ".".join(part for part in re.split(r"::|\\|\.", name) if part), ""
+    if language in ("c", "cpp") and "::" in name:
+        parts = [part.strip() for part in _bare(name).split("::") if part.strip()]
+        return (parts[-1], ".".join(parts[:-1])) if parts else ("", "")
+    if one.role == "impl":
+        name = re.split(r"::|[ &*]", _bare(name))[-1]
+        trait = re.split(r"::", _bare(" ".join(one.owner.split())))[-1]
+        return name, f"impl {trait} for {name}" if trait else f"impl {name}"
+    if language == "go" and one.owner:
+        return name, re.split(r"[\s*.]+", _bare(one.owner.strip("()")))[-1]
+    if language == "ruby":
+        parts = name.split("::")
+        return parts[-1], ".".join(parts[:-1]) if one.role == "class" else ""
+    if language in ("javascript", "typescript", "tsx") and "." in name:
+        parts = [part for part in name.split(".") if part not in _JS_HOLDERS]
+        return (parts[-1], ".".join(parts[:-1])) if parts else ("", "")
+    return name, owner
+
+
+_JS_HOLDERS = frozenset(("module", "exports", "prototype", "this", "window", "self", "global"))
+
+
+def _bare(name: str) -> str:
+    # Type arguments away, from the inside out; names of files have few.
+    for _ in range(8):
+        shorter = _GENERIC.sub("", name)
+        if shorter == name:
+            break
+        name = shorter
+    return name.strip()
+
+
+def _joined(*names: str) -> str:
+    return ".".join(name for name in names if name)
+
 
 __all__ = ["cut", "language_of"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragmem.index.values import CutScope
+from ragmem.index import CutScope
 from ragmem.records import ScopeKind
 
 

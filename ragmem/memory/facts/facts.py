@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.config import FactsConfig
-from ragmem.embedder.base import Embedder, Thresholds, cosines
+from ragmem.embedder import Embedder, Thresholds, cosines
 from ragmem.errors import (
     AmbiguousMemory,
     MemoryNotFound,

@@ -17,7 +17,7 @@ from ragmem.memory.date_words import ANYTHING
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
-from ragmem.scores import WORDS_AS_COSINE, rarity
+from ragmem.similarity import WORDS_AS_COSINE, rarity
 from ragmem.terms import QueryTerm, query_terms, terms
 
 _K1, _B = 1.2, 0.75

@@ -7,15 +7,14 @@ from functools import lru_cache
 
 import msgspec
 
-from ragmem.embedder.base import Thresholds, cosines
+from ragmem.embedder import Thresholds, cosines
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.values import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
 from ragmem.memory.summaries.digest import RECALL_TOOLS
 from ragmem.memory.window import argument, result_text
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
-from ragmem.terms import guess_language, terms
-from ragmem.terms.languages import is_stop_word
+from ragmem.terms import guess_language, is_stop_word, terms
 from ragmem.text import clean
 
 _TRUST = {"tool": 0, "model": 1, "person": 2}

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragmem.errors import StoreError
+from ragmem.similarity import Matrix
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.vectors import Matrix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,12 +29,12 @@ from functools import partial
 from typing import get_args
 
 from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
+from ragmem.similarity import packed, unpacked
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import lock_vectors
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
-from ragmem.vectors import packed, unpacked
 
 PAGE = 20_000
 """Entries that are read at a time."""

@@ -1,6 +1,654 @@
-"""The outage spool: writes last while the store is away, and reach it when it is back."""
+"""The outage spool, a Store whose writes are never lost because it is away.
 
-from ragmem.store.spool.files import count_waiting, met
-from ragmem.store.spool.store import Patience, SpooledStore, Waiting
+While the store answers, writes go to it. When it fails, or is silent for longer
+than `Patience.stall_s`, they go to this process' file of the spool and are
+acknowledged by its sync. From then on all writes go there, so that their order
+holds, until those that wait are in the store: this process tries again by
+itself, and the next process to open the store takes over what a dead one left.
+A write may reach the store twice that way; being idempotent it has the effect
+of once.
+"""
 
-__all__ = ["Patience", "SpooledStore", "Waiting", "count_waiting", "met"]
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
+from ragmem.files import replace_private
+from ragmem.records import (
+    Applied,
+    BeginTurn,
+    Project,
+    RegisterProject,
+    SessionQuery,
+    StoreInfo,
+    Write,
+)
+from ragmem.store.base import Store
+from ragmem.store.spool.files import (
+    Replay,
+    Spool,
+    count_aside,
+    to_lines,
+)
+
+T = TypeVar("T")
+
+
+class HeldTasks:
+    """Tasks that are held until they end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._interrupted: set[asyncio.Task[Any]] = set()
+        """Nobody waits for them any more."""
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task of its own; its error is for those who wait."""
+
+        def ended(task: "asyncio.Task[T]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    async def finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result; interrupted, it goes on, and what is begun next comes after it."""
+        before = frozenset(self._interrupted)
+
+        async def in_order() -> T:
+            if before:
+                await asyncio.wait(before)
+            return await work()
+
+        task = self.keep(in_order())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._interrupted.add(task)
+                task.add_done_callback(self._interrupted.discard)
+            raise
+
+    async def wait(self, limit_s: float) -> None:
+        """Until all have ended, or for so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+
+
+def writes_text(count: int) -> str:
+    """`3 writes`."""
+    return f"{count:,} {'write' if count == 1 else 'writes'}"
+
+
+def are(count: int) -> str:
+    """What so many writes do: `is` or `are`."""
+    return "is" if count == 1 else "are"
+
+
+_log = logging.getLogger("ragmem")
+
+_SOON_S = 0.02
+_LONG_STALL_S = 1.0
+"""A write that is silent for so long is told of."""
+_LONG_OPENING_S = 3.0
+"""The same for a store that opens: a graph's driver takes its time."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is waited for, in seconds."""
+
+    stall_s: float = 0.2
+    """A write that takes longer is acknowledged by the spool."""
+    read_s: float = 2.0
+    """Before a read gives up on writes that still wait."""
+    left_s: float = 10.0
+    """Before a read gives up on those that a dead process has left."""
+    retry_s: float = 1.0
+    """Before a store that was away is tried again; doubled for each further time."""
+    longest_retry_s: float = 10.0
+    closing_s: float = 1.0
+    """For a last try when the process ends."""
+
+
+class Waiting(Applied, frozen=True):
+    """The writes are accepted, but not in the store yet."""
+
+    kept: bool = True
+    """False when the disk can't be written either: they are lost, and the person is told."""
+
+
+P = ParamSpec("P")
+
+
+class KnownProjects:
+    """A private file beside the spool. What can't be read or written costs only this comfort."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._written: list[Project] | None = None
+
+    def load(self) -> list[Project]:
+        """None of them where there is no file."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def save(self, projects: list[Project]) -> None:
+        """Replace the file, if it says something else."""
+        if projects == self._written:
+            return
+        with suppress(OSError, UnicodeEncodeError):
+            data = msgspec.json.encode(projects)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(self._file, data, sync=False)
+            self._written = projects
+
+    def add(self, projects: Iterable[Project]) -> None:
+        """Those that wait in the spool are known too."""
+        new = {project.project_id: project for project in projects}
+        if new:
+            known = {project.project_id: project for project in self.load()}
+            self.save(list((known | new).values()))
+
+
+def asked(
+    method: Callable[Concatenate[Store, P], Awaitable[T]],
+) -> Callable[Concatenate["SpooledStore", P], Coroutine[Any, Any, T]]:
+    """The store's own method, asked when nothing waits any more; with its docstring."""
+    name = method.__name__
+
+    @wraps(method)
+    async def ask(spooled: "SpooledStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await spooled.read(lambda store: getattr(store, name)(*args, **kwargs))
+
+    return ask
+
+
+class SpooledStore:
+    """See the module's text. `open_store` opens the store when it is first needed.
+
+    `folder` bears the store's address, `older` are the spools that earlier versions had for it.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        folder: Path,
+        *,
+        older: Sequence[Path] = (),
+        patience: Patience = Patience(),  # noqa: B008
+    ) -> None:
+        self._open_store = open_store
+        self._patience = patience
+        self._spool = Spool(folder, older=older)
+        self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
+        self._replay = Replay(self._spool, self._disk_thread)
+        self._on_disk = self._replay.on_disk
+        self._store: Store | None = None
+        self._opening: asyncio.Task[Store] | None = None
+        self._opening_since = 0.0
+        self._is_made = False
+        self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
+        self._running = HeldTasks()
+        self._in_flight: set[asyncio.Task[Applied]] = set()
+        self._stalled_at: float | None = None
+        self._waiting = 0
+        self._away: StoreError | None = None
+        self._retry_at = 0.0
+        self._pause_s = patience.retry_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._replaying: asyncio.Task[None] | None = None
+        self._looked = False
+        self._said = False
+        self._said_lost = False
+        self._lost_some = False
+        """Whether anything could not be kept."""
+        self._notices: list[str] = []
+        self._closed = False
+
+    # --- writing ----------------------------------------------------------------
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes, or keep them until the store is back: then the answer is `Waiting`."""
+        if not writes:
+            return Applied()
+        if self._closed:
+            raise _closed()
+        given = tuple(writes)
+        applied = await self._running.finish(lambda: self._apply(given))
+        if isinstance(applied, Waiting):
+            projects = [write.project for write in given if isinstance(write, RegisterProject)]
+            await asyncio.to_thread(self._known.add, projects)
+        return applied
+
+    async def _apply(self, writes: Sequence[Write]) -> Applied:
+        if not self._waiting and not self._in_flight and time.monotonic() >= self._retry_at:
+            attempt = self._running.keep(self._write_through(writes))
+            done, _ = await asyncio.wait({attempt}, timeout=self._patience.stall_s)
+            if not done:
+                self._stalled_at = self._stalled_at or time.monotonic()
+                self._in_flight.add(attempt)
+                attempt.add_done_callback(self._landed)
+                return await self._append(writes, attempt)
+            try:
+                return attempt.result()
+            except StoreError as error:
+                self.went_away(error)
+                return await self._append(writes)
+        waiting = await self._append(writes)
+        caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
+        if not caught_up or not await self._caught_up(self._patience.stall_s):
+            return waiting
+        ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
+        indexes = self._replay.turn_indexes
+        return Applied({turn_id: indexes[turn_id] for turn_id in ids if turn_id in indexes})
+
+    async def _write_through(self, writes: Sequence[Write]) -> Applied:
+        return await (await self.inner()).apply(writes)
+
+    def _landed(self, attempt: "asyncio.Task[Applied]") -> None:
+        """A write that stalled has ended; the spool holds it too, and replaying it is harmless."""
+        self._in_flight.discard(attempt)
+        if attempt.cancelled() or self._closed:
+            return
+        if not self._in_flight:
+            self._stalled_at = None
+        error = attempt.exception()
+        if isinstance(error, StoreError):
+            self.went_away(error)
+        elif not self._in_flight:
+            self._start_replay()
+
+    async def _append(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None" = None
+    ) -> Applied:
+        lines = to_lines(writes)
+        self._waiting += len(lines)
+        try:
+            await self._on_disk(lambda: self._spool.append(lines))
+        except OSError as error:
+            self._waiting -= len(lines)
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(self._patience.left_s):
+                    if applied := await self._applied_late(writes, attempt):
+                        return applied
+            self._lost_some = True
+            self._say_lost(writes, error)
+            return Waiting(kept=False)
+        self._said_lost = False
+        return Waiting()
+
+    async def _applied_late(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None"
+    ) -> Applied | None:
+        """What came of them in the store, where that is only slow; None where it is away."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
+        if attempt:
+            return attempt.result()
+        if self._away or self._waiting:
+            return None
+        return await self._write_through(writes)
+
+    def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
+        """Once a turn."""
+        if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
+            self._said_lost = True
+            self._notices.append(
+                f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
+                f"written: {error.strerror or error}. What came before is still kept."
+            )
+
+    # --- catching up ------------------------------------------------------------
+
+    async def _caught_up(self, limit_s: float) -> bool:
+        """Whether the store answers and nothing waits; what does is written now if it can be."""
+        deadline = time.monotonic() + limit_s
+        if self._stalled_at is not None and self._in_flight:
+            left_s = self._stalled_at + limit_s - time.monotonic()
+            await asyncio.wait(self._in_flight, timeout=max(0, left_s))
+        if not self._waiting and self._away is None and await self._nothing_was_left():
+            return True
+        running = self._replaying
+        if running is None:
+            if self._in_flight or time.monotonic() < self._retry_at:
+                return False
+            running = self._start_replay()
+        elif not self._replay.count:
+            # Nothing of this pass has come through: it gets no more than its time once.
+            deadline = min(deadline, self._replay.started_at + limit_s)
+        await asyncio.wait({running}, timeout=max(0, deadline - time.monotonic()))
+        return not self._waiting and self._away is None and self._looked
+
+    async def _nothing_was_left(self) -> bool:
+        """Whether no other process' file is there to be looked at."""
+        if not self._looked and not await self._on_disk(self._spool.others):
+            self._looked = True
+        return self._looked
+
+    def _start_replay(self) -> "asyncio.Task[None]":
+        if self._replaying is None:
+            self._cancel_timer()
+            self._replay.begin()
+            self._replaying = self._running.keep(self._pass())
+        return self._replaying
+
+    async def _pass(self) -> None:
+        """Try to write all that waits, once."""
+        left = 0
+        try:
+            while self._in_flight:
+                await asyncio.wait(self._in_flight)
+            store = await self.inner()
+            await self._meet(store)
+            async for count in self._replay.lines(store, self._spool):
+                self._waiting -= count
+            left = await self._replay.left(store)
+            if not self._replay.count:
+                await store.sessions(SessionQuery(limit=1))
+        except StoreError as error:
+            self.went_away(error)
+        except OSError as error:
+            self.went_away(self._unreadable(error))
+        else:
+            self._looked = True
+            self._came_back(left)
+        finally:
+            self._replaying = None
+        if self._waiting and self._away is None and not self._closed:
+            # Some came while this pass ended.
+            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self._start_replay)
+
+    def _unreadable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
+
+    def went_away(self, error: StoreError) -> None:
+        """The store did not do it: writes are kept until a later try succeeds."""
+        self._away = error
+        if isinstance(error, StoreDamaged) and self._store is not None:
+            # Once it is put in order it has to be opened anew.
+            self._running.keep(self._store.aclose())
+            self._store = None
+        self._retry_at = time.monotonic() + self._pause_s
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._cancel_timer()
+        if not self._closed:
+            delay_s = max(0.0, self._retry_at - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._start_replay)
+            self._pause_s = min(2 * self._pause_s, self._patience.longest_retry_s)
+
+    def _cancel_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _came_back(self, left: int) -> None:
+        self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
+        count = self._replay.count
+        if self._said:
+            self._said = False
+            waited = f" {writes_text(count)} that waited {are(count)} stored." if count else ""
+            self._notices.append(f"Memory is back.{waited}")
+        elif left:
+            self._notices.append(
+                f"{writes_text(left)} that an earlier process had to leave {are(left)} stored."
+            )
+        if why := self._replay.take_refusal():
+            self._notices.append(
+                f"Memory did not take all that waited: {why} "
+                f"What it did not take is kept in {self._spool.folder}."
+            )
+
+    def take_notices(self) -> list[str]:
+        """What the person should be told, each once: it is away, it is back."""
+        busy = self._waiting or self._in_flight or self._opening or self._replaying
+        if self._said and self._store is not None and not (busy or self._why_away()):
+            # It was only slow, and nothing had to wait for it.
+            self._said = False
+            self._notices.append("Memory is back.")
+        notices, self._notices = self._notices, []
+        if not self._said and (why := self._why_away()):
+            self._said = True
+            kept = " What happens meanwhile is kept on this disk." if self._waiting else ""
+            notices.append(f"Memory is away: {why}{kept}")
+        return notices
+
+    def _why_away(self) -> str:
+        """Empty while the store answers, or may yet."""
+        if self._away:
+            return f"{self._away} {self._away.hint}".strip()
+        slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)
+        since = self._stalled_at
+        if slow or (since is not None and time.monotonic() - since > _LONG_STALL_S):
+            return "it does not answer."
+        return ""
+
+    # --- the store ---------------------------------------------------------------
+
+    async def inner(self) -> Store:
+        """The store itself, opened; its errors are the caller's."""
+        if self._closed:
+            raise _closed()
+        if self._store is not None:
+            return self._store
+        if self._opening is None:
+            self._opening_since = time.monotonic()
+            self._opening = self._running.keep(self._open())
+        elif self._is_overdue(self._patience.read_s):
+            raise StoreUnavailable("The memory does not open.", hint="Try again.")
+        return await asyncio.shield(self._opening)
+
+    async def opened(self) -> None:
+        """Wait for the store to open, no longer than a read would unless it is being made.
+
+        Why it does not, who reads next is told.
+        """
+        if self._closed or (self._opening_since and self._opening is None):
+            return
+        opening = self._running.keep(self._ask(self.inner()))
+        await asyncio.wait({opening}, timeout=self._patience.read_s)
+        if self._is_made:
+            await asyncio.wait({opening})
+
+    def is_made(self) -> None:
+        """It has to be made before it opens, and is waited for as long as that takes."""
+        self._is_made = self._opening is not None
+
+    def _is_overdue(self, limit_s: float) -> bool:
+        return not self._is_made and time.monotonic() - self._opening_since > limit_s
+
+    async def _open(self) -> Store:
+        try:
+            store = await self._open_store()
+            try:
+                await self._meet(store)
+            except BaseException:
+                await store.aclose()
+                raise
+            self._store = store
+            return store
+        finally:
+            self._opening, self._is_made = None, False
+
+    async def _meet(self, store: Store) -> None:
+        """What waits is for one store, and no other gets it, though its address be the same."""
+        met = partial(self._spool.meet, await store.store_id())
+        try:
+            left = await self._on_disk(met)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        if left:
+            self._waiting -= left
+            self._notices.append(
+                f"Another database is where the memory was. {writes_text(left)} that {are(left)} "
+                f"for the one before {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
+            )
+
+    async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
+        """What the query finds; StoreUnavailable while writes wait, of dead processes too."""
+        if self._closed:
+            raise _closed()
+        if not self._looked and time.monotonic() >= self._retry_at:
+            # However long it takes to open: only then can what was left be stored.
+            await self._ask(self.inner())
+        patience = self._patience
+        if not await self._caught_up(patience.read_s if self._looked else patience.left_s):
+            raise self._unavailable()
+        store = await self._ask(self.inner())
+        return await self._ask(query(store))
+
+    async def _ask(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except StoreError as error:
+            self.went_away(error)
+            raise
+        except RagmemError:
+            raise
+        except Exception as error:
+            # A bug, or a record that can't be read: who asked goes on as without an answer.
+            _log.warning("The memory could not be asked: %s", error, exc_info=True)
+            raise StoreError(f"The memory could not be asked: {error!r}.") from error
+
+    def _unavailable(self) -> StoreError:
+        if self._away is None and self._waiting:
+            return StoreUnavailable(f"{writes_text(self._waiting)} wait for the memory.")
+        if self._away is None:
+            return StoreUnavailable(
+                "What an earlier process had to leave is being stored.", hint="Try again soon."
+            )
+        return type(self._away)(str(self._away), hint=self._away.hint)
+
+    async def count_waiting(self) -> int:
+        """Writes that wait, of every process."""
+        return await self._on_disk(self._spool.count_waiting)
+
+    async def count_aside(self) -> int:
+        """Writes that were damaged, or too long for the store."""
+        return await self._on_disk(partial(count_aside, self._spool.folder))
+
+    async def look_for_others(self) -> None:
+        """Take over what processes that died meanwhile have left."""
+        others = await self._on_disk(self._spool.others)
+        if any(path.name not in self._replay.known for path in others):
+            self._start_replay()
+
+    @property
+    def answering(self) -> Store | None:
+        """The store, if it is open and was not silent or away last."""
+        return None if self._away or self._in_flight else self._store
+
+    async def aclose(self) -> None:
+        """A last try for what waits, unless the store is away; then release everything.
+
+        Raises why, where something is lost with this process.
+        """
+        if self._closed:
+            return
+        if self._waiting and self._away is None:
+            await self._caught_up(self._patience.closing_s)
+        self._closed = True
+        self._cancel_timer()
+        for task in (self._replaying, self._opening, *self._in_flight):
+            if task:
+                task.cancel()
+        await self._running.wait(self._patience.closing_s)
+        if self._store is not None:
+            await self._store.aclose()
+        await self._on_disk(self._spool.close)
+        self._disk_thread.shutdown(wait=False)
+        if self._lost_some:
+            away = self._away or StoreUnavailable("The memory was away.")
+            raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
+
+    # --- what others ask of a store ----------------------------------------------
+
+    store_id = asked(Store.store_id)
+    get = asked(Store.get)
+    session = asked(Store.session)
+    sessions = asked(Store.sessions)
+    find_sessions = asked(Store.find_sessions)
+    turns = asked(Store.turns)
+    file_accesses = asked(Store.file_accesses)
+    find_tool_call = asked(Store.find_tool_call)
+    summaries = asked(Store.summaries)
+    raw_history_chars = asked(Store.raw_history_chars)
+    search = asked(Store.search)
+    embedder = asked(Store.embedder)
+    use_embedder = asked(Store.use_embedder)
+    pending = asked(Store.pending)
+    count_pending = asked(Store.count_pending)
+    claim = asked(Store.claim)
+    release = asked(Store.release)
+    attempts = asked(Store.attempts)
+    keep_attempts = asked(Store.keep_attempts)
+    forget_attempts = asked(Store.forget_attempts)
+    memories_revision = asked(Store.memories_revision)
+    memories = asked(Store.memories)
+    find_memories = asked(Store.find_memories)
+    superseded_by = asked(Store.superseded_by)
+    small_vectors = asked(Store.small_vectors)
+    forget_memories = asked(Store.forget_memories)
+    profile = asked(Store.profile)
+    others = asked(Store.others)
+    code_files = asked(Store.code_files)
+    find_scopes = asked(Store.find_scopes)
+    code_turns = asked(Store.code_turns)
+    changed_with = asked(Store.changed_with)
+    attach = asked(Store.attach)
+    detach = asked(Store.detach)
+
+    async def projects(self) -> list[Project]:
+        """Every known project; while the store is away, those that were known before."""
+        try:
+            found = await self.read(lambda store: store.projects())
+        except StoreError:
+            if known := await asyncio.to_thread(self._known.load):
+                return known
+            raise
+        await asyncio.to_thread(self._known.save, found)
+        return found
+
+    async def info(self) -> StoreInfo:
+        """What it is, where, and how much is in it, `waiting_writes` too if there are any."""
+        try:
+            found = await self.read(lambda store: store.info())
+        except StoreError as error:
+            if not (waiting := await self.count_waiting()):
+                raise
+            hint = f"{error.hint} {writes_text(waiting)} wait on this disk.".strip()
+            raise type(error)(str(error), hint=hint) from None
+        waiting, aside = await self.count_waiting(), await self.count_aside()
+        more = {"waiting_writes": waiting, "set_aside": aside}
+        counts = found.counts | {name: count for name, count in more.items() if count}
+        return msgspec.structs.replace(found, counts=counts)
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease, and look for what processes that died have left."""
+        if store := self.answering:
+            try:
+                await store.heartbeat(owner_id)
+            except StoreError as error:
+                self.went_away(error)
+                raise
+            await self.look_for_others()
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The memory is closed.", hint="Open it again.")

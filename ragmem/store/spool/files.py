@@ -22,9 +22,8 @@ import msgspec
 
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import replace_private, sync_folder
+from ragmem.files import replace_private, sync_folder, take
 from ragmem.ids import new_id
-from ragmem.locks import take
 from ragmem.records import PutVectors, Write
 from ragmem.store.base import Store
 from ragmem.text import clean

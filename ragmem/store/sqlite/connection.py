@@ -18,7 +18,7 @@ import msgspec
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.locks import OwnerLocks
+from ragmem.files import OwnerLocks
 from ragmem.records import utc_now
 from ragmem.text import clean
 

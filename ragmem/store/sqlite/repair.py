@@ -19,14 +19,13 @@ import msgspec
 
 from ragmem.errors import StoreDamaged
 from ragmem.failpoints import failpoint
-from ragmem.files import sync_folder
-from ragmem.locks import OwnerLocks, lock
+from ragmem.files import OwnerLocks, lock, sync_folder
 from ragmem.records import EmbedderMark, Finding, PutVectors
+from ragmem.similarity import unpacked
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.sqlite.read import TABLES, summaries_by_id, turns_by_id
 from ragmem.store.sqlite.text_index import words_of
-from ragmem.vectors import unpacked
 
 WORDS = "what was said is found by its words"
 _SHOWN = 3

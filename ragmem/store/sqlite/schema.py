@@ -17,9 +17,8 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import sync_folder
+from ragmem.files import lock, sync_folder
 from ragmem.ids import new_id
-from ragmem.locks import lock
 from ragmem.store.base import AHEAD
 from ragmem.store.sqlite import text_index
 from ragmem.store.sqlite.connection import Access, Database, iso

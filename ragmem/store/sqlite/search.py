@@ -23,12 +23,12 @@ from ragmem.records import (
     SearchQuery,
     WeightedTerm,
 )
+from ragmem.similarity import Similarities, VectorCache
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import lineage
 from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
 from ragmem.text import clean
-from ragmem.vectors import Similarities, VectorCache
 
 if TYPE_CHECKING:
     import numpy as np

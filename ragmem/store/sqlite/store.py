@@ -10,7 +10,7 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.locks import OwnerLocks
+from ragmem.files import OwnerLocks
 from ragmem.records import (
     AnyRecord,
     Applied,
@@ -26,6 +26,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
+from ragmem.similarity import VectorCache
 from ragmem.store.open import owned
 from ragmem.store.sqlite import (
     code,
@@ -39,7 +40,6 @@ from ragmem.store.sqlite import (
 )
 from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
-from ragmem.vectors import VectorCache
 
 P = ParamSpec("P")
 T = TypeVar("T")

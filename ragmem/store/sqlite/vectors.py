@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Any
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, TURN_LEVEL, EmbedderMark, PutVectors
+from ragmem.similarity import Similarities, VectorCache, Version, packed, unpacked
 from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
-from ragmem.vectors import Similarities, VectorCache, Version, packed, unpacked
 
 _PLACE_BITS = 40
 """Of a vector's place, below the project's number."""

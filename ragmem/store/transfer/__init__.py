@@ -1,25 +1,625 @@
-"""Moving and keeping what is stored.
+"""Everything in a store as a stream of Writes, in memory that does not grow with it.
 
-stream.py     everything in a store, as batches of Writes, into another or a file; and compared
-document.py   one session as a JSON document, and back
+In the order in which a store takes them: projects, their code, sessions before those that
+were forked from them, turns by index, summaries after what they cover, memories after what
+they took the place of, and vectors and references to code after what they are of. One session
+alone is a document: see `document.py`.
 """
 
-from ragmem.store.transfer.stream import (
-    Comparison,
-    Counter,
-    OnProgress,
-    Stream,
-    compare,
-    copy,
-    stream_of,
-)
+import hashlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
-__all__ = [
-    "Comparison",
-    "Counter",
-    "OnProgress",
-    "Stream",
-    "compare",
-    "copy",
-    "stream_of",
-]
+import msgspec
+from msgspec.structs import replace
+
+from ragmem import similarity
+from ragmem.errors import StoreDamaged, UsageError
+from ragmem.failpoints import failpoint
+from ragmem.records import (
+    OF_SESSIONS,
+    AddSummary,
+    CodeFile,
+    CodeScope,
+    DropCodeFiles,
+    EmbedderMark,
+    FoundScope,
+    MemoryRecord,
+    Owner,
+    Profile,
+    Project,
+    PutCodeFile,
+    PutMemory,
+    PutOwner,
+    PutProfile,
+    PutReferences,
+    PutSession,
+    PutTurn,
+    PutVectors,
+    RecordToolCall,
+    RegisterProject,
+    ScopeQuery,
+    Session,
+    Span,
+    Summary,
+    Write,
+    changed,
+    utc_now,
+)
+from ragmem.store.base import Archive
+from ragmem.store.room import fitted
+
+T = TypeVar("T")
+BATCH = 200
+"""Writes in a batch, about: with its tool calls a turn is some ten records."""
+_ALL = 2**31 - 1
+
+OnProgress = Callable[[Literal["copying", "comparing"], int], None]
+"""What is done, and how many more records of it."""
+
+Stream = Callable[[], AsyncIterator[Sequence[Write]]]
+"""Starts from the beginning each time that it is called."""
+
+
+def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
+    """All that the store holds."""
+
+    async def stream() -> AsyncIterator[Sequence[Write]]:
+        if projects := await source.projects():
+            yield [RegisterProject(project=project) for project in projects]
+        async for code in _code_of(source, projects):
+            for files in _parts(list(code.before_turns()), batch):
+                yield files
+        for generation in generations(await source.spans()):
+            for portion in portions(generation, batch):
+                failpoint("transfer.read")
+                sessions = await source.get(Session, portion.session_ids)
+                turns = [_fitted(put) for put in await source.own_turns(portion.spans)]
+                embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
+                yield [
+                    *(PutSession(session=session) for session in sessions),
+                    *turns,
+                    *await source.get(PutVectors, embedded),
+                    *await source.get(PutReferences, [put.turn.turn_id for put in turns]),
+                    *[
+                        put(**{put.holds: each})
+                        for put, kind in OF_SESSIONS.items()
+                        for each in await source.get(kind, portion.session_ids)
+                    ],
+                ]
+        async for code in _code_of(source, projects):
+            for settled in _parts(list(code.after_turns()), batch):
+                yield settled
+        for portion_ids in _parts(await source.ids(Summary), batch):
+            failpoint("transfer.read")
+            found = await source.get(Summary, portion_ids)
+            summaries = (AddSummary(summary=summary) for summary in found)
+            yield [*summaries, *await source.get(PutVectors, portion_ids)]
+        for portion_ids in _parts(await source.ids(MemoryRecord), batch):
+            failpoint("transfer.read")
+            known = await source.get(MemoryRecord, portion_ids)
+            memories = (PutMemory(memory=memory) for memory in known)
+            yield [*memories, *await source.get(PutVectors, portion_ids)]
+        if named := [each for each in map(owner_write, await source.owners()) if each]:
+            yield named
+        for profile in await source.profiles():
+            if writes := profile_writes(profile):
+                yield writes
+
+    return stream
+
+
+def _fitted(put: PutTurn) -> PutTurn:
+    return replace(put, turn=fitted(put.turn))
+
+
+class MovedCode(msgspec.Struct, frozen=True):
+    """The code of one project's folder, with the scopes that no file defines any more.
+
+    Such a scope is there for the turns that have to do with it. So it is put as if its last file
+    defined it still, then come the turns with their references, then that file as it is.
+    """
+
+    project_id: str
+    files: Sequence[CodeFile]
+    lost: Sequence[FoundScope]
+    """Scopes of it that no file defines."""
+
+    def before_turns(self) -> Iterator[PutCodeFile]:
+        """Every scope with a file. What is not so bears no hash: see `is_as_it_is`."""
+        held = {file.path: file for file in self.files}
+        lost: dict[str, list[CodeScope]] = {}
+        for found in self.lost:
+            lost.setdefault(found.path, []).append(found.scope)
+        for path in sorted(held.keys() | lost.keys()):
+            file = held.get(path) or CodeFile(
+                project_id=self.project_id, path=path, language="text", hash=""
+            )
+            if path in lost:
+                file = replace(file, hash="", scopes=(*file.scopes, *lost[path]))
+            yield PutCodeFile(file=file)
+
+    def after_turns(self) -> Iterator[PutCodeFile | DropCodeFiles]:
+        """What of that was not so, as it is."""
+        paths = {found.path for found in self.lost}
+        for file in self.files:
+            if file.path in paths:
+                yield PutCodeFile(file=file)
+                paths.remove(file.path)
+        if paths:
+            yield DropCodeFiles(project_id=self.project_id, paths=tuple(sorted(paths)))
+
+
+def is_as_it_is(write: PutCodeFile) -> bool:
+    """Whether the file is so, and not only put so until its turns are there."""
+    return write.file.hash != ""
+
+
+async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:
+    """The code of each folder, one after the other."""
+    with_code = await source.code_projects()
+    for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
+        failpoint("transfer.read")
+        # Of a project that was joined: the whole family's.
+        found = await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL))
+        lost = [each for each in found if each.project_id == project_id and not each.defined]
+        files = await source.code_files(project_id) if project_id in with_code else []
+        yield MovedCode(project_id, files, lost)
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def owner_write(owner: Owner) -> PutOwner | None:
+    """What a person is called, if that was said."""
+    if not owner.name:
+        return None
+    return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
+
+
+def profile_writes(profile: Profile) -> list[PutProfile]:
+    """The profile, a write for each key."""
+    at = profile.updated_at or utc_now()
+    return [
+        PutProfile(key=key, value=value, at=at, owner=profile.owner)
+        for key, value in profile.values.items()
+    ]
+
+
+def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """First those that were not forked, then their forks, then the forks of these."""
+    by_parent: dict[str | None, list[Span]] = {}
+    known = {span.session_id for span in spans}
+    for span in spans:
+        parent = span.parent_id if span.parent_id in known else None
+        by_parent.setdefault(parent, []).append(span)
+    generation = by_parent.get(None, [])
+    while generation:
+        yield generation
+        generation = [fork for span in generation for fork in by_parent.get(span.session_id, ())]
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """About as many records as go in one batch."""
+
+    session_ids: list[str]
+    """Of sessions that begin here."""
+    spans: list[Span]
+    """Of turns; of sessions that begin here, or did before."""
+
+
+def portions(spans: Sequence[Span], size: int) -> Iterator[Portion]:
+    """Whole sessions together while they are short, a long one in parts."""
+    portion, room = Portion([], []), size
+    for span in spans:
+        portion.session_ids.append(span.session_id)
+        room -= 1
+        first = span.first
+        while first <= span.last:
+            last = min(span.last, first + max(room, 1) - 1)
+            portion.spans.append(replace(span, first=first, last=last))
+            room -= last - first + 1
+            first = last + 1
+            if room <= 0 and first <= span.last:
+                yield portion
+                portion, room = Portion([], []), size
+        if room <= 0:
+            yield portion
+            portion, room = Portion([], []), size
+    if portion.session_ids or portion.spans:
+        yield portion
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["ragmem.writes"] = "ragmem.writes"
+    version: Literal[1] = 1
+
+
+class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    end: int
+    """Writes before this line."""
+
+
+_write = msgspec.json.Decoder(Write)
+
+
+async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) -> None:
+    """Write the whole stream; the caller makes it durable."""
+    count = 0
+    out.write(msgspec.json.encode(_Head()) + b"\n")
+    async for batch in stream():
+        failpoint("lines.write")
+        out.writelines(msgspec.json.encode(write) + b"\n" for write in batch)
+        count += len(batch)
+        on_progress("copying", len(batch))
+    out.write(msgspec.json.encode(_End(count)) + b"\n")
+
+
+def is_lines(file: Path) -> bool:
+    """Whether the file begins as such a one does."""
+    with file.open("rb") as lines:
+        try:
+            msgspec.json.decode(lines.readline(1000), type=_Head)
+        except msgspec.MsgspecError:
+            return False
+    return True
+
+
+def count_lines(file: Path) -> int:
+    """How many writes are in it, about."""
+    with file.open("rb") as lines:
+        return max(0, sum(1 for _ in lines) - 2)
+
+
+def stream_of_lines(file: Path) -> Stream:
+    """What is in the file; StoreDamaged at the first line that can't be read, or at a cut end."""
+
+    async def stream() -> AsyncIterator[Sequence[Write]]:
+        batch: list[Write] = []
+        damage = None
+        with file.open("rb") as lines:
+            try:
+                msgspec.json.decode(lines.readline(), type=_Head)
+            except msgspec.MsgspecError:
+                raise UsageError(f"{file} is no backup of ragmem's memory.") from None
+            ended = False
+            for count, line in enumerate(lines):
+                failpoint("lines.read")
+                try:
+                    if line.startswith(b'{"end":'):
+                        ended = msgspec.json.decode(line, type=_End).end == count
+                        break
+                    batch.append(_write.decode(line))
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    damage = f"its line {count + 2} can't be read"
+                    break
+                if len(batch) >= BATCH:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+        if not ended:
+            raise StoreDamaged(
+                f"The backup {file} is damaged: {damage or 'its end is missing'}. What stands "
+                "before that was taken.",
+                hint="Use another backup if there is one.",
+            )
+
+    return stream
+
+
+# --- into a store, and compared with it -------------------------------------------------
+
+
+KINDS = (
+    "projects", "code_files", "scopes", "sessions", "turns", "tool_calls", "references",
+    "summaries", "memories", "profile", "owners", *(f"{put.holds}s" for put in OF_SESSIONS),
+    "vectors",
+)  # fmt: skip
+_SHOWN = 5
+_MODULUS = 1 << 64
+_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[CodeFile]:
+    paths: dict[str, list[str]] = {}
+    for write in writes:
+        paths.setdefault(write.file.project_id, []).append(write.file.path)
+    return [
+        file
+        for project_id, those in paths.items()
+        for file in await target.code_files(project_id, those)
+    ]
+
+
+def _spans(puts: Sequence[PutTurn]) -> list[Span]:
+    """Few spans that hold these turns: neighbours together."""
+    spans: list[Span] = []
+    for put in puts:
+        turn = put.turn
+        last = spans[-1] if spans else None
+        if last and (last.session_id, last.last + 1) == (turn.session_id, turn.turn_index):
+            spans[-1] = Span(turn.session_id, last.first, turn.turn_index)
+            continue
+        spans.append(Span(turn.session_id, turn.turn_index, turn.turn_index))
+    return spans
+
+
+async def _held_profiles(target: Archive, _: object) -> list[PutProfile]:
+    return [write for profile in await target.profiles() for write in profile_writes(profile)]
+
+
+async def _held_owners(target: Archive, _: object) -> list[PutOwner]:
+    return [write for write in map(owner_write, await target.owners()) if write]
+
+
+class _Moved(NamedTuple):
+    """How writes of one type are counted, named, looked up in another store and compared."""
+
+    kind: str
+    words: str
+    """What such a record is called before its id."""
+    ids: str
+    """The fields of the record that name it among all of its kind, joined with ` of `."""
+    held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]] | None = None
+    """What a store has in the place of such writes; else what it gets by their ids."""
+    later: Callable[[Any, Any], bool] = lambda ours, theirs: False
+    """Whether the target's record went on after the source's was written."""
+
+
+def _memory_went_on(ours: MemoryRecord, theirs: MemoryRecord) -> bool:
+    if ours.superseded_by != theirs.superseded_by:
+        return theirs.superseded_by is not None
+    return theirs.updated_at > ours.updated_at
+
+
+_MOVED: dict[type[Write], _Moved] = {
+    RegisterProject: _Moved(
+        "projects", "project", "project_id", lambda target, _: target.projects()
+    ),
+    PutSession: _Moved(
+        "sessions", "session", "session_id",
+        later=lambda ours, theirs: (
+            theirs.updated_at > ours.updated_at or theirs.turn_count > ours.turn_count
+        ),
+    ),
+    PutTurn: _Moved(
+        "turns", "turn", "turn_id",
+        lambda target, writes: target.own_turns(_spans(writes)),
+        lambda ours, theirs: ours.status != "completed" and theirs.status == "completed",
+    ),
+    AddSummary: _Moved("summaries", "summary", "summary_id"),
+    PutVectors: _Moved("vectors", "vectors of", "record_id"),
+    PutMemory: _Moved("memories", "memory", "memory_id", later=_memory_went_on),
+    PutProfile: _Moved(
+        "profile", "profile", "key owner", _held_profiles,
+        lambda ours, theirs: ours.value != theirs.value and theirs.at > ours.at,
+    ),
+    PutOwner: _Moved(
+        "owners", "name of", "owner", _held_owners,
+        lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
+    ),
+    **{
+        put: _Moved(
+            f"{put.holds}s", f"{put.holds} into", "session_id",
+            later=lambda ours, theirs: theirs.created_at > ours.created_at,
+        )
+        for put in OF_SESSIONS
+    },
+    PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
+    PutReferences: _Moved("references", "references of", "turn_id"),
+}  # fmt: skip
+
+
+def key_of(write: Write) -> tuple[str, str]:
+    """What names a record among all: its kind in words, and its id."""
+    if isinstance(write, DropCodeFiles):
+        return "no files", " ".join(write.paths)
+    moved = _MOVED[type(write)]
+    names = (getattr(write.record, name) for name in moved.ids.split())
+    return moved.words, " of ".join(filter(None, names))
+
+
+async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
+    """What the target holds in the place of each."""
+    found: dict[tuple[str, str], Write] = {}
+    for kind, moved in _MOVED.items():
+        if writes := [write for write in batch if type(write) is kind]:
+            ids = [key_of(write)[1] for write in writes]
+            there = (
+                moved.held(target, writes)
+                if moved.held
+                else target.get(type(writes[0].record), ids)
+            )
+            for each in await there:
+                write = each if isinstance(each, kind) else kind(**{kind.holds: each})
+                found[key_of(write)] = write
+    return [found.get(key_of(write)) for write in batch]
+
+
+class Counter(msgspec.Struct, frozen=True):
+    """Records of a kind: how many, and the sum of their digests, whatever their order."""
+
+    count: int = 0
+    checksum: int = 0
+
+    def with_record(self, record: msgspec.Struct) -> "Counter":
+        """One more."""
+        encoded = msgspec.json.encode(record, order="deterministic")
+        digest = hashlib.blake2b(encoded, digest_size=8).digest()
+        return Counter(self.count + 1, (self.checksum + int.from_bytes(digest, "big")) % _MODULUS)
+
+    @property
+    def text(self) -> str:
+        """The checksum as it is shown."""
+        return f"{self.checksum:016x}"
+
+
+class Comparison:
+    """What both sides hold of the source's records, by kind."""
+
+    def __init__(self) -> None:
+        self.source = dict.fromkeys(KINDS, Counter())
+        self.target = dict.fromkeys(KINDS, Counter())
+        self.later = 0
+        """Records of the target that were changed after the source's: they are left as they are."""
+        self.differing_count = 0
+        """Records that are missing in the target, or different."""
+        self.differing: list[str] = []
+        """The first of them, in words."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of the source is in the target."""
+        return not self.differing_count and self.source == self.target
+
+    def add(self, write: Write, held: Write | None) -> None:
+        """A record of the source, and what the target holds in its place."""
+        if held is not None and _changed_later(write, held):
+            self.later += 1
+            return
+        ours, theirs = _records(write), _records(held) if held is not None else []
+        for side, records in ((self.source, ours), (self.target, theirs)):
+            for kind, record in records:
+                side[kind] = side[kind].with_record(record)
+        if ours != theirs:
+            self.differing_count += 1
+            if len(self.differing) < _SHOWN:
+                state = "missing" if held is None else "different"
+                self.differing.append(f"{' '.join(key_of(write))} is {state}")
+
+
+async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
+    """Apply the whole stream; what is there already stays, so that it can be run again.
+
+    Vectors come along to a target that has none, or those of the same embedder.
+    """
+    mark = await target.embedder()
+    async for batch in stream():
+        if mark is None and (mark := _mark(batch)):
+            await target.use_embedder(mark)
+        failpoint("transfer.apply")
+        await target.apply(await _without_older(batch, target))
+        failpoint("transfer.applied")
+        on_progress("copying", len(batch))
+
+
+def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
+    """The embedder of the vectors in it, if there are any."""
+    for write in batch:
+        if isinstance(write, PutVectors) and write.vectors:
+            return EmbedderMark(write.embedder, len(write.vectors[0]) // 4)
+    return None
+
+
+async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
+    """Without what would undo a change that was made in the target since."""
+    embedded = {each.record_id for each in batch if isinstance(each, PutVectors)}
+    changeable = [
+        each
+        for each in batch
+        if isinstance(each, _CHANGEABLE)
+        or (isinstance(each, PutSession) and each.session.session_id in embedded)
+    ]
+    if not changeable:
+        return list(batch)
+    later = _later(changeable, await held_in(changeable, target))
+    texts = {record_id for _, record_id in later}
+    return [
+        write
+        for write in batch
+        if isinstance(write, PutSession)  # the store itself keeps what is newer of it
+        or (
+            write.record_id not in texts
+            if isinstance(write, PutVectors)
+            else key_of(write) not in later
+        )
+    ]
+
+
+_CHANGEABLE: tuple[type[Any], ...] = (PutMemory, PutProfile, PutOwner, *OF_SESSIONS)
+
+
+def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
+    """What was changed in the target since, by its key."""
+    return {
+        key_of(write)
+        for write, there in zip(batch, held, strict=True)
+        if there is not None and _changed_later(write, there)
+    }
+
+
+async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Comparison:
+    """Look up every record of the stream in the target."""
+    comparison = Comparison()
+    projects = {project.project_id: project for project in await target.projects()}
+    mark = await target.embedder()
+    async for batch in stream():
+        failpoint("transfer.compare")
+        there = await held_in(batch, target)
+        texts = {record_id for _, record_id in _later(batch, there)}
+        for write, held in zip(batch, there, strict=True):
+            if isinstance(write, PutVectors) and (
+                not mark or mark.model_id != write.embedder or write.record_id in texts
+            ):
+                continue  # The target has another embedder, or another text: they were left out.
+            if isinstance(write, DropCodeFiles) or (
+                isinstance(write, PutCodeFile) and not is_as_it_is(write)
+            ):
+                continue  # Not what is there, but a step on the way to it.
+            comparison.add(_as_held(write, held, projects), held)
+        on_progress("comparing", len(batch))
+    return comparison
+
+
+def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> Write:
+    """The write as a target holds it that has joined projects, or an owner for what had none."""
+    record, there = write.record, held.record if held is not None else None
+    project = projects.get(getattr(record, "project_id", None) or "")
+    if isinstance(write, RegisterProject):
+        if project and record.joined_into is None:
+            write = changed(write, joined_into=project.joined_into)
+    elif project and isinstance(write, PutSession | PutMemory):
+        write = changed(write, project_id=project.root_id)
+    if there is not None and getattr(record, "owner", None) == "":
+        write = changed(write, owner=there.owner)
+    return write
+
+
+def _changed_later(write: Write, held: Write) -> bool:
+    """Whether the target's record went on after the source's was written."""
+    return _MOVED[type(write)].later(write.record, held.record)
+
+
+def _records(write: Write) -> list[tuple[str, msgspec.Struct]]:
+    """What is counted and summed up: tool calls by themselves, with their accesses."""
+    moved = _MOVED[type(write)]
+    record, day = write.record, _ANY_DAY
+    more: list[tuple[str, msgspec.Struct]] = []
+    # A known project keeps the day on which it became so; a profile has one for all keys.
+    if isinstance(write, RegisterProject):
+        record = replace(record, created_at=day)
+    elif isinstance(write, PutProfile):
+        record = replace(record, at=day)
+    elif isinstance(write, PutTurn):
+        for call in record.tool_calls:
+            its = write.accesses.get(call.tool_call_id, ())
+            whole = RecordToolCall(session_id=record.session_id, call=call, accesses=its)
+            more.append(("tool_calls", whole))
+        usage = record.usage
+        if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
+            # What is no number equals nothing, itself included, and is none in JSON.
+            usage = replace(usage, cost_usd=None)
+        record = replace(record, tool_calls=(), usage=usage)
+    elif isinstance(write, PutVectors):
+        # A store may keep them packed: so far they are the same in both.
+        record = replace(record, vectors=(similarity.packed(write.vectors),))
+    elif isinstance(write, PutCodeFile):
+        more += [("scopes", each) for each in record.scopes]
+        record = replace(record, scopes=())
+    return [(moved.kind, record), *more]

@@ -39,7 +39,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive
 from ragmem.store.room import fitted
-from ragmem.store.transfer.stream import owner_write
+from ragmem.store.transfer import owner_write
 from ragmem.text import one_line
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from textwrap import dedent, wrap
 
+from ragmem.index import Cut
 from ragmem.index.cut import cut
 from ragmem.index.cut.source import hash_of
-from ragmem.index.values import Cut
 
 Row = tuple[str, str, str, str, str, tuple[str, ...]]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmem.index.cut import cut
-from ragmem.index.cut.languages import GRAMMARS, loaded
+from ragmem.index.cut.parser import GRAMMARS, loaded
 from tests.index.cut.outline import check
 
 SOURCES = {

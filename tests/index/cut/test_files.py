@@ -3,7 +3,7 @@
 import pytest
 
 from ragmem.index.cut import cut
-from ragmem.index.cut.languages import language_of
+from ragmem.index.cut.parser import language_of
 
 
 @pytest.mark.parametrize(

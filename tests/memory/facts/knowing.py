@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, Remembered

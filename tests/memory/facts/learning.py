@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 
 from ragmem.config import SummariesConfig
-from ragmem.embedder.base import Embedder
+from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.facts import Facts

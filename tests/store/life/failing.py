@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 
 from ragmem.errors import StoreUnavailable
 from ragmem.records import SessionQuery, Write
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool.files import count_waiting
 from tests.fakes.frail_store import Killed, Mode, copy_home, killed_at
 from tests.store.life.saying import Saying, seldom, some, turn_of
 from tests.store.samples import created

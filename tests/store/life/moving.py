@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from ragmem.store.transfer import compare, copy, stream_of
-from ragmem.store.transfer.stream import Stream, stream_of_lines, write_lines
+from ragmem.store.transfer import Stream, compare, copy, stream_of, stream_of_lines, write_lines
 from tests.store.life.failing import Failing
 from tests.store.life.process import open_archive
 from tests.store.life.saying import few, seldom

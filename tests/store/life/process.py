@@ -26,7 +26,8 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.spool import Patience, SpooledStore, Waiting
+from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.frail_store import FrailStore, Line, away
 from tests.fakes.neo4j import ask
