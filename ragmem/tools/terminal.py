@@ -1,15 +1,15 @@
 """What was meant for a terminal, or could steer one, as plain text for a model."""
 
-import re
+from ragmem.text import Regex
 
 # A sequence that never ends takes no more than its line with it.
-_SEQUENCE = re.compile(
+_SEQUENCE = Regex(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS …
     r"|\x1b[ -/]*[0-~]?"
 )
-_OVERSTRUCK = re.compile(r"[^\n]\x08")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])")
+_OVERSTRUCK = Regex(r"[^\n]\x08")
+_OVERWRITTEN = Regex(r"[^\n]*\r(?=[^\r\n])")
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 
