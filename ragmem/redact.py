@@ -21,6 +21,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from ragmem.text import Regex
+
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "client")
 _NAMES = {
     "assword": "",
@@ -55,19 +57,19 @@ _IN_HEADER = {
     "earer": r"(?P<scheme>[ \t]{1,4})",
 }
 _IN_HEADER |= {name.upper(): behind for name, behind in _IN_HEADER.items()}
-_IN_ADDRESS = re.compile(
+_IN_ADDRESS = Regex(
     r"://(?P<user>[^/?#@:\s\"'`\\<>\[\]]{0,100}+)"
     r"(?::(?P<value>[^/?#\s\"'`\\<>\[\]]{3,200}))?(?P<at>@)"
 )
-_CURL = re.compile(r"curl[ \t](?:[^\n\\]|\\\\\\n|\\[^n])*")
+_CURL = Regex(r"curl[ \t](?:[^\n\\]|\\\\\\n|\\[^n])*")
 """With the lines that continue it, also where JSON escapes their ends."""
-_OF_CURL = re.compile(
+_OF_CURL = Regex(
     r"(?<![A-Za-z0-9-])(?:-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user)(?:=|[ \t]{0,5})"
     r"(?:(?P<quote>\\?[\"'])(?P<owner>[^:\"'\\\n]{0,100}):(?P<quoted>[^\"'\\\n\[\]]{3,200}+)(?=\\?[\"'])"
     r"|\\?[\"']?(?P<user>[^\s:\"'\\]{0,100}+)\\?[\"']?:\\?[\"']?(?P<bare>[^\s\"'\\\[\]]{3,200}+))"
 )
 
-_REFERENCE = re.compile(
+_REFERENCE = Regex(
     r"[$~*<{]|%(?![0-9A-Fa-f]{2})|\.{0,2}/|\.\.\.|xxx|(?i:(?:none|null|true|false|undefined"
     r"|change[-_]?me|change[-_]?it|todo|example|placeholder|redacted|secret|pass|passwd|password|pwd"
     r"|test|token|string|optional|required|include)(?!\w)|your[-_]|\[redacted:"
@@ -186,8 +188,8 @@ def _header(name: str, behind: str) -> re.Pattern[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _SHORTEST_SECRET = 8
 """A value that is shorter would be found in innocent words."""
-_SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s:]*:)?([^/?#@\s]+)@")
+_SECRET_NAME = Regex(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
+_ADDRESS = Regex(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s:]*:)?([^/?#@\s]+)@")
 
 # What may stand before a key although it is a letter or digit: the end of an escape.
 _STARTS = (
@@ -200,7 +202,7 @@ _STARTS = (
 _LONG = 1 << 20
 _NEVER = "\ud800"
 """A character that no decoded text has."""
-_MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
+_MARK = Regex(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -314,7 +316,7 @@ RULES = (
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
 
-_RUN = re.compile(r"[A-Za-z0-9_.+/=~-]{15,}")
+_RUN = Regex(r"[A-Za-z0-9_.+/=~-]{15,}")
 """Where a key may stand: each that is known by its format is so long, without a blank."""
 
 _known: dict[str, str] = {}

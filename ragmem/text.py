@@ -2,10 +2,59 @@
 
 import json
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
+from typing import Any
+
+
+class Regex:
+    """A regular expression that the first use compiles.
+
+    To compile one takes up to 3 ms, and most processes use few of those that they import.
+    """
+
+    def __init__(self, pattern: str, flags: int = 0) -> None:
+        self._source = pattern, flags
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """Itself, as `re` has it."""
+        return re.compile(*self._source)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Where it first matches."""
+        return self.compiled.search(text)
+
+    def match(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """How it matches at `start`."""
+        return self.compiled.match(text, start)
+
+    def fullmatch(self, text: str) -> re.Match[str] | None:
+        """How it matches the whole text."""
+        return self.compiled.fullmatch(text)
+
+    def finditer(
+        self, text: str, start: int = 0, end: int = sys.maxsize
+    ) -> Iterator[re.Match[str]]:
+        """Each match in turn, of the text between two places."""
+        return self.compiled.finditer(text, start, end)
+
+    def findall(self, text: str) -> list[Any]:
+        """What each match has found: its text, or that of its groups."""
+        return self.compiled.findall(text)
+
+    def split(self, text: str, most: int = 0) -> list[Any]:
+        """The parts of a text between the matches; of `most` splits if that is not 0."""
+        return self.compiled.split(text, most)
+
+    def sub(self, put: str | Callable[[re.Match[str]], str], text: str, count: int = 0) -> str:
+        """A text with `put` for each match, or the first `count` of them."""
+        return self.compiled.sub(put, text, count)
+
 
 # Kept where a control character is shown in clear: line feed and tab.
 _LAYOUT = "\n\t"
@@ -269,13 +318,13 @@ def flowing(parts: Sequence[str], width: int) -> list[str]:
 
 
 # A sequence that never ends takes no more than its line with it.
-_SEQUENCE = re.compile(
+_SEQUENCE = Regex(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS …
     r"|\x1b[ -/]*[0-~]?"
 )
-_OVERSTRUCK = re.compile(r"[^\n]\x08")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])")
+_OVERSTRUCK = Regex(r"[^\n]\x08")
+_OVERWRITTEN = Regex(r"[^\n]*\r(?=[^\r\n])")
 _UNPRINTED = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 

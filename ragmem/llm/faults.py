@@ -23,23 +23,23 @@ from ragmem.errors import (
 from ragmem.llm.base import Chunk, RetryChunk
 from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
-from ragmem.text import clean, one_line
+from ragmem.text import Regex, clean, one_line
 
 DETAIL_CHARS = 300
 _BRIEF_CHARS = 60
 
-_KEY_LIKE = re.compile(
+_KEY_LIKE = Regex(
     r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
 )
-_TOO_LONG = re.compile(
+_TOO_LONG = Regex(
     r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|"
     r"prompt is too long|input is too long|reduce the length|"
     r"exceeds? the (?:available|model|maximum number of tokens)",
     re.IGNORECASE,
 )
-_NO_CREDIT = re.compile(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
-_RETRY_DELAY = re.compile(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
-_BAD_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
+_NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
+_RETRY_DELAY = Regex(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
+_BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
 _PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
 
 

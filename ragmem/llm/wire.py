@@ -7,7 +7,6 @@ answer as `Chunk`s, and whether it really ended.
 
 import hashlib
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -25,10 +24,10 @@ from ragmem.llm.base import (
     parse_arguments,
 )
 from ragmem.messages import Json, Message, ToolAnswer, ToolSpec, ToolUse
-from ragmem.text import clean
+from ragmem.text import Regex, clean
 
-_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NAME = Regex(r"[^A-Za-z0-9_-]")
+_PLAIN_ID = Regex(r"[A-Za-z0-9_-]{1,40}")
 
 
 # --- out ---------------------------------------------------------------------

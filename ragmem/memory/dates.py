@@ -19,6 +19,7 @@ from ragmem.memory import date_words as words
 from ragmem.memory.date_words import any_of
 from ragmem.memory.found import TimeSpan
 from ragmem.terms import guess_language, query_terms
+from ragmem.text import Regex
 
 T = TypeVar("T")
 
@@ -109,8 +110,8 @@ def prepare() -> None:
     _past_readers()
 
 
-_DIGIT = re.compile(r"\d")
-_WORD = re.compile(r"[^\W\d_]+")
+_DIGIT = Regex(r"\d")
+_WORD = Regex(r"[^\W\d_]+")
 _WHOLE = frozenset(["word", "name", "identifier", "part", "number"])
 """Kinds of terms that are not ends or stems of others, nor without a topic."""
 
@@ -393,17 +394,15 @@ def _past_readers() -> _Readers[_Span]:
 
 
 _ARTICLE = "(?:the |le |la |el |il |lo |o |dem |l')?$"
-_RANGE = re.compile(
+_RANGE = Regex(
     rf"(?:between|entre|zwischen|tra|fra|tussen|from|du|de|von|vom|desde|dal|van)\s{_ARTICLE}"
 )
-_AND = re.compile(
-    r"\s(?:and|et|und|y|e|en|to|a|au|bis|bis zum|hasta|ate|al|tot)\s(?:the |le |el )?"
-)
-_SINCE = re.compile(
+_AND = Regex(r"\s(?:and|et|und|y|e|en|to|a|au|bis|bis zum|hasta|ate|al|tot)\s(?:the |le |el )?")
+_SINCE = Regex(
     r"(?:since|after|depuis|apres|seit|nach|desde|despues de|dopo|depois de|sinds|na)"
     rf"\s{_ARTICLE}"
 )
-_UNTIL = re.compile(
+_UNTIL = Regex(
     r"(?:before|until|avant|jusqu'a|vor|bis|antes de|hasta|prima di|ate|voor|tot)"
     rf"\s{_ARTICLE}"
 )

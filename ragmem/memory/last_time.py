@@ -5,7 +5,6 @@ been changed again since, which commands failed last, what was decided, what was
 """
 
 import asyncio
-import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from ragmem.memory.summaries.digest import opening, prose_sentences
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import guess_language, is_stop_word
-from ragmem.text import one_line
+from ragmem.text import Regex, one_line
 
 MOST_SESSIONS = 3
 """Of which is told where a prompt points back; else of the newest alone."""
@@ -51,7 +50,7 @@ _THEN = "(as it was then; taken further since) "
 
 # --- prompts that point back ----------------------------------------------------------------
 
-_BACK = re.compile(
+_BACK = Regex(
     r"\b(?:continue|carry on|go on|keep going|proceed|resume|pick (?:it |this |that )?(?:back )?up|"
     r"where (?:were|are|did) we|where (?:we|i) (?:left|stopped|were|was)|"
     r"what(?:'s| is| was|s)? (?:next|left|open|pending|missing|remaining|still)|what remains|"
@@ -85,7 +84,7 @@ _FILLER = frozenset(
     )
     for word in words.split()
 )
-_WORDS = re.compile(r"[^\W\d_]{2,}")
+_WORDS = Regex(r"[^\W\d_]{2,}")
 
 
 def points_back(text: str) -> bool:
@@ -274,8 +273,10 @@ async def last_time(
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
     query = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
-    turns = await asyncio.gather(*(store.turns(each.session_id, query) for each in sessions))
-    learned = [await store.memories(_learned_in(each, now)) for each in sessions]
+    turns, learned = await asyncio.gather(
+        asyncio.gather(*(store.turns(each.session_id, query) for each in sessions)),
+        asyncio.gather(*(store.memories(_learned_in(each, now)) for each in sessions)),
+    )
     # Some hundred thousand characters take a moment: whoever types comes first.
     return await asyncio.to_thread(_recaps, sessions, turns, learned, now)
 

@@ -176,8 +176,8 @@ class Recall:
         store = await self._open_store()
         with self._metrics.time("recall.load"):
             loaded = await self._loaded(store, ranked, found)
-            sessions = await sessions_by_id(store, {one.candidate.session_id for one, _ in loaded})
-            people = await others_of(store)
+            named = {one.candidate.session_id for one, _ in loaded}
+            sessions, people = await asyncio.gather(sessions_by_id(store, named), others_of(store))
         self._metrics.count("recall.found", 1 if loaded else 0)
         return [
             _hit(one, record, found.spans, sessions.get(one.candidate.session_id), people)
@@ -203,8 +203,10 @@ class Recall:
         limit = found.question.max_results
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
         candidates = [one.candidate for one in best]
-        turns = await store.get(Turn, [c.record_id for c in candidates if c.level == TURN_LEVEL])
-        above = await store.get(Summary, [c.record_id for c in candidates if c.level != TURN_LEVEL])
+        turns, above = await asyncio.gather(
+            store.get(Turn, [c.record_id for c in candidates if c.level == TURN_LEVEL]),
+            store.get(Summary, [c.record_id for c in candidates if c.level != TURN_LEVEL]),
+        )
         if found.question.min_similarity is not None:
             turns = [turn for turn in turns if not is_small_talk(turn)]
             above = [each for each in above if not is_greeting(each.text)]

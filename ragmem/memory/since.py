@@ -21,7 +21,7 @@ from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryRecord, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import is_stop_word, terms
-from ragmem.text import one_line
+from ragmem.text import Regex, one_line
 
 DONE = 0.5
 """What is open counts as done when a later turn holds so much of its words."""
@@ -39,10 +39,10 @@ _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _SHORT = 20_000, 4_000, 2
-_WORDS = re.compile(r"\w[\w./-]*\w")
-_CLAUSE = re.compile(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
+_WORDS = Regex(r"\w[\w./-]*\w")
+_CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 
-_UNDONE = re.compile(
+_UNDONE = Regex(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
     r"has to|left|undone|says?|only)|(?:is|are) (?:still )?missing|"
     r"not (?:yet|done|finished|implemented|covered|tested|checked)|"
@@ -57,13 +57,13 @@ _UNDONE = re.compile(
     r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
     r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
 )
-_LATER = re.compile(
+_LATER = Regex(
     r"\b(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
     r"nachste woche|nicht jetzt|demain|plus tard|la prochaine fois|la semaine prochaine|"
     r"pas maintenant)\b"
 )
 """In the person's own words only what is put off is open: all else was answered."""
-_CHANGE = re.compile(
+_CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
     r"chang\w+|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|lowered|"
@@ -74,7 +74,7 @@ _CHANGE = re.compile(
     r"maintenant|en fait|remplac\w+|supprim\w+|refai\w+|retir\w+|abandonn\w+|revien\w+|parti\w*|"
     r"faux)\b"
 )
-_PLANNED = re.compile(
+_PLANNED = Regex(
     r"\b(?:(?:have|has|need|plan|going|want) to|must|should|would|will|can be|planned|suggest|"
     r"plan|next|after (?:that|this)|muss|mussen|sollen|sollten|wurden?|schlage|geplant|wollen|"
     r"werden|kann|konnen|danach|anschliessend|folgt|il faut|faudra|devra|devons|propose|"

@@ -1,13 +1,13 @@
 """read_file, create_file, write_file and edit_file."""
 
 import hashlib
-import re
 from bisect import bisect_left
 from typing import Annotated
 
 import msgspec
 
 from ragmem.messages import Json
+from ragmem.text import Regex
 from ragmem.tools import workspace
 from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.content import Text, decode, load, read_image, region, window
@@ -353,7 +353,7 @@ def _hash(data: bytes) -> str:
 _MAX_COMPARED = 4_000_000
 """Product of the line counts up to which two middles are compared line by line."""
 _MOST_CHANGED = 50
-_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+_HUNK = Regex(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, list[int]]:

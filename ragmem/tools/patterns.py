@@ -20,14 +20,15 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import UsageError
+from ragmem.text import Regex
 from ragmem.tools.base import ToolFailure
 
 # --- the commands within a bash command line --------------------------------------
 
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_REDIRECTION = re.compile(r"(?:\d*|\{\w+\})(&>>?|<<<|<<-?|<&|>&|<>|>>|>\||[<>])")
-_PLAIN = re.compile(r"[\w@%+=:,./*?~^\[\]$#-]+")
+_NAME = Regex(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_ASSIGNMENT = Regex(r"[A-Za-z_]\w*\+?=")
+_REDIRECTION = Regex(r"(?:\d*|\{\w+\})(&>>?|<<<|<<-?|<&|>&|<>|>>|>\||[<>])")
+_PLAIN = Regex(r"[\w@%+=:,./*?~^\[\]$#-]+")
 _TRANSPARENT = {
     "if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}",
 }  # fmt: skip
@@ -406,7 +407,7 @@ def _expand(pattern: str) -> list[str]:
 # --- rules ----------------------------------------------------------------------
 
 COMMAND = "run_command"
-_RULE = re.compile(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
+_RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
 _READING = frozenset({"read_file", "list_directory", "glob_files", "grep_files"})
 _EDITING = frozenset({"create_file", "write_file", "edit_file"})
 _WITH_SUBCOMMANDS = {
@@ -422,7 +423,7 @@ _NEVER_WIDE = {
     "export", "alias", "trap", "set",
 }  # fmt: skip
 """Of these any arguments would be anything at all."""
-_WITHIN_WORD = re.compile(r"[=:,@]")
+_WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
 

@@ -27,6 +27,7 @@ import msgspec
 
 from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
+from ragmem.text import Regex
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import protection
 
@@ -210,7 +211,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _TMP = Path("/") / "tmp"
 _MOST_ENTRIES = 5_000
 """Of one folder that are looked at."""
-_REFUSALS = re.compile(
+_REFUSALS = Regex(
     r"read-only file system|operation not permitted|permission denied|device or resource busy"
     r"|network is unreachable|could not resolve|name or service not known|name resolution"
     r"|invalid cross-device|\b(?:EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|ENOTFOUND)\b",

@@ -6,7 +6,6 @@ by the hash of all its files, and asked for again when one of them changes.
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ import msgspec
 from ragmem.files import replace_private
 from ragmem.messages import Json
 from ragmem.prompts import prompt as prompt_text
-from ragmem.text import clean, clip_middle, counted, one_line, visible
+from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
@@ -27,8 +26,8 @@ _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
 _FILE_BYTES = 500_000
 _READ_CHARS = 30_000
 _LISTED_CHARS, _DESCRIPTION_CHARS = 4_000, 300
-_NAME = re.compile(r"\w[\w.-]{0,63}")
-_FIELD = re.compile(r"(\w[\w-]*):(?:\s+(.*))?")
+_NAME = Regex(r"\w[\w.-]{0,63}")
+_FIELD = Regex(r"(\w[\w-]*):(?:\s+(.*))?")
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,5 @@
 """Whose word a memory is that the model asks for, and where it stands: the turn itself tells."""
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
@@ -9,7 +8,7 @@ import msgspec
 from ragmem.memory.facts.trust import Source, Sources, evidence_of, is_rule, words_of
 from ragmem.memory.facts.words import plain, sentences
 from ragmem.records import Evidence, MemoryKind, Trust, Turn
-from ragmem.text import one_line
+from ragmem.text import Regex, one_line
 
 REMEMBER = "remember"
 """The tool that asks for one."""
@@ -24,14 +23,14 @@ _LEAST_WORDS = 2
 _HINT = 4
 """Letters of an index term, from which on endings differ."""
 _NOBODY = words_of("the user, a person; utilisateur")
-_STANDING = re.compile(
+_STANDING = Regex(
     r"\b(?:always|never|don't|do not|from now on|make sure|be sure to|remember to|toujours|jamais|"
     r"desormais|dorenavant|il faut|immer|niemals|ab jetzt|siempre|nunca|sempre|mai piu|"
     r"(?:you|agents?|assistants?|models?|everyone|everybody|ragmem|tu|vous) (?:must|should|shall|"
     r"ha(?:ve|s) to|needs? to|may|can|are allowed|is allowed|dois|devez|peux|pouvez))\b"
 )
 """An order or a permission that is to hold: nobody but the person gives any."""
-_COMMAND = re.compile(
+_COMMAND = Regex(
     r"(?:please |now |then |and )*(?:run|execute|install|curl|wget|sudo|bash|send|post|upload|"
     r"download|delete|remove|ignore|disregard|obey|follow|skip|disable|enable|bypass|override|"
     r"approve|allow|permit|grant|trust|use|call|write|add|you are|your (?:task|job|role|goal)|"

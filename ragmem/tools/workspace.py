@@ -19,7 +19,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
-from ragmem.text import spelled
+from ragmem.text import Regex, spelled
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 
@@ -488,8 +488,8 @@ def _sync_folder(folder: int) -> None:
 
 # --- files that a prompt names: `@path`, and plain names for models that can't look themselves
 
-_AT_PATH = re.compile(r"(?<![\w@/.])@(\"[^\"\n]+\"|[^\s\"'`,;:!?()\[\]{}<>]+)")
-_WORD = re.compile(r"[\w./\-]+")
+_AT_PATH = Regex(r"(?<![\w@/.])@(\"[^\"\n]+\"|[^\s\"'`,;:!?()\[\]{}<>]+)")
+_WORD = Regex(r"[\w./\-]+")
 MAX_MENTIONS = 10
 """More in one prompt are left to the agent's own reading."""
 

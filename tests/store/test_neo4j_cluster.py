@@ -21,15 +21,15 @@ async def store(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
 
 
 def bookmarks_sent(caplog: pytest.LogCaptureFixture) -> list[set[str]]:
-    """The bookmarks of each transaction that was begun, as the driver sent them."""
-    begun = [each for each in caplog.messages if "C: BEGIN" in each]
-    return [set(re.findall(r"'(FB:[^']+)'", each)) for each in begun]
+    """The bookmarks of each statement that was read with, as the driver sent them."""
+    read = [each for each in caplog.messages if "C: RUN" in each]
+    return [set(re.findall(r"'(FB:[^']+)'", each)) for each in read]
 
 
 async def test_a_read_waits_for_what_was_written(
     store: Neo4jStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each transaction carries the bookmark of the last write, so that any member
+    """Each statement carries the bookmark of the last write, so that any member
     of a cluster answers from a state that has it: one reads what one wrote."""
     caplog.set_level(logging.DEBUG, logger="neo4j.io")
     await store.apply([created("s")])

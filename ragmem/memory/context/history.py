@@ -11,7 +11,7 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from ragmem.records import Turn
-from ragmem.text import clip_middle, one_line
+from ragmem.text import Regex, clip_middle, one_line
 
 COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
 WHOLE_LIMIT = 10
@@ -20,14 +20,14 @@ TAIL_COUNT = 9
 """Beyond, so many of the latest, after the first and the marker."""
 _MOST_CRITICAL = 8
 _LINE_CHARS = 200
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+")
-_CRITICAL = re.compile(
+_SENTENCE = Regex(r"(?<=[.!?…])\s+|\n+")
+_CRITICAL = Regex(
     r"\b(?:always|never|must|don['’]t ever|do not|from now on|remember|important|deadline"
     r"|decision|decided?|we(?:['’]ll| will) use|no longer"
     r"|toujours|jamais|il faut|désormais|rappelle|retiens|important|échéance|décision|décidé)\b",
     re.IGNORECASE,
 )
-_DECISION = re.compile(r"\W*(?:decision|décision)\b", re.IGNORECASE)
+_DECISION = Regex(r"\W*(?:decision|décision)\b", re.IGNORECASE)
 
 HistoryMessage = tuple[str, str]
 """(role, content)."""

@@ -14,7 +14,7 @@ from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import argument, result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
-from ragmem.text import clean, one_line, visible
+from ragmem.text import Regex, clean, one_line, visible
 
 _COMMAND = "run_command"
 _SUBJECT_CHARS = 200
@@ -24,23 +24,21 @@ _MOST = 3
 """Of one turn: the last ones."""
 _TTL = "30d"
 """A failure is not for ever: what it failed of changes."""
-_ASKING = re.compile(
+_ASKING = Regex(
     r"grep|egrep|fgrep|rg|ag|ack|test|\[\[?|diff|cmp|ls|cat|head|tail|find|fd|which|type|command|"
     r"stat|file|wc|pgrep|ps|kill|pkill|sleep|true|false|echo|printf|read|cd|pwd|env|man|help|less|"
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
 )
 """Programs whose exit code is an answer, or whose failure tells nothing for later."""
-_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
+_SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
 """Who says it, and where in a command of one line: it tells nothing."""
-_TELLING = re.compile(
+_TELLING = Regex(
     "error|exception|failed|fatal|not found|no such|denied|refused|cannot|can't|unable|missing|"
     "undefined|unknown|invalid|erreur|panic",
     re.IGNORECASE,
 )
-_TALLY = re.compile(
-    r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE
-)
-_NOT_TRIED = re.compile(
+_TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
+_NOT_TRIED = Regex(
     "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done|changed)"
     "|There is no tool"
     "|[rR]ead it|was not read|interrupted|Stopped by the person"

@@ -19,6 +19,7 @@ from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE, rarity
 from ragmem.terms import QueryTerm, query_terms, terms
+from ragmem.text import Regex
 
 _K1, _B = 1.2, 0.75
 _WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
@@ -35,7 +36,7 @@ _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
 _LONGEST_NAME = 4
 """Words of a subject or name that is looked for in a question."""
-_WORD = re.compile(r"\w+(?:[-'’.]\w+)*")
+_WORD = Regex(r"\w+(?:[-'’.]\w+)*")
 
 
 class IndexedFact(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ _ALIASES = (
     rf"(?P<a>{_N}) (?:hei(?:ß|ss)t|se llama|si chiama|se chama|heet)(?: eigentlich| auch| en "
     rf"realidad| anche)? (?P<b>{_N})[.!]?",
 )
-_ME = re.compile(
+_ME = Regex(
     "i|me|my|the user|user|the person|person|je|moi|mon|he|she|it|this|that|il|elle|ce|we|they|"
     "the person's|l'utilisateur"
 )
@@ -331,7 +332,7 @@ _KNOWING = frozenset(
     )
     for word in words.split()
 )
-_ASKING = re.compile(
+_ASKING = Regex(
     r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
     r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
 )

@@ -15,7 +15,7 @@ from ragmem.memory.summaries.digest import RECALL_TOOLS
 from ragmem.memory.window import argument, result_text
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
 from ragmem.terms import guess_language, is_stop_word, terms
-from ragmem.text import clean
+from ragmem.text import Regex, clean
 
 _TRUST = {"tool": 0, "model": 1, "person": 2}
 _NEARLY = 0.85
@@ -26,19 +26,17 @@ _MOST_NORMAL = 10_000
 """Texts of memories: each new one is compared with all."""
 _SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
 """Kinds that are compared with their like only."""
-_NAME = re.compile(
-    r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )"
-)
+_NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )")
 _MONTH = any_of(MONTHS)
-_DATE = re.compile(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
+_DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
 _LONG = 5
 """Letters from which the name of a day is nothing else."""
-PARTICULAR = re.compile(
+PARTICULAR = Regex(
     r"\d[\w.:/-]*|\w+(?:[_/.\\:@-]\w+)+|`[^`]+`|https?://\S+|\b[A-Z]{2,}\w*\b|\b[^\W\d_]+\d\w*"
     r"|(?<=\w )[A-Z](?= )"
 )
-_MARKS = re.compile(r"[\W_]+")
+_MARKS = Regex(r"[\W_]+")
 
 
 def compare(
@@ -307,7 +305,7 @@ _PHRASING = frozenset(
     for word in words.split()
 )
 """Words by which a memory is told, that need not stand in what was said."""
-_RULE = re.compile(
+_RULE = Regex(
     r"\b(?:always|never|from now on|in (?:the )?future|every time|whenever|at all times|"
     r"must(?: not)?|mustn't|do not|don't|make sure|be sure to|only ever|as a rule|no exceptions?|"
     r"without exception|"

@@ -5,29 +5,29 @@ import unicodedata
 from collections.abc import Sequence
 
 from ragmem.memory.date_words import COUNTED
-from ragmem.text import clean, one_line
+from ragmem.text import Regex, clean, one_line
 
 MAX_CONTENT_CHARS = 1_000
 _LONGEST_DRAFT = 2_000
 """What is longer is a text, not a fact."""
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
-_FENCE = re.compile(r"^\s*(```|~~~)")
-_STDIN = re.compile(r"<stdin>.*?(?:</stdin>|\Z)", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
-_QUOTED_LINE = re.compile(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
-_LOG_LINE = re.compile(
+_FENCE = Regex(r"^\s*(```|~~~)")
+_STDIN = Regex(r"<stdin>.*?(?:</stdin>|\Z)", re.DOTALL | re.IGNORECASE)
+_TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
+_QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
+_LOG_LINE = Regex(
     r"^\s*(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[\d|File \"|at [\w.$]+\(|Traceback \(|"
     r"(?:ERROR|WARN|WARNING|INFO|DEBUG|E|FAILED)\b[ :\[])"
 )
 _MOST_LINES = 12
 """Lines that somebody types one after the other; more are a paste."""
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
-_MARKUP = re.compile(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
-_WORD = re.compile(r"\w+")
+_BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
+_SENTENCE = Regex(r"(?<=[.!?…])[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
+_MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
+_WORD = Regex(r"\w+")
 
-_GREETING = re.compile(
+_GREETING = Regex(
     r"(?:(?:hi|hello|hey|yo|thanks?(?: you)?(?: so much| a lot| very much)?|thx|ty|bye|goodbye|"
     r"good (?:morning|evening|night|afternoon|job)|ok(?:ay)?|yes|no|yep|nope|sure|great|nice|cool|"
     r"perfect|well done|please|got it|i see|go on|go ahead|continue|there|all|again|that works|"
@@ -45,7 +45,7 @@ _GREETING = re.compile(
     r"[\s,.!?…:;()'—-]*)+"
 )
 
-_INSTRUCTION = re.compile(
+_INSTRUCTION = Regex(
     r"\b(?:always|never|must|mustn't|should|shall|ought|do not|don't|dont|make sure|be sure|ensure|"
     r"please|remember(?: to| that)?|forget|ignore|disregard|obey|follow|instructions?|from now on|"
     r"run|runs|running|execute|exec|install|curl|wget|sudo|bash|download|upload|send|post|delete|"

@@ -17,7 +17,7 @@ from ragmem.memory.window import argument, result_text
 from ragmem.messages import Json
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.redact import redact
-from ragmem.text import clean, clip_middle, one_line
+from ragmem.text import Regex, clean, clip_middle, one_line
 
 RECALL_TOOLS = frozenset(
     {
@@ -182,7 +182,7 @@ _OTHER_NAMES = {
 """Keys by which models call the same, the likeliest first."""
 _LONGEST_ESCAPE = 10
 """Characters by which one that is hidden is shown."""
-_SENTENCE_END = re.compile(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
+_SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -321,17 +321,17 @@ _OPENING_CHARS = 100
 """An opening that is shorter (`Done.`) gets the sentence after it, too."""
 _LONGEST_READ = 20_000
 _FENCES = ("```", "~~~")
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
-_MARKUP = re.compile(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
-_CODE = re.compile(
+_SENTENCE = Regex(r"(?<=[.!?…])[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
+_MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
+_CODE = Regex(
     r"`[^`\n]{2,80}`"  # quoted
     r"|(?<![\w/.-])[\w.-]*/[\w./-]+"  # a path
     r"|\b\w+\.(?!\d)\w{1,5}\b(?!\.)"  # a file name
     r"|\b[A-Za-z]\w*_\w+\b|\b[A-Z]?[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\b"  # identifiers
     r"|\d[\d.,:/-]*"  # numbers, versions, dates
 )
-_NUMBER = re.compile(r"[\d.,:/-]+")
-_WORD = re.compile(r"[^\W\d_]{4,}")
+_NUMBER = Regex(r"[\d.,:/-]+")
+_WORD = Regex(r"[^\W\d_]{4,}")
 
 
 def turn_digest(turn: Turn, *, text_chars: int) -> Digest:

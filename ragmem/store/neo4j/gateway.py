@@ -1,9 +1,11 @@
 """The one module that speaks to the Neo4j driver.
 
-Transactions are the driver's managed ones, run once each; trying again is done
+Write transactions are the driver's managed ones, run once each; trying again is done
 here, in one loop bounded by one deadline, so that a commit whose answer was lost
 (`IncompleteCommit`, which the driver leaves alone) is run again too. That is safe
-because every statement is idempotent.
+because every statement is idempotent. A statement that reads is a transaction by itself,
+which the server begins and ends: one around several would show them no other graph, as
+each sees what was committed by then, and would cost a further round trip.
 """
 
 import asyncio
@@ -152,6 +154,8 @@ CONNECT_S = 3.0
 """Longest wait for a connection to open, in seconds."""
 IDLE_CHECK_S = 30.0
 """A connection that was idle for longer is tried before it is used."""
+_MOST_CONNECTIONS = 4
+"""What is read at once waits for one of these: to open another takes longer than most reads."""
 FIRST_PAUSE_S = 0.05
 """Before the second attempt; doubled for each further one."""
 _INT64 = 2**63 - 1
@@ -206,10 +210,15 @@ class Reading:
 
 
 class Transaction:
-    """One running transaction: the only place where statements run."""
+    """What runs the statements of one piece of work: the only place where they run.
 
-    def __init__(self, driver_transaction: "AsyncManagedTransaction", gateway: "Gateway") -> None:
-        self._transaction = driver_transaction
+    In a write all of them are one transaction, in a read each is one of its own.
+    """
+
+    def __init__(
+        self, runner: "AsyncManagedTransaction | AsyncSession", gateway: "Gateway"
+    ) -> None:
+        self._runner = runner
         self.read = gateway.reading
         self.owner = gateway.owner
         self.sees = gateway.sees
@@ -218,7 +227,7 @@ class Transaction:
 
     async def run(self, statement: str, **parameters: Value) -> list[Row]:
         """Run one statement to its end."""
-        result = await self._transaction.run(statement, _parameter(parameters))
+        result = await self._runner.run(statement, _parameter(parameters))
         columns = result.keys()
         return [
             Row(zip(columns, map(_native, record.values()), strict=True)) async for record in result
@@ -226,7 +235,7 @@ class Transaction:
 
     async def values(self, statement: str, **parameters: Value) -> list[list[Any]]:
         """The rows as the driver gives them: for much that holds no times."""
-        result = await self._transaction.run(statement, _parameter(parameters))
+        result = await self._runner.run(statement, _parameter(parameters))
         return [record.values() async for record in result]
 
     async def first_row(self, statement: str, **parameters: Value) -> Row | None:
@@ -299,6 +308,7 @@ class Gateway:
                 auth=(connection.username, connection.password),
                 connection_timeout=min(CONNECT_S, timeout_s),
                 connection_acquisition_timeout=timeout_s,
+                max_connection_pool_size=_MOST_CONNECTIONS,
                 max_transaction_retry_time=0,
                 liveness_check_timeout=IDLE_CHECK_S,
                 keep_alive=True,
@@ -334,12 +344,12 @@ class Gateway:
         return self._connection.location + (f" ({database})" if database else "")
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]], *, patient: bool = True) -> T:
-        """Run `work` in a read transaction; not `patient`: a server that is away fails at once."""
+        """Run `work`, which only reads; not `patient`: a server that is away fails at once."""
         from neo4j import READ_ACCESS
 
         async def once(session: "AsyncSession") -> T:
             failpoint("neo4j.read")
-            return await session.execute_read(lambda tx: work(Transaction(tx, self)))
+            return await work(Transaction(session, self))
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
 

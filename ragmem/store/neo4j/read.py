@@ -34,6 +34,7 @@ from ragmem.store.neo4j.gateway import (
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
 
 _ALL = 2**31 - 1
+_ALL_CHARS = 2**62
 
 
 async def session(tx: Transaction, session_id: str) -> Session:
@@ -99,10 +100,8 @@ async def find_sessions(
 
 async def turns(tx: Transaction, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
     """Turns in order, each with its tool calls in order."""
-    found = await tx.found(
-        STATEMENTS["turns"],
-        ids=await _choose_turns(tx, session_id, query),
-        withToolCalls=query.with_tool_calls,
+    found = await _of_turns(
+        tx, session_id, query, STATEMENTS["turns"], withToolCalls=query.with_tool_calls
     )
     return tx.read.records(shapes.to_turn, found)
 
@@ -111,8 +110,8 @@ async def file_accesses(
     tx: Transaction, session_id: str, *, max_turn_chars: int
 ) -> list[FileAccess]:
     """Accesses of the newest turns that sum to at most so many characters, newest first."""
-    ids = await _choose_turns(tx, session_id, TurnQuery(max_chars=max_turn_chars))
-    found = await tx.found(STATEMENTS["file_accesses"], ids=ids)
+    query = TurnQuery(max_chars=max_turn_chars)
+    found = await _of_turns(tx, session_id, query, STATEMENTS["file_accesses"])
     return tx.read.records(shapes.to_access, found)
 
 
@@ -178,31 +177,24 @@ async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:
     return spans
 
 
-async def _choose_turns(tx: Transaction, session_id: str, query: TurnQuery) -> list[str]:
-    """Ids of the turns that the query asks for, newest first."""
-    last = None if query.before_index is None else query.before_index - 1
-    spans = await lineage(tx, session_id, last=last)
-    if not spans:
-        raise not_found("session", session_id)
-    found = await tx.found(
-        STATEMENTS["choose_turns"],
-        spans=spans,
+async def _of_turns(
+    tx: Transaction, session_id: str, query: TurnQuery, statement: str, **parameters: Value
+) -> list[Row]:
+    """What a statement finds of the turns that a query asks for, whose ids it calls `ids`."""
+    chosen = STATEMENTS["choose_turns"]
+    row = await tx.first_row(
+        f"{chosen} CALL (ids) {{ {statement} }} RETURN exists, found",
+        sessionId=session_id,
+        last=None if query.before_index is None else query.before_index - 1,
         statuses=query.statuses,
         limit=_ALL if query.limit is None else query.limit,
+        maxChars=_ALL_CHARS if query.max_chars is None else query.max_chars,
+        **parameters,
     )
-    if query.max_chars is not None:
-        found = found[: _fitting([size for _, size in found], query.max_chars)]
-    return [turn_id for turn_id, _ in found]
-
-
-def _fitting(sizes: Sequence[int], budget: int) -> int:
-    """How many of the first sizes sum to at most the budget; at least one if there is one."""
-    total = 0
-    for count, size in enumerate(sizes):
-        total += size
-        if total > budget and count:
-            return count
-    return len(sizes)
+    if row is None or not row["exists"]:
+        raise not_found("session", session_id)
+    found: list[Row] = row["found"]
+    return found
 
 
 async def by_id(tx: Transaction, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:

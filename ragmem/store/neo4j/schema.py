@@ -192,13 +192,12 @@ def _constraints() -> set[str]:
 
 
 async def _look(tx: Transaction) -> Server:
-    component = await tx.first_row(STATEMENTS["server"])
-    found: dict[str, Any] = await tx.first_row(STATEMENTS["schema"]) or {}
+    found: dict[str, Any] = await tx.first_row(STATEMENTS["server"]) or {}
     # A constraint's index is there before the constraint, and stays without it where its maker
     # was cut off: of constraints only SHOW CONSTRAINTS tells.
     names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
     return Server(
-        version=component["version"] if component else "",
+        version=found.get("server") or "",
         # Of another type only by another's hand: then all is looked through as in an old one.
         schema_version=_number(found.get("version")),
         names=frozenset(row["name"] for row in names),

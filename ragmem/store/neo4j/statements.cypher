@@ -21,12 +21,10 @@ RETURN collect(s{.sessionId, .projectId, .turnCount}) AS found;
 // :server
 CALL dbms.components() YIELD name, versions
 WHERE name = 'Neo4j Kernel'
-RETURN versions[0] AS version;
-
-// :schema
-MATCH (v:RagmemSchema {name: 'ragmem'})
-RETURN coalesce(v.version, 0) AS version, v.storeId AS storeId, v.dimension AS dimension,
-       coalesce(v.termsVersion, 0) AS terms, coalesce(v.dropping, false) AS dropping;
+OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
+RETURN versions[0] AS server, v.version AS version, v.storeId AS storeId,
+       v.dimension AS dimension, v.termsVersion AS terms,
+       coalesce(v.dropping, false) AS dropping;
 
 // :store_id
 MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.storeId AS storeId;
@@ -236,17 +234,29 @@ RETURN a.sessionId AS sessionId,
          CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last;
 
 // :choose_turns
-UNWIND $spans AS span
-MATCH (t:ConversationTurn)
-WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
-  AND ($statuses = [] OR t.status IN $statuses)
-WITH t
-ORDER BY t.turnIndex DESC
-LIMIT $limit
-RETURN collect([t.uuid, t.charCount]) AS found;
+MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
+WITH a.sessionId AS sessionId,
+     reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
+       CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last
+WITH collect({sessionId: sessionId, last: CASE WHEN $last < last THEN $last ELSE last END}) AS spans
+CALL (spans) {
+  UNWIND spans AS span
+  MATCH (t:ConversationTurn)
+  WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
+    AND ($statuses = [] OR t.status IN $statuses)
+  WITH t
+  ORDER BY t.turnIndex DESC
+  LIMIT $limit
+  RETURN collect({id: t.uuid, chars: t.charCount}) AS chosen
+}
+WITH size(spans) > 0 AS exists, chosen, reduce(fit = {count: 0, chars: 0}, turn IN chosen |
+  CASE WHEN fit.count = 0 OR fit.chars + turn.chars <= $maxChars
+       THEN {count: fit.count + 1, chars: fit.chars + turn.chars}
+       ELSE {count: fit.count, chars: $maxChars + 1} END).count AS fitting
+WITH exists, [turn IN chosen[..fitting] | turn.id] AS ids
 
 // :turns
-UNWIND $ids AS id
+UNWIND ids AS id
 MATCH (t:ConversationTurn {uuid: id})
 OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
 WHERE $withToolCalls
@@ -257,7 +267,7 @@ ORDER BY t.turnIndex
 RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :file_accesses
-UNWIND $ids AS id
+UNWIND ids AS id
 MATCH (t:ConversationTurn {uuid: id})-[a:ACCESSED]->(f:File)
 WITH t, a, f
 ORDER BY t.turnIndex DESC, a.order DESC, f.path

@@ -144,6 +144,8 @@ class Neo4jStore:
     # --- sessions and what was said -----------------------------------------------
 
     async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        if not ids:
+            return []
         by_id = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
         return await self._gateway.read(lambda tx: by_id(tx, ids=ids))
 
@@ -216,16 +218,19 @@ class Neo4jStore:
     # --- processes ----------------------------------------------------------------
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        async def work(tx: Transaction) -> list[str]:
+        async def work(tx: Transaction) -> tuple[list[str], bool]:
             await Batch(tx).lock(session_id)
             who: dict[str, Value] = {"sessionId": session_id, "ownerId": owner_id}
             await tx.run(STATEMENTS["attach_owner"], **who, leaseSeconds=LEASE_S)
             await tx.run(STATEMENTS["forget_old_owners"])
             rows = await tx.run(STATEMENTS["other_owners"], **who)
-            return [row["ownerId"] for row in rows]
+            unowned = await tx.run(STATEMENTS["sessions_with_unowned_turns"])
+            return [row["ownerId"] for row in rows], bool(unowned)
 
-        others = await self._gateway.write(work)
-        await self._gateway.write(self._interrupt_unowned)
+        others, any_unowned = await self._gateway.write(work)
+        if any_unowned:
+            # By itself: it locks sessions in an order of its own.
+            await self._gateway.write(self._interrupt_unowned)
         return others
 
     async def heartbeat(self, owner_id: str) -> None:
