@@ -181,7 +181,7 @@ _EVENTS_LEFT_OUT = {
     "StepInterrupted", "StatusUpdate", "ToolCallPart", "ApprovalRequest", "ApprovalResponse",
     "ApprovalRequestResolved", "CompactionBegin", "CompactionEnd", "HookTriggered",
     "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification", "PlanDisplay",
-    "QuestionRequest", "ToolCallRequest", "StepRetry", "BtwBegin", "BtwEnd",
+    "QuestionRequest", "ToolCallRequest", "HookRequest", "StepRetry", "BtwBegin", "BtwEnd",
 }  # fmt: skip
 
 
