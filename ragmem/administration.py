@@ -17,7 +17,18 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
-from ragmem.records import Finding, Session, Span, StoreInfo, Turn, utc_now
+from ragmem.memory.projects import is_kept_apart, project_to_split
+from ragmem.records import (
+    Finding,
+    Project,
+    RegisterProject,
+    Session,
+    SessionQuery,
+    Span,
+    StoreInfo,
+    Turn,
+    utc_now,
+)
 from ragmem.store.open import KINDS, home_owner, open_archive, owner_of_file, take_owner
 from ragmem.text import counted, visible
 
@@ -33,6 +44,7 @@ _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _TIMEOUT_S = 600.0
 """For one step over all of a graph."""
 _PAGE = 100
+_ALL = 2**31 - 1
 _LONGEST_TURN = timedelta(days=1)
 """A turn's edits are made after the time that stands for the session's last activity."""
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
@@ -63,6 +75,16 @@ class Copied(msgspec.Struct, frozen=True):
     """The first that are missing or different, in words."""
     differing_count: int
     equal: bool
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A folder's project that is its own."""
+
+    project: Project
+    root: str | None = None
+    """Path of the one that it was joined to; None where it was its own before."""
+    sessions: int = 0
+    """That went along."""
 
 
 class _Deletion(msgspec.Struct, frozen=True):
@@ -114,19 +136,22 @@ class Administration:
     @asynccontextmanager
     async def store(self, kind: str) -> AsyncIterator[CopySource]:
         """All of the store of that kind; StoreUnavailable while writes wait for it."""
+        async with self.archive(kind, existing=True) as store:
+            await self._refuse_while_writes_wait(store, kind)
+            yield await _copy_source(store)
+
+    async def _refuse_while_writes_wait(self, store: "Archive", kind: str) -> None:
         from ragmem.store.spool.files import Spool
 
-        async with self.archive(kind, existing=True) as store:
-            where = configured(self.config, self.paths, environment(), kind=kind)
-            older = [self.paths.spool_dir / name for name in where.older_spools]
-            spool = Spool(self.paths.spool_dir / where.spool, older=older)
-            spool.meet(await store.store_id())
-            if waiting := spool.count_waiting():
-                raise StoreUnavailable(
-                    f"{waiting} writes still wait for {kind}.",
-                    hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
-                )
-            yield await _copy_source(store)
+        where = configured(self.config, self.paths, environment(), kind=kind)
+        older = [self.paths.spool_dir / name for name in where.older_spools]
+        spool = Spool(self.paths.spool_dir / where.spool, older=older)
+        spool.meet(await store.store_id())
+        if waiting := spool.count_waiting():
+            raise StoreUnavailable(
+                f"{waiting} writes still wait for {kind}.",
+                hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
+            )
 
     @asynccontextmanager
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
@@ -243,6 +268,24 @@ class Administration:
         RequestLog(self.paths.data_dir).forget(session.session_id)
         preimages.look_through()
         return gone
+
+    async def split(self, folder: Path) -> Split:
+        """Let a normalized folder's sessions be a project of their own, apart from what it was
+        joined to. UsageError for the project that others were joined to; StoreUnavailable while
+        writes wait."""
+        async with self.archive(existing=True) as store:
+            await self._refuse_while_writes_wait(store, self.kind)
+            known = await store.projects()
+            project = project_to_split(folder, known, now=utc_now())
+            was_joined = project.root_id != project.project_id
+            if was_joined or not is_kept_apart(project, folder):
+                apart = msgspec.structs.replace(project, joined_into=project.project_id)
+                await store.apply([RegisterProject(project=apart, chosen=True)])
+            if not was_joined:
+                return Split(project)
+            root = next((p.path for p in known if p.project_id == project.root_id), "another")
+            query = SessionQuery(project_ids=(project.project_id,), limit=_ALL)
+            return Split(project, root, len(await store.sessions(query)))
 
     # --- whole or not -----------------------------------------------------------
 

@@ -40,10 +40,10 @@ from ragmem.memory.projects import (
     Instructions,
     Located,
     Places,
-    apart_text,
     find_instructions,
     folder_name,
     joinable,
+    joined_text,
     moved_text,
     normalize_cwd,
     real_folder,
@@ -405,9 +405,20 @@ class App:
         self._notices += [moved] if moved else []
         return located
 
-    async def kept_apart(self) -> str:
-        """Say that this folder is a worktree whose memory is apart from its repository's."""
-        return apart_text(await self._places.here())
+    async def join_worktree(self) -> None:
+        """Make the memory of a worktree one with its repository's, and leave a notice of it.
+
+        One that the person split off stays as it is. StoreError.
+        """
+        known = await (await self.store()).projects()
+        located = await self._places.here()
+        project, main = located.project, located.apart_from
+        if main is None and located.is_new and not located.moved_from:
+            # It is joined with its first session.
+            main = next((p for p in known if p.project_id == project.joined_into), None)
+        elif main is not None and self.memory.records:
+            await self.memory.join(project, main, chosen=False)
+        self._notices += [joined_text(main)] if main and self.memory.records else []
 
     async def others_of_the_remote(self) -> tuple[Project, list[Project]] | None:
         """A folder that is seen for the first time, and the projects whose remote it has.

@@ -30,11 +30,11 @@ _STEPS = {
     "private": "written",
     # The embedded store.
     "sqlite": (
-        "open migrate migrated mark read begun commit committed delete checkpoint backup "
+        "open migrate migrated mark read begun commit committed delete split checkpoint backup "
         "backed_up exchange"
     ),
     # The graph store.
-    "neo4j": "schema read begin commit committed",
+    "neo4j": "schema read begin split commit committed",
     # The spool.
     "spool": "create write written synced adopt replay replayed advance truncate set_aside close",
     # Moving, exporting and importing.

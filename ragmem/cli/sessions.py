@@ -604,6 +604,25 @@ async def delete(own: Administration, reference: Reference, yes: Yes = False) ->
         )
 
 
+@command(app, home)
+async def split(
+    own: Administration,
+    folder: Annotated[Path, argument("[DIR]", "A folder, be it gone; else this one.")] = Path(),
+) -> None:
+    """Take a folder's sessions out of the project that it was joined to.
+
+    They are a project of their own again, with what was learned in them; a worktree stays so.
+    """
+    done = await own.split(normalize_cwd(folder.expanduser()))
+    path = visible(done.project.path)
+    if done.root is None:
+        write(f"{path} is a project of its own: there was nothing to split.\n")
+        return
+    moved = counted(done.sessions, "session")
+    write(f"Split: {path} is a project of its own; {moved} moved from {visible(done.root)}.\n")
+    say("`ragmem sessions list --join` in that folder joins them again.\n")
+
+
 @command(app, open_app)
 async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> Report:
     """Sum a session up now, and show what came of it."""
@@ -632,13 +651,16 @@ async def _join_project(app: "App") -> None:
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)
-    await app.memory.join(own, chosen)
-    say(f"Joined: the sessions of both folders are those of {visible(chosen.path)} now.\n")
+    await app.memory.join(own, chosen, chosen=True)
+    say(
+        f"Joined: the sessions of both folders are those of {visible(chosen.path)} now. "
+        "`ragmem sessions split` undoes it.\n"
+    )
 
 
 def _why_none(app: "App", project: Project, known: list[Project]) -> str:
     where = visible(folder_name(app.cwd))
-    if project.joined_into:
+    if project.root_id != project.project_id:
         root = next((each.path for each in known if each.project_id == project.root_id), "another")
         return f"{where} belongs to the project {visible(root)} already; there is no other to join."
     if not project.remote:
@@ -659,11 +681,11 @@ async def _described(app: "App", project: Project) -> str:
 async def _choose_project(found: list[Project]) -> Project:
     say("Their sessions become one project's: each recalls what was said in the other.\n")
     if len(found) == 1:
-        answer = await ask_line("Join them? It can't be undone. [y/N] ")
+        answer = await ask_line("Join them? [y/N] ")
         if answer.casefold() not in ("y", "yes"):
             raise UsageError(_NOTHING)
         return found[0]
-    answer = await ask_line(f"Join which? It can't be undone. [1-{len(found)}, Enter for none] ")
+    answer = await ask_line(f"Join which? [1-{len(found)}, Enter for none] ")
     if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
         raise UsageError(_NOTHING)
     return found[int(answer) - 1]

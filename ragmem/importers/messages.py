@@ -185,7 +185,7 @@ _EVENTS_LEFT_OUT = {
     "StepInterrupted", "StatusUpdate", "ToolCallPart", "ApprovalRequest", "ApprovalResponse",
     "ApprovalRequestResolved", "CompactionBegin", "CompactionEnd", "HookTriggered",
     "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification", "PlanDisplay",
-    "QuestionRequest", "ToolCallRequest", "StepRetry", "BtwBegin", "BtwEnd",
+    "QuestionRequest", "ToolCallRequest", "HookRequest", "StepRetry", "BtwBegin", "BtwEnd",
 }  # fmt: skip
 
 
@@ -309,6 +309,16 @@ _PARTS_LEFT_OUT = {
     "snapshot": "snapshots of files",
     "patch": "snapshots of files",
 }
+_MESSAGES_LEFT_OUT = {
+    "synthetic": "context that the agent added",
+    "system": "context that the agent added",
+    "skill": "context that the agent added",
+    "compaction": "summaries of the agent",
+    "shell": "commands of the person",
+    "agent-switched": "the agent's bookkeeping",
+    "model-switched": "the agent's bookkeeping",
+    "location-switched": "the agent's bookkeeping",
+}
 
 
 class OpencodeParser(SessionParser):
@@ -336,6 +346,10 @@ class OpencodeParser(SessionParser):
                 self.leave_out("summaries of the agent")
             case "assistant":
                 self._answered(info, parts, at)
+            case "idle":
+                self._went_idle(text(info, "outcome"))
+            case kind if kind in _MESSAGES_LEFT_OUT:
+                self.leave_out(_MESSAGES_LEFT_OUT[kind])
             case kind:
                 self.wonder("message", kind)
 
@@ -383,6 +397,11 @@ class OpencodeParser(SessionParser):
         elif text(info, "finish") not in ("", "tool-calls", "unknown"):
             self.complete()
 
+    def _went_idle(self, outcome: str) -> None:
+        self.leave_out("the agent's bookkeeping")
+        if self.turn and outcome in ("failed", "interrupted"):
+            self.turn.status = "failed" if outcome == "failed" else "interrupted"
+
     def _call(self, key: str, part: Fields, at: datetime) -> None:
         state = fields(part, "state")
         times = fields(state, "time")
@@ -408,11 +427,14 @@ def sessions_of(file: Path) -> list[FoundFile]:
     """The sessions of a database. OSError where it is none of opencode's."""
     with _Database(file) as database:
         size = file.stat().st_size
-        rows = database.rows("SELECT id, time_updated FROM session ORDER BY time_updated, id")
-        return [
-            FoundFile(file, size, _at(row["time_updated"], file), session=str(row["id"]))
-            for row in rows
-        ]
+        # Version 2 has taken over the sessions of version 1, and leaves those as they were.
+        updated = {
+            str(row["id"]): row["time_updated"]
+            for table in database.tables
+            for row in database.rows(f"SELECT id, time_updated FROM {table}")
+        }
+        found = [FoundFile(file, size, _at(at, file), session=name) for name, at in updated.items()]
+        return sorted(found, key=lambda each: (each.changed_at, each.session))
 
 
 def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
@@ -424,12 +446,44 @@ def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
     with _Database(found.file) as database:
+        if "session_v2" in database.tables:
+            sessions = database.rows("SELECT * FROM session_v2 WHERE id = ?", found.session)
+            if session := next(sessions, None):
+                yield {"session": session}
+                yield from _of_version_2(database, found.session, tally)
+                return
         for row in database.rows("SELECT * FROM session WHERE id = ?", found.session):
             yield {"session": row}
         for row in database.rows(messages, found.session):
             of_message = database.rows(parts, row["id"])
             told = [_decoded(each["data"], tally) for each in of_message]
             yield {"info": {**_decoded(row["data"], tally), "id": row["id"]}, "parts": told}
+
+
+def _of_version_2(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
+    """Messages of `session_message`, each with its parts within, as version 1 has them."""
+    messages = "SELECT id, type, data FROM session_message WHERE session_id = ? ORDER BY seq"
+    for row in database.rows(messages, session):
+        told = _decoded(row["data"], tally)
+        error = fields(told, "error")
+        info = {**told, "id": row["id"], "role": row["type"]}
+        info |= {"modelID": text(fields(told, "model"), "id")}
+        info |= {"error": {"name": text(error, "type") or text(error, "message")}}
+        said = [{"type": "text", "text": text(told, "text")}] if row["type"] == "user" else []
+        yield {"info": info, "parts": said + [_part(fields(p)) for p in items(told, "content")]}
+
+
+def _part(part: Fields) -> Fields:
+    if text(part, "type") != "tool":
+        return part
+    state, times = fields(part, "state"), fields(part, "time")
+    state = {
+        **state,
+        "output": state.get("content"),
+        "error": text(fields(state, "error"), "message"),
+    }
+    state |= {"time": {"start": times.get("ran"), "end": times.get("completed")}}
+    return {"type": "tool", "callID": part.get("id"), "tool": part.get("name"), "state": state}
 
 
 def _of_files(found: FoundFile, tally: Tally) -> Iterator[Fields]:
@@ -479,7 +533,13 @@ class _Database:
         except apsw.Error as error:
             raise OSError(0, str(error), str(self._file)) from None
         kinds = {row["name"]: row["type"] for row in self.rows("SELECT * FROM sqlite_schema")}
-        if {kinds.get(name) for name in ("session", "message", "part")} != {"table"}:
+        self.tables = [
+            names[0]
+            for names in (("session", "message", "part"), ("session_v2", "session_message"))
+            if {kinds.get(name) for name in names} == {"table"}
+        ]
+        """Those of sessions, by version of opencode: one or both."""
+        if not self.tables:
             self._db.close()
             raise OSError(0, _FOREIGN, str(self._file))
         return self

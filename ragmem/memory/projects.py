@@ -5,6 +5,7 @@ Both are facts of the file system only: git is never run.
 
 import os
 import re
+import shlex
 import stat
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -35,8 +36,9 @@ class Located(msgspec.Struct, frozen=True):
     project: Project
     is_new: bool = False
     moved_from: str | None = None
-    apart_from: str | None = None
-    """The checkout that it is a worktree of, where both have been projects of their own."""
+    apart_from: Project | None = None
+    """The project that it is a worktree of, where both have been projects of their own and no
+    person has split them."""
 
 
 def normalize_cwd(path: Path | str) -> Path:
@@ -74,7 +76,8 @@ def locate(
 
     A new folder is taken for a known project that moved only when both have the
     same remote and the old folder is gone: a clone can't claim another's memory.
-    A worktree is its repository's: what is said in one checkout is known in all.
+    A worktree is its repository's: what is said in one checkout is known in all, unless the person
+    has split it off.
     """
     known = list(known)
     home = home or _home()
@@ -88,7 +91,7 @@ def locate(
         joined = msgspec.structs.replace(found.project, joined_into=whole.project.root_id)
         return Located(joined, is_new=True)
     apart = not whole.is_new and whole.project.root_id != found.project.root_id
-    return Located(found.project, apart_from=whole.project.path if apart else None)
+    return Located(found.project, apart_from=whole.project if apart else None)
 
 
 def _at(root: Path, known: list[Project], now: datetime) -> Located:
@@ -155,6 +158,29 @@ def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Proj
             or main_checkout(real_folder(each.path, cwd)) == folder
         )
     ]
+
+
+def project_to_split(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
+    """The project of a folder, be it gone, that is to be its own again.
+
+    UsageError for the one that others were joined to: what is to be split is one of those.
+    """
+    known, path = list(known), folder_name(folder)
+    own = next((project for project in known if project.path == path), None)
+    project = own or locate(folder, known, now=now).project
+    others = [p for p in known if p.joined_into == project.project_id != p.project_id]
+    if others:
+        raise UsageError(
+            f"{visible(project.path)} is the project that others were joined to.",
+            hint="Split one of those: "
+            + ", ".join(f"`ragmem sessions split {shlex.quote(visible(p.path))}`" for p in others),
+        )
+    return project
+
+
+def is_kept_apart(project: Project, folder: Path) -> bool:
+    """Whether nothing joins a project by itself, as its being a worktree would."""
+    return project.joined_into == project.project_id or main_checkout(folder) is None
 
 
 def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project | None:
@@ -238,13 +264,11 @@ class Places:
         return project
 
 
-def apart_text(located: Located) -> str:
-    """What the person should know of a worktree that is a project of its own; else empty."""
-    if not located.apart_from:
-        return ""
+def joined_text(main: Project) -> str:
+    """What the person should know of a worktree whose memory was made one with its repository's."""
     return (
-        f"This folder is a worktree of {visible(located.apart_from)}, and from before each has a "
-        "memory of its own. `ragmem sessions list --join` makes them one."
+        f"This folder is a worktree of {visible(main.path)}: what is remembered in one of them is "
+        "known in both from now on. `ragmem sessions split` here undoes it."
     )
 
 

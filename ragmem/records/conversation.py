@@ -37,7 +37,8 @@ class Project(Record, frozen=True, kw_only=True):
     """The checkout's `origin`, without user information."""
     created_at: datetime
     joined_into: str | None = None
-    """The project that the person joined it to: whose its sessions are."""
+    """The project that it was joined to: whose its sessions are. Its own id once the person split
+    it off again: then only they join it, never its being a worktree."""
 
     @property
     def root_id(self) -> str:

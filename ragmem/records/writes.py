@@ -46,13 +46,16 @@ class _Write(Record, frozen=True, tag_field="write"):
 class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
     """Remember that a folder is a project; the same id again moves it to `project.path`.
 
-    With `joined_into` its sessions, those that are there and those to come, are
-    that project's. Nothing parts them again; a project joined twice stays where it is.
+    With `joined_into` its sessions, those that are there and those to come, are that project's; a
+    project joined twice stays where it is. With its own id there, and `chosen`, the sessions of its
+    folder are its own again, with all that is known from them, and so are those to come.
     """
 
     holds = "project"
     texts = ()
     project: Project
+    chosen: bool = False
+    """Whether a person says so now: only then what was joined is split, or joined again after."""
 
 
 class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):

@@ -247,8 +247,6 @@ class ChatSession:
             self.output.say("There is no session to continue in this folder: this is a new one.")
         elif hint := await self._last_session():
             self.output.say(hint)
-        if text := await self.app.kept_apart():
-            self.output.say(text)
 
     async def introduce(self) -> None:
         """Show the session that the chat has gone to; of a fork all is on the screen already."""
@@ -380,8 +378,9 @@ def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: st
 
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
-    """Ask, in the first chat of a second clone, whether both are one project."""
+    """Join a worktree to its repository; of a second clone ask whether both are one project."""
     try:
+        await app.join_worktree()
         found = await app.others_of_the_remote()
     except StoreError:
         return  # That it is away is told by the chat itself.
@@ -390,11 +389,11 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     project, others = found
     output.say(
         f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
-        "recalls what was said in the other; that can't be undone. `ragmem sessions list --join` "
-        "joins them later."
+        "recalls what was said in the other. `ragmem sessions split` undoes it, and `ragmem "
+        "sessions list --join` joins them later."
     )
     if await output.terminal.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
-        await app.memory.join(project, others[0])
+        await app.memory.join(project, others[0], chosen=True)
 
 
 async def pick_session(

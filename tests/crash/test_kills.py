@@ -44,12 +44,14 @@ async def test_random_kills_on_neo4j(tmp_path: Path, neo4j_server: Connection) -
 _NOT_PASSED = {
     "file.in_place",
     "neo4j.schema",
+    "neo4j.split",
     "spool.set_aside",
     "sqlite.backed_up",
     "sqlite.backup",
     "sqlite.checkpoint",
     "sqlite.delete",
     "sqlite.exchange",
+    "sqlite.split",
 }
 
 

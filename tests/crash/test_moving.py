@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ragmem.ids import new_id
 from ragmem.records import (
@@ -16,19 +17,23 @@ from ragmem.records import (
     PutTurn,
     RecordToolCall,
     RegisterProject,
+    Scope,
+    SearchQuery,
     Session,
     SessionQuery,
     Turn,
+    WeightedTerm,
     Write,
 )
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.transfer import KINDS
+from ragmem.terms import query_terms
 from tests.crash.runs import Run
 from tests.crash.scenario import World
 from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import in_thread, neo4j_env
-from tests.store.samples import START, a_session, called, summed
+from tests.store.samples import START, a_session, called, summed, whole_turn
 
 _SESSIONS, _TURNS = 15, 20
 
@@ -209,6 +214,70 @@ async def test_a_deletion_killed_is_done_or_not_begun(world: World, point: str, 
     again = world.ragmem(*delete)
     assert again.wait() == (2 if gone else 0)
     assert len(await sessions_in(await world.opened())) == _SESSIONS
+
+
+async def _joined(world: World, store: Archive) -> None:
+    """The garden is joined to another project, and then worked in."""
+    park, garden = (
+        Project(project_id=name, path=f"/home/ana/{name}", created_at=START)
+        for name in ("park", "garden")
+    )
+    joined = replace(garden, joined_into="park")
+    await store.apply([RegisterProject(project=park), RegisterProject(project=joined)])
+    late = a_session("late", project_id="park", project_path=garden.path)
+    await store.apply([CreateSession(session=late), *whole_turn("late", "late-1", "More plants?")])
+    await store.apply([CreateSession(session=a_session("own", project_id="park", cwd=park.path))])
+
+
+async def _of(store: Archive, name: str) -> tuple[int, int]:
+    """How many sessions are a project's, and how many of its turns speak of plants."""
+    sessions = await store.sessions(SessionQuery(project_ids=(name,), limit=1000))
+    terms = tuple(WeightedTerm(each.term, each.weight) for each in query_terms("plants"))
+    query = SearchQuery(terms=terms, scope=Scope(project_ids=(name,)), limit=1000)
+    hits = {each.session_id for each in await store.search(query) if each.text > 0}
+    return len(sessions), len(hits & {"late"})
+
+
+@pytest.mark.parametrize(
+    ("point", "done"),
+    [
+        ("sqlite.begun", False),
+        ("sqlite.split", False),
+        ("sqlite.split@9", False),
+        ("sqlite.commit", False),
+        ("sqlite.committed", True),
+    ],
+)
+async def test_a_split_killed_is_done_or_not_begun(world: World, point: str, done: bool) -> None:
+    await _joined(world, await world.opened())
+    before = {"park": (_SESSIONS + 3, 1), "garden": (0, 1)}
+    after = {"park": (1, 0), "garden": (_SESSIONS + 2, 1)}
+    store = await world.opened()
+    assert {name: await _of(store, name) for name in before} == before
+    name, _, hit = point.partition("@")
+    split = ("sessions", "split", "/home/ana/garden")
+    killed(world.ragmem(*split, failpoint=f"{name}:kill9@{hit or 1}"))
+    store = await world.opened()
+    assert {name: await _of(store, name) for name in before} == (after if done else before)
+    assert await store.check() == []
+    said = "nothing to split" if done else f"{_SESSIONS + 2} sessions moved from /home/ana/park"
+    assert said in ended(world.ragmem(*split))
+    assert {name: await _of(store, name) for name in after} == after
+
+
+@pytest.mark.parametrize("point", ["neo4j.split", "neo4j.commit", "neo4j.committed"])
+async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
+    world: World, graph: dict[str, str], point: str
+) -> None:
+    await _joined(world, await world.opened())
+    ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes", env=graph))
+    graph |= {"RAGMEM_STORE": "neo4j"}
+    split = ("sessions", "split", "/home/ana/garden")
+    killed(world.ragmem(*split, failpoint=f"{point}:kill9", env=graph))
+    said = ended(world.ragmem(*split, env=graph))
+    done = point == "neo4j.committed"
+    assert ("nothing to split" if done else f"{_SESSIONS + 2} sessions moved from") in said
+    ended(world.ragmem("store", "check", env=graph))
 
 
 @pytest.mark.parametrize("point", ["transfer.import", "sqlite.commit", "sqlite.committed"])

@@ -91,7 +91,7 @@ This project: …/two (1 session)
 The same repository or remote:
   1  …/one (1 session)
 Their sessions become one project's: each recalls what was said in the other.
-Join them? It can't be undone. [y/N] n
+Join them? [y/N] n
 error: Nothing was joined.
 """
     )
@@ -99,6 +99,7 @@ error: Nothing was joined.
 
     code, shown = join(ragmem, two, "y")
     assert code == 0, shown
+    assert "`ragmem sessions split` undoes it." in " ".join(shown.split())
     assert "Joined: the sessions of both folders are those of" in shown
     assert prompts(listed(ragmem, two, "--project")) == {"In one", "In two"}
     asked(ragmem, two, "In two again", "-c")
@@ -161,21 +162,96 @@ def test_what_is_said_in_one_worktree_is_known_in_all(tmp_path: Path, ragmem: Ra
         assert prompts(listed(ragmem, folder)) == {f"In {folder.name}"}
 
 
-def test_a_worktree_with_a_memory_of_its_own_is_joined_when_a_person_says_so(
-    tmp_path: Path, ragmem: Ragmem
-) -> None:
-    main = checkout(tmp_path / "main")
-    tree = checkout(tmp_path / "tree")
+def apart(ragmem: Ragmem, tmp_path: Path) -> tuple[Path, Path]:
+    """A repository and a worktree of it that has had a memory of its own from before."""
+    main, tree = checkout(tmp_path / "main"), checkout(tmp_path / "tree")
     asked(ragmem, main, "In main")
     asked(ragmem, tree, "In tree")
     shutil.rmtree(tree)
-    worktree(main, tree)
+    return main, worktree(main, tree)
+
+
+def test_a_worktree_with_a_memory_of_its_own_is_joined_when_a_person_says_so(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    main, tree = apart(ragmem, tmp_path)
     asked(ragmem, tree, "In tree again")
     assert prompts(listed(ragmem, tree, "--project")) == {"In tree", "In tree again"}
     code, shown = join(ragmem, tree, "y")
     assert code == 0, shown
     both = {"In main", "In tree", "In tree again"}
     assert prompts(listed(ragmem, main, "--project")) == both
+
+
+def chatted(ragmem: Ragmem, folder: Path, prompt: str) -> str:
+    """What a chat in the folder shows until its first answer."""
+    with PtyChat([*COMMAND, "chat"], cwd=folder, env=ragmem.env) as chat:
+        chat.wait_for_screen(r"openai/scripted · \S")
+        chat.send(f"{prompt}\r")
+        chat.wait_for_turn(r"^The answer\.")
+        return " ".join(chat.text.split())
+
+
+def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    """It says so in a line, with how to undo it."""
+    main, tree = apart(ragmem, tmp_path)
+    line = "what is remembered in one of them is known in both from now on. `ragmem sessions split`"
+    assert line in chatted(ragmem, tree, "One")
+    both = {"In main", "In tree", "One"}
+    assert prompts(listed(ragmem, main, "--project")) == both
+    assert line not in chatted(ragmem, tree, "Two")
+
+    split = ragmem.run("sessions", "split", cwd=tree)
+    assert split.code == 0, split.err
+    assert split.out == (f"Split: {tree} is a project of its own; 3 sessions moved from {main}.\n")
+    own = {"In tree", "One", "Two"}
+    assert prompts(listed(ragmem, tree, "--project")) == own
+    assert prompts(listed(ragmem, main, "--project")) == {"In main"}
+    found = ragmem.run("search", "tree", "--format", "json", cwd=main).json
+    assert found == []
+    assert len(ragmem.run("search", "tree", "--format", "json", cwd=tree).json) > 0
+    assert line not in chatted(ragmem, tree, "Three")
+    asked(ragmem, tree, "Four")
+    assert prompts(listed(ragmem, tree, "--project")) == {*own, "Three", "Four"}
+    again = ragmem.run("sessions", "split", str(tree), cwd=main)
+    assert (again.code, again.out) == (
+        0, f"{tree} is a project of its own: there was nothing to split.\n",
+    )  # fmt: skip
+    refused = ragmem.run("sessions", "split", cwd=main)
+    assert (refused.code, refused.out) == (
+        0, f"{main} is a project of its own: there was nothing to split.\n",
+    )  # fmt: skip
+
+    code, shown = join(ragmem, tree, "y")
+    assert code == 0, shown
+    everything = {"In main", *own, "Three", "Four"}
+    assert prompts(listed(ragmem, main, "--project")) == everything
+    refused = ragmem.run("sessions", "split", cwd=main)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        f"error: {main} is the project that others were joined to.\n"
+        f"Split one of those: `ragmem sessions split {tree}`\n"
+    )
+    shutil.rmtree(tree)
+    assert ragmem.run("sessions", "split", str(tree), cwd=main).code == 0
+    assert prompts(listed(ragmem, main, "--project")) == {"In main"}
+
+
+def test_a_new_worktree_may_be_kept_apart_from_the_start(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Its first chat says that it is joined; who splits it before goes without."""
+    main = checkout(tmp_path / "main")
+    one, two = worktree(main, tmp_path / "one"), worktree(main, tmp_path / "two")
+    asked(ragmem, main, "In main")
+    assert "known in both from now on" in chatted(ragmem, one, "In one")
+    split = ragmem.run("sessions", "split", str(two), cwd=main)
+    assert (split.code, split.out) == (
+        0, f"Split: {two} is a project of its own; 0 sessions moved from {main}.\n",
+    )  # fmt: skip
+    assert "known in both from now on" not in chatted(ragmem, two, "In two")
+    assert prompts(listed(ragmem, main, "--project")) == {"In main", "In one"}
+    assert prompts(listed(ragmem, two, "--project")) == {"In two"}
 
 
 def test_of_several_a_person_chooses_by_number(tmp_path: Path, ragmem: Ragmem) -> None:

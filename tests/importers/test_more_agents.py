@@ -142,6 +142,56 @@ def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
     return file
 
 
+def opencode_2_database(home: Path) -> Path:
+    """The same session as version 2 of opencode keeps it, beside what version 1 had of it."""
+
+    def part(told: dict[str, Any]) -> dict[str, Any]:
+        if told["type"] != "tool":
+            return told
+        state, times = dict(told["state"]), told["state"]["time"]
+        del state["time"]
+        if output := state.pop("output", ""):
+            state["content"] = [{"type": "text", "text": output}]
+        if error := state.pop("error", ""):
+            state["error"] = {"type": "tool.execution", "message": error}
+        time = {"created": times["start"], "ran": times["start"], "completed": times["end"]}
+        return {"type": "tool", "id": told["callID"], "name": told["tool"], "state": state,
+                "time": time}  # fmt: skip
+
+    file = opencode_database(home, title="As version 1 left it")
+    db = apsw.Connection(str(file))
+    with db:
+        db.execute(
+            "CREATE TABLE session_v2 (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT,"
+            " directory TEXT, title TEXT, time_created INTEGER, time_updated INTEGER);"
+            "CREATE TABLE session_message (id TEXT PRIMARY KEY, session_id TEXT, type TEXT,"
+            " seq INTEGER, time_created INTEGER, time_updated INTEGER, data TEXT);"
+            "DELETE FROM part WHERE session_id = 'ses_1'"
+        )
+        row = ("ses_1", "p", None, GARDEN, "Ferns", MS, MS + 700)
+        db.execute("INSERT INTO session_v2 VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        told: list[tuple[str, dict[str, Any]]] = [
+            ("system", {"text": "You are …"}),
+            ("model-switched", {"model": {"id": "m"}}),
+        ]
+        for info, parts in opencode_messages():
+            if info["role"] == "user":
+                told.append(("user", {"text": parts[0]["text"], "time": info["time"]}))
+            elif info.get("summary"):
+                told.append(("compaction", {"status": "completed", "summary": "Ferns."}))
+            else:
+                kept = [part(each) for each in parts if each["type"] != "step-start"]
+                whole = {name: info[name] for name in ("time", "tokens", "finish") if name in info}
+                told.append(("assistant", {**whole, "model": {"id": "m"}, "content": kept}))
+        told += [("gnome", {}), ("idle", {"outcome": "succeeded"})]
+        for number, (kind, data) in enumerate(told):
+            place = (f"msg_{number}", "ses_1", kind, number, MS + number, MS + number)
+            values = (*place, json.dumps(data))
+            db.execute("INSERT INTO session_message VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    db.close()
+    return file
+
+
 def opencode_files(storage: Path) -> Path:
     for number, (info, parts) in enumerate(opencode_messages()):
         message = f"msg_{number}"
@@ -334,6 +384,26 @@ def test_opencode_before_its_database(tmp_path: Path) -> None:
     opencode_database(tmp_path)
     sessions = [each.session for each in find_files(AGENTS["opencode"], tmp_path).files]
     assert sessions == ["ses_1", "ses_2"]
+
+
+def test_opencode_of_version_2(tmp_path: Path) -> None:
+    """What it has taken over from version 1 is read as it goes on; what it has not, as it was."""
+    file = opencode_2_database(tmp_path)
+    sessions = [each.session for each in find_files(AGENTS["opencode"], tmp_path).files]
+    assert sessions == ["ses_2", "ses_1"]
+    read = Read("opencode", file, session="ses_1")
+    assert said(read) == EXPECTED
+    assert (read.facts.cwd, read.facts.title) == (GARDEN, "Ferns")
+    assert read.puts[0].turn.model == "m"
+    assert read.puts[0].turn.usage.cached_tokens == 10
+    assert list(read.tally.unknown) == ["message gnome"]
+    with apsw.Connection(str(file)) as db:
+        db.execute("DROP TABLE part; DROP TABLE message; DROP TABLE session")
+        db.execute("UPDATE session_message SET data = json_set(data, '$.outcome', 'interrupted')"
+                   " WHERE type = 'idle'")  # fmt: skip
+    db.close()
+    read = Read("opencode", file, session="ses_1")
+    assert [turn.turn.status for turn in read.puts] == ["completed", "interrupted"]
 
 
 def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:

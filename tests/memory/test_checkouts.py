@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.errors import UsageError
 from ragmem.memory.checkouts import main_checkout, read_branch, read_remote
-from ragmem.memory.projects import joinable, locate, registrations
+from ragmem.memory.projects import joinable, locate, project_to_split, registrations
 from ragmem.records import Project
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,9 +88,30 @@ def test_a_worktree_that_was_a_project_stays_one_until_it_is_joined(main: Path, 
         Project(project_id=path.name, path=str(path), created_at=NOW) for path in (main, tree)
     )
     located = locate(tree, [whole, apart], now=NOW)
-    assert (located.project, located.apart_from) == (apart, str(main))
+    assert (located.project, located.apart_from) == (apart, whole)
     assert joinable(apart, [whole, apart], tree) == [whole]
     assert joinable(whole, [whole, apart], main) == [apart]
+
+
+def test_a_worktree_that_was_split_off_is_left_alone(main: Path, tree: Path) -> None:
+    """Only a person joins it again."""
+    whole = Project(project_id="main", path=str(main), created_at=NOW)
+    split = Project(project_id="tree", path=str(tree), created_at=NOW, joined_into="tree")
+    located = locate(tree, [whole, split], now=NOW)
+    assert (located.project, located.apart_from) == (split, None)
+    assert [write.project for write in registrations(split)] == [split]
+    assert joinable(split, [whole, split], tree) == [whole]
+
+
+def test_what_others_were_joined_to_is_not_split_but_they_are(main: Path, tree: Path) -> None:
+    """The folder that is named may be gone."""
+    whole = Project(project_id="main", path=str(main), created_at=NOW)
+    joined = Project(project_id="gone", path="/the/old place", created_at=NOW, joined_into="main")
+    with pytest.raises(UsageError, match="is the project that others were joined to") as caught:
+        project_to_split(main, [whole, joined], now=NOW)
+    assert caught.value.hint == "Split one of those: `ragmem sessions split '/the/old place'`"
+    assert project_to_split(Path("/the/old place"), [whole, joined], now=NOW) == joined
+    assert project_to_split(tree / "src", [whole], now=NOW).path == str(tree)
 
 
 def test_a_worktree_of_a_bare_repository_is_that_repositorys(main: Path) -> None:

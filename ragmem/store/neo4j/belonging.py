@@ -122,7 +122,7 @@ _LOST = "the Project of a session is there"
 async def keep(tx: Transaction, writes: Sequence[Write], projects: Sequence[str]) -> None:
     """Hang what these have written on what it belongs to, last in their transaction.
 
-    `projects` are those that are new, or were joined: what there is of them already may hang
+    `projects` are those that are new, were joined, or split: what there is of them already may hang
     elsewhere. Their nodes are held from here on only, by who writes many files for a moment.
     """
     found: dict[str, dict[Any, None]] = {}

@@ -71,13 +71,21 @@ def entry(
     anywhere, here = mark(kind), mark(kind, project_id)
     marks = [session_mark(kind, session_id), *([level_mark(level)] if level else [])]
     text = " ".join([*marks, *(anywhere + term for term in terms), *(here + t for t in terms)])
-    return {
-        "recordId": record_id,
-        "projectId": project_id,
-        "terms": text,
-        "termsHash": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
-        "termsVersion": TERMS_VERSION,
-    }
+    return {"recordId": record_id, "termsVersion": TERMS_VERSION, **_of_project(project_id, text)}
+
+
+def of_another_project(row: Row, project_id: str) -> Properties:
+    """Properties of an entry that goes to this project; of its row the id, project and terms."""
+    kinds, before = (SUMMARIES, TURNS), row["projectId"]
+    text = str(row["terms"])
+    for kind in kinds:
+        text = text.replace(f" {mark(kind, before)}", f" {mark(kind, project_id)}")
+    return {"recordId": row["recordId"], **_of_project(project_id, text)}
+
+
+def _of_project(project_id: str, text: str) -> Properties:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return {"projectId": project_id, "terms": text, "termsHash": digest}
 
 
 def summary_entry(summary: Summary, project_id: str) -> Properties:

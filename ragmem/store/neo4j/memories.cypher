@@ -161,6 +161,8 @@ FOREACH (_ IN CASE WHEN same THEN [] ELSE [1] END |
 )
 SET m += given.properties,
     m.projectId = projectId,
+    m.joinedFrom =
+      CASE WHEN projectId <> given.projectId THEN given.projectId ELSE m.joinedFrom END,
     m.owner = coalesce(m.owner, given.owner),
     m.createdAt = datetime(given.times.createdAt),
     m.updatedAt = datetime(given.times.updatedAt),

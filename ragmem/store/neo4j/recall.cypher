@@ -492,7 +492,7 @@ MATCH (c:CodeProject)
 WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
 OPTIONAL MATCH (p:Project {projectId: c.projectId})
 WITH DISTINCT coalesce(p.joinedInto, c.projectId) AS root
-OPTIONAL MATCH (other:Project {joinedInto: root})
+OPTIONAL MATCH (other:Project {joinedInto: root}) WHERE other.projectId <> root
 WITH root, collect(other.projectId) AS others
 UNWIND [root] + others AS id
 CALL (id) {
@@ -574,7 +574,7 @@ CALL () {
   WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
   OPTIONAL MATCH (p:Project {projectId: c.projectId})
   WITH DISTINCT coalesce(p.joinedInto, c.projectId) AS root
-  OPTIONAL MATCH (other:Project {joinedInto: root})
+  OPTIONAL MATCH (other:Project {joinedInto: root}) WHERE other.projectId <> root
   WITH root, collect(other.projectId) AS others
   UNWIND [root] + others AS id
   MATCH (e:SearchEntry) WHERE e.projectId = id AND e.referencesDue IS NOT NULL

@@ -65,7 +65,7 @@ SET p.path = $path, p.remote = $remote;
 // :join_projects
 // Locked by what was registered before: a session that is being created sees it, or is seen.
 MATCH (p:Project {projectId: $projectId})
-WHERE p.joinedInto IS NULL
+WHERE p.joinedInto IS NULL OR ($chosen AND p.joinedInto = p.projectId)
 OPTIONAL MATCH (target:Project {projectId: $joinedInto})
 WITH p, coalesce(target.joinedInto, $joinedInto) AS into
 WHERE into <> p.projectId
@@ -73,7 +73,11 @@ SET p.joinedInto = into
 WITH p.projectId AS id, into
 CALL (id, into) { MATCH (other:Project {joinedInto: id}) SET other.joinedInto = into }
 CALL (id, into) { MATCH (s:ConversationSession {projectId: id}) SET s.projectId = into }
-CALL (id, into) { MATCH (m:Memory {projectId: id}) SET m.projectId = into }
+CALL (id, into) {
+  // A split finds by `joinedFrom` what was of the project before.
+  MATCH (m:Memory {projectId: id})
+  SET m.projectId = into, m.joinedFrom = coalesce(m.joinedFrom, id)
+}
 CALL (id, into) {
   // What a file defines stays with the folder that it is in.
   MATCH (f:File {projectId: id})

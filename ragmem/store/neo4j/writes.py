@@ -36,7 +36,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import AHEAD, misplaced, of_another_turn
-from ragmem.store.neo4j import belonging, code, memories, shapes
+from ragmem.store.neo4j import belonging, code, joining, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import (
@@ -208,7 +208,7 @@ class Batch:
         self._locked: dict[str, str] = {}
         """The sessions, and their projects."""
         self._projects: list[str] = []
-        """Those that are new, or were joined."""
+        """Those that are new, were joined, or were split."""
         self.turn_indexes: dict[str, int] = {}
 
     async def apply(self, writes: Sequence[Write]) -> None:
@@ -289,11 +289,18 @@ class Batch:
             remote=project.remote,
             createdAt=project.created_at,
         )
-        if project.joined_into is not None:
-            rows = await self._run(
-                "join_projects", projectId=project.project_id, joinedInto=project.joined_into
-            )
-            self._projects += [each for row in rows for each in row["joined"]]
+        if project.joined_into is None:
+            return
+        if project.joined_into == project.project_id:
+            self._projects += await joining.split(self._tx, write, self._lock_those_there)
+            return
+        rows = await self._run(
+            "join_projects",
+            projectId=project.project_id,
+            joinedInto=project.joined_into,
+            chosen=write.chosen,
+        )
+        self._projects += [each for row in rows for each in row["joined"]]
 
     async def _create_session(self, write: CreateSession | PutSession) -> None:
         session = write.session

@@ -33,7 +33,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import anothers, forked, in_use, misplaced, of_another_turn, touches_memories
-from ragmem.store.sqlite import code, text_index, vectors, work
+from ragmem.store.sqlite import code, joining, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import (
     AMONG_IDS,
@@ -65,28 +65,7 @@ def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) 
     return indexes
 
 
-# --- projects and sessions --------------------------------------------------------------
-
-
-def _register_project(db: Database, write: RegisterProject) -> None:
-    row = columns(write.project)
-    into = row.pop("joined_into")
-    db.put("projects", row, "project_id", keep=("created_at",))
-    if into is None:
-        return
-    project_id = row["project_id"]
-    into = db.get("SELECT joined_into FROM projects WHERE project_id = :id", id=into) or into
-    # Not to itself, and not once more: the ones that it was joined with would part.
-    free = "SELECT 1 FROM projects WHERE project_id = :id AND joined_into IS NULL"
-    if project_id == into or db.get(free, id=project_id) is None:
-        return
-    for table, column, condition in (
-        ("projects", "joined_into", "project_id = :id OR joined_into = :id"),
-        ("sessions", "project_id", "project_id = :id"),
-        ("memories", "project_id", "project_id = :id"),
-    ):
-        moved = f"UPDATE {table} SET {column} = :into WHERE {condition}"
-        db.query(moved, id=project_id, into=into)
+# --- sessions --------------------------------------------------------------
 
 
 def _session_row(db: Database, session: Session) -> Row:
@@ -95,8 +74,7 @@ def _session_row(db: Database, session: Session) -> Row:
     if session.parent_session_id is not None:
         need_session(db, session.parent_session_id)
     del row["message_count"], row["last_message"]
-    joined = "SELECT joined_into FROM projects WHERE project_id = :id"
-    row["project_id"] = db.get(joined, id=row["project_id"]) or row["project_id"]
+    row["project_id"] = joining.root_of(db, row["project_id"])
     row["title_key"] = row["title"].casefold()
     row["turn_count"] = row["forked_at_index"] or 0
     return row
@@ -337,16 +315,16 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     memory_id = row["memory_id"]
     if not _may_change(db, memory_id):
         raise anothers(memory_id)
-    joined = "SELECT joined_into FROM projects WHERE project_id = :id"
-    row["project_id"] = db.get(joined, id=row["project_id"]) or row["project_id"]
     held = db.get(
-        "SELECT superseded_by, valid_until, owner, content, subjects FROM memories"
+        "SELECT superseded_by, valid_until, owner, project_id, content, subjects FROM memories"
         " WHERE memory_id = :id",
         id=memory_id,
     )
     if held is not None:
-        by, until, owner, *said = held
+        by, until, owner, project_id, *said = held
         row["owner"] = owner or row["owner"]
+        if joining.root_of(db, project_id) == joining.root_of(db, row["project_id"]):
+            row["project_id"] = project_id
         if by is not None:
             row |= {"superseded_by": by, "valid_until": until}
         if said != [row["content"], row["subjects"]]:
@@ -423,7 +401,7 @@ _END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
     PutTurn: _put_turn,
 }
 _APPLY: dict[type, Callable[[Database, Any], None]] = {
-    RegisterProject: _register_project,
+    RegisterProject: joining.register_project,
     CreateSession: _create_session,
     UpdateSession: _update_session,
     RecordToolCall: _record_tool_call,

@@ -22,7 +22,7 @@ from ragmem.records import (
     TurnsQuery,
 )
 from ragmem.store.sqlite.connection import Database, Row, columns, record
-from ragmem.store.sqlite.read import those_given
+from ragmem.store.sqlite.read import FAMILY, those_given
 from ragmem.text import clean
 
 
@@ -37,18 +37,7 @@ def _tail_key(qualified_name: str) -> str:
 
 
 def _family(db: Database, project_ids: Sequence[str]) -> list[str]:
-    """These projects, what they were joined to, and all that was joined to that."""
-    return db.column(
-        """
-        WITH roots (project_id) AS (
-            SELECT DISTINCT coalesce(p.joined_into, asked.value)
-            FROM json_each(:ids) AS asked LEFT JOIN projects AS p ON p.project_id = asked.value
-        )
-        SELECT project_id FROM roots
-        UNION SELECT p.project_id FROM projects AS p JOIN roots ON p.joined_into = roots.project_id
-        """,
-        ids=project_ids,
-    )
+    return db.column(FAMILY, project_ids=project_ids)
 
 
 # --- files and scopes -------------------------------------------------------------------
@@ -322,6 +311,29 @@ def changed_with(
         projects=_family(db, project_ids),
         limit=max(0, limit),
     )
+
+
+def part(db: Database, project_id: str) -> None:
+    """Part a project that was split off from others: its turns have to do with its own code alone,
+    others with none of it. Those of which it was not so are looked through again."""
+    crossing = """
+        WITH own_turns (turn_id) AS (
+            SELECT turn_id FROM sessions AS s CROSS JOIN turns AS t USING (session_id)
+            WHERE s.project_id = :id
+        ),
+        own_scopes (scope) AS (SELECT scope FROM code_scopes WHERE project_id = :id)
+        SELECT DISTINCT turn_id FROM code_references
+        WHERE (turn_id IN own_turns) <> (scope IN own_scopes)
+            AND (turn_id IN own_turns OR scope IN own_scopes)
+    """
+    gone: set[int] = set()
+    for turn_id in db.column(crossing, id=project_id):
+        forgotten = "DELETE FROM code_references WHERE turn_id = :id RETURNING scope"
+        gone.update(db.column(forgotten, id=turn_id))
+        due = "UPDATE documents SET to_link = 1 WHERE level = 0 AND record_id = :id"
+        db.query(due, id=turn_id)
+    for scope in gone:
+        _forget(db, scope)
 
 
 def forget_session(db: Database, session_id: str) -> None:

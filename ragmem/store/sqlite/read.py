@@ -397,6 +397,16 @@ def summaries_by_id(db: Database, ids: Sequence[str]) -> list[Summary]:
 
 # --- memories ----------------------------------------------------------------------------
 
+FAMILY = """
+    WITH roots (project_id) AS (
+        SELECT DISTINCT coalesce(p.joined_into, asked.value)
+        FROM json_each(:project_ids) AS asked
+        LEFT JOIN projects AS p ON p.project_id = asked.value
+    )
+    SELECT project_id FROM roots
+    UNION SELECT p.project_id FROM projects AS p JOIN roots ON p.joined_into = roots.project_id
+"""
+"""These projects, what they were joined to, and all that was joined to that."""
 SEEN = "(:owner = '' OR m.project_id IS NOT NULL OR m.owner = :owner)"
 """What an owner is shown: what is about a person is seen by that person alone."""
 _NEWEST_MEMORY = "ORDER BY m.created_at DESC, m.memory_id DESC"
@@ -430,14 +440,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
 
 def _whose(query: MemoryQuery) -> str:
     """Those of the projects, one that was joined being the other; and the person's."""
-    chosen = """
-        m.project_id IN (
-            SELECT coalesce(p.joined_into, asked.value)
-            FROM json_each(:project_ids) AS asked
-            LEFT JOIN projects AS p ON p.project_id = asked.value
-        )
-    """
-    parts = [chosen] if query.project_ids else []
+    parts = [f"m.project_id IN ({FAMILY})"] if query.project_ids else []
     parts += ["m.project_id IS NULL"] if query.user_wide else []
     return " OR ".join(parts) or "FALSE"
 
@@ -471,8 +474,10 @@ def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
 
 
 def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
-    query = f"SELECT m.* FROM memories AS m {rest}"
-    found = db.records(MemoryRecord, query, owner=db.access.sees, **given)
+    # One of a project that was joined bears that project's own id: a split finds it by it.
+    root = "SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id"
+    told = f"SELECT m.*, coalesce(({root}), m.project_id) AS project_id FROM memories AS m {rest}"
+    found = db.records(MemoryRecord, told, owner=db.access.sees, **given)
     places: dict[str, list[Evidence]] = {}
     for row in db.rows(
         f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",

@@ -220,9 +220,7 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
         )
         db.execute("UPDATE vectors SET document = :document WHERE document = :old", row)
     if known is None or known[1] != words.digest:
-        marked = f"{words.text} ".replace(" ", f"|{row['number']} ") if words.text else ""
-        db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (row["document"], marked))
-        _count(db, row["number"], 1, words.length)
+        _index(db, row["document"], row["number"], words)
     db.execute(
         f"""
         UPDATE documents SET
@@ -234,6 +232,12 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
         """,
         row,
     )
+
+
+def _index(db: Database, document: int, number: int, words: Words) -> None:
+    marked = f"{words.text} ".replace(" ", f"|{number} ") if words.text else ""
+    db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (document, marked))
+    _count(db, number, 1, words.length)
 
 
 def _unindex(db: Database, document: int) -> None:
@@ -266,6 +270,30 @@ def _project_number(db: Database, session_id: str) -> int:
         )
         return db.last_insert_rowid()
     return number
+
+
+def move_session(db: Database, session_id: str) -> None:
+    """Put a session's documents, with their vectors, among those of the project that it is of."""
+    number = _project_number(db, session_id)
+    ids = f"SELECT record_id FROM documents WHERE session_id = :id AND number <> {number}"
+    for part in _batches(db, ids, id=session_id):
+        for turn in turns_by_id(db, part):
+            _move(db, turn.turn_id, number, words_of(turn))
+        for summary in summaries_by_id(db, part):
+            _move(db, summary.summary_id, number, words_of(summary))
+
+
+def _move(db: Database, record_id: str, number: int, words: Words) -> None:
+    document = db.get("SELECT document FROM documents WHERE record_id = :id", id=record_id)
+    vectors.move(db, document, number)
+    _unindex(db, document)
+    db.query(
+        "UPDATE documents SET number = :number, term_count = :count WHERE document = :document",
+        number=number,
+        count=words.length,
+        document=document,
+    )
+    _index(db, document, number, words)
 
 
 def remove_session(db: Database, session_id: str) -> None:
@@ -326,7 +354,7 @@ def build(db: Database) -> None:
     )
 
 
-def _batches(db: Database, query: str) -> Iterator[list[str]]:
-    ids = db.column(query)
+def _batches(db: Database, query: str, **given: object) -> Iterator[list[str]]:
+    ids = db.column(query, **given)
     for start in range(0, len(ids), _BATCH):
         yield ids[start : start + _BATCH]

@@ -84,6 +84,11 @@ def put(db: Database, write: PutVectors) -> None:
     if before == (write.text_hash, pack):
         return
     remove(db, document)
+    _add(db, number, document, write.text_hash, pack)
+    db.query("UPDATE documents SET to_embed = 0 WHERE document = :id", id=document)
+
+
+def _add(db: Database, number: int, document: int, text_hash: str, pack: bytes) -> None:
     first, last = _places(number)
     newest = db.get(
         "SELECT max(place) FROM vectors WHERE place BETWEEN :first AND :last",
@@ -93,9 +98,16 @@ def put(db: Database, write: PutVectors) -> None:
     place = first if newest is None else newest + 1
     db.execute(
         "INSERT INTO vectors (place, document, text_hash, packed) VALUES (?, ?, ?, ?)",
-        (place, document, write.text_hash, pack),
+        (place, document, text_hash, pack),
     )
-    db.query("UPDATE documents SET to_embed = 0 WHERE document = :id", id=document)
+
+
+def move(db: Database, document: int, number: int) -> None:
+    """Put a document's vectors, if it has any, among those of another project."""
+    held = db.get("SELECT text_hash, packed FROM vectors WHERE document = :id", id=document)
+    if held is not None:
+        remove(db, document)
+        _add(db, number, document, *held)
 
 
 def remove(db: Database, document: int) -> None:

@@ -582,7 +582,8 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
     record, there = write.record, held.record if held is not None else None
     project = projects.get(getattr(record, "project_id", None) or "")
     if isinstance(write, RegisterProject):
-        if project and record.joined_into is None:
+        # What a person split or joined stays so, whatever the source knows of it.
+        if project and project.joined_into is not None:
             write = changed(write, joined_into=project.joined_into)
     elif project and isinstance(write, PutSession | PutMemory):
         write = changed(write, project_id=project.root_id)
