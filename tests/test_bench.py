@@ -1,20 +1,16 @@
 """`scripts/bench`: what it fills is a whole memory, what it measures is shown and drawn."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.bench import SPREAD, bench, start, texts_of
 
 pytestmark = pytest.mark.timeout(1200)
-ROOT = Path(__file__).parents[1]
 FILL = """
 import asyncio, sys
 from pathlib import Path
@@ -54,18 +50,6 @@ print(json.dumps([[each["role"] for each in messages(turn, way)] for way in ways
 """
 
 
-def bench(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", *arguments],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
     """So many turns, each with its two calls, in sessions of many lengths."""
     sessions, turns, long = map(int, bench("-c", FILL, str(tmp_path)).split())
@@ -81,27 +65,19 @@ async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
 
 def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
     """From measurements to charts that a reader of SVG takes, with every name in them."""
-    spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 9}
     names = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
     names += ["load the newest 30 turns", "load a session of 300", "list a folder"]
     names += ["list a project", "list everything, newest 50", "find by the tail of an id"]
     rows = [
         {
-            "store": "sqlite",
-            "turns": turns,
-            "sessions": turns // 36 + 1,
-            "fill_turns_per_s": 4000.0,
-            "read_turns_per_s": 9000.0,
-            "size_bytes": 5700 * turns,
-            "fill_rss_bytes": 50_000_000,
-            "work_rss_bytes": 60_000_000,
-            "open_ms": 5.0,
-            "check_ms": 0.01 * turns,
-            "info_ms": 0.004 * turns,
-            "steps": dict.fromkeys(names, spread),
+            "store": "sqlite", "turns": turns, "sessions": turns // 36 + 1,
+            "fill_turns_per_s": 4000.0, "read_turns_per_s": 9000.0, "size_bytes": 5700 * turns,
+            "fill_rss_bytes": 50_000_000, "work_rss_bytes": 60_000_000, "open_ms": 5.0,
+            "check_ms": 0.01 * turns, "info_ms": 0.004 * turns,
+            "steps": dict.fromkeys(names, SPREAD),
         }
         for turns in (1_000, 100_000)
-    ]
+    ]  # fmt: skip
     measured = tmp_path / "measured.json"
     measured.write_bytes(msgspec.json.encode(rows))
     table = bench("-m", "benches", "--measured", str(measured), "--plot", str(tmp_path))
@@ -111,11 +87,7 @@ def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
     assert drawn == [
         f"growth-sqlite-{subject}.svg" for subject in ("append", "read", "size", "whole")
     ]
-    texts = [
-        element.text or ""
-        for element in ElementTree.parse(tmp_path / "growth-sqlite-append.svg").iter()
-        if element.tag.endswith("text")
-    ]
+    texts = texts_of(tmp_path / "growth-sqlite-append.svg")
     assert any(text.startswith("bare insert") for text in texts)
     assert {"1,000", "100,000", "milliseconds"} <= set(texts)
 
@@ -123,11 +95,6 @@ def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
 def test_a_project_is_the_same_alone_as_among_others() -> None:
     """A million turns in a thousand projects are compared with one of them alone."""
     assert bench("-c", ALONE).split() == ["2100", "220", "6"]
-
-
-def texts_of(file: Path) -> list[str]:
-    parsed = ElementTree.parse(file).iter()
-    return [each.text or "" for each in parsed if each.tag.endswith("text")]
 
 
 def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list[str]]:
@@ -179,10 +146,9 @@ def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
 def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None:
     """Bars of what was kept, by language too; and the peer as it does best."""
     groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
-    spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 9}
     names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
     rows = [
-        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": spread}
+        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": SPREAD}
         for n in names
     ]
     better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
@@ -215,24 +181,12 @@ def test_the_peer_is_given_all_of_a_turn() -> None:
 def test_a_missed_target_is_told(tmp_path: Path) -> None:
     """Who runs the bench in a script learns it from the exit code."""
     row = {
-        "turns": 600,
-        "words": 100,
-        "store_s": 1.0,
-        "drain_s": 30.0,
-        "bare_s": 9.0,
-        "cpu_s": 40.0,
-        "cores": 2,
+        "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
         "target_s": 20.0,
-    }
+    }  # fmt: skip
     for seconds, code in ((30.0, 1), (9.0, 0)):
         kept = tmp_path / "kept.json"
         kept.write_text(json.dumps({"type": "drain", "drained": [{**row, "drain_s": seconds}]}))
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "benches", "--measured", str(kept)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
+        done = start("-m", "benches", "--measured", kept)
         assert done.returncode == code, done.stderr
         assert ("MISSED" in done.stdout) == bool(code)

@@ -1,15 +1,12 @@
 """`scripts/bench --only code`: questions whose answer is known, and copies without it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.fakes.bench import SPREAD, bench, start, texts_of
+
 PYTHON = '''\
 def parse_duration(text):
     """Turn a text such as 5m or 2h into parse duration seconds for timers."""
@@ -60,15 +57,8 @@ json.dump({"asked": [[q.text, q.path, q.qualified_name, q.origin] for q in asked
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, list[list[str]]]:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", MAKE],
-        input=json.dumps({"files": {"clock.py": PYTHON, "serve.go": GO}, "notes": NOTES}),
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: dict[str, list[list[str]]] = json.loads(done.stdout)
+    given = json.dumps({"files": {"clock.py": PYTHON, "serve.go": GO}, "notes": NOTES})
+    found: dict[str, list[list[str]]] = json.loads(bench("-c", MAKE, stdin=given))
     return found
 
 
@@ -110,44 +100,27 @@ def test_a_copy_has_the_same_lines_without_docstrings(made: dict[str, list[list[
 
 
 def test_what_was_measured_is_shown_and_drawn(tmp_path: Path) -> None:
-    spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 5}
-    recalls = {"docstring taken out": [0.1, 0.2, 0.3, 0.4]}
+    asked = "docstring taken out"
     found = [
         {
-            "base": "Django",
-            "way": way,
-            "recalls": recalls,
-            "questions": {"docstring taken out": 150},
-            "spread": spread,
+            "base": "Django", "way": way, "recalls": {asked: [0.1, 0.2, 0.3, 0.4]},
+            "questions": {asked: 150}, "spread": SPREAD,
         }
         for way in ("ripgrep", "ragmem, words")
-    ]
+    ]  # fmt: skip
     indexed = {
-        "name": "Django",
-        "language": "Python",
-        "files": 5000,
-        "scopes": 40_000,
-        "source_bytes": 10_000_000,
-        "first_s": 31.0,
-        "recheck_s": 0.3,
-        "change_s": 0.1,
-        "embed_s": 300.0,
-        "index_bytes": 90_000_000,
-        "first_rss_bytes": 300_000_000,
-    }
+        "name": "Django", "language": "Python", "files": 5000, "scopes": 40_000,
+        "source_bytes": 10_000_000, "first_s": 31.0, "recheck_s": 0.3, "change_s": 0.1,
+        "embed_s": 300.0, "index_bytes": 90_000_000, "first_rss_bytes": 300_000_000,
+    }  # fmt: skip
     kept = tmp_path / "code.json"
     kept.write_text(json.dumps({"type": "code", "indexed": [indexed], "found": found}))
-    shown = subprocess.run(
-        [sys.executable, "-P", "-m", "benches", "--measured", kept, "--plot", tmp_path],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
+    shown = start("-m", "benches", "--measured", kept, "--plot", tmp_path)
     assert shown.returncode == 1, "a missed target is told"
     assert "MISSED" in shown.stdout
     assert ".100 / .200 / .300 / .400" in shown.stdout
-    drawn = ElementTree.parse(tmp_path / "code-docstrings.svg")
-    assert any("Django" in (each.text or "") for each in drawn.iter())
+    drawn = texts_of(tmp_path / "code-docstrings.svg")
+    assert any("Django" in each for each in drawn)
     assert not (tmp_path / "code-notes.svg").exists()
 
 
@@ -235,31 +208,11 @@ WORDS = (
 )
 
 
-def run(script: Path, *arguments: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", script, *arguments],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def bench(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "benches", *arguments],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
-
-
 def test_a_large_code_base_is_gathered_from_releases(tmp_path: Path) -> None:
     """Real files, of archives that are what they were when they were chosen."""
     script = tmp_path / "gather.py"
     script.write_text(GATHER)
-    files, too_few, refused = run(script, tmp_path).splitlines()
+    files, too_few, refused = bench(script, tmp_path).splitlines()
     assert files == "one/src/m0.py one/src/m1.py two/src/m0.py two/src/m1.py"
     assert too_few == "there are 5 files, not 6"
     assert refused == "True False", "another archive is not unpacked"
@@ -283,7 +236,7 @@ def project(tmp_path: Path) -> Path:
 def test_memory_is_measured_however_short_the_time(tmp_path: Path) -> None:
     script = tmp_path / "measure.py"
     script.write_text(MEASURE_NOTHING)
-    of_one, of_all = map(int, run(script).split())
+    of_one, of_all = map(int, bench(script).split())
     assert 1_000_000 < of_one <= of_all
 
 
@@ -292,7 +245,7 @@ def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
     """Time to searchable, looked at again, a changed and a new file, memory."""
     script, kept = tmp_path / "make.py", tmp_path / "code.json"
     script.write_text(MAKE_INDEX)
-    kept.write_text(run(script, tmp_path / "bench", project))
+    kept.write_text(bench(script, tmp_path / "bench", project))
     (made,) = json.loads(kept.read_text())["indexed"]
     assert (made["files"], made["scopes"]) == (10, 100)
     times = [value for key, value in made.items() if key.endswith("_s")]
@@ -300,7 +253,7 @@ def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
     assert all(0 < each < 600 for each in times)
     assert made["vectors_rate"] == pytest.approx(100 / made["embed_s"], rel=0.01)
     assert 0 < made["process_rss_bytes"] <= made["first_rss_bytes"]
-    assert "small" in bench("--measured", kept).stdout
+    assert "small" in bench("-m", "benches", "--measured", kept)
 
 
 @pytest.mark.campaign
@@ -308,25 +261,29 @@ def test_searches_are_measured_at_several_sizes(tmp_path: Path, project: Path) -
     """P95 by the number of scopes, beside plain ways."""
     script, kept = tmp_path / "search.py", tmp_path / "code.json"
     script.write_text(SEARCH)
-    kept.write_text(run(script, tmp_path / "bench", project))
+    kept.write_text(bench(script, tmp_path / "bench", project))
     by_scopes: dict[int, list[str]] = {}
     for row in json.loads(kept.read_text())["searched"]:
         by_scopes.setdefault(row["scopes"], []).append(row["way"])
     plain = ["vectors alone", "BM25 over lines", "ripgrep"]
     ways = ["ragmem, words and meaning", "ragmem, words", *plain]
     assert by_scopes == {10: ways, 100: ways}, "whole files, until there are enough"
-    assert "BM25 over lines" in bench("--measured", kept, "--plot", tmp_path).stdout
-    drawn = ElementTree.parse(tmp_path / "code-search.svg")
-    assert any("words and meaning, p95" in (each.text or "") for each in drawn.iter())
+    assert "BM25 over lines" in bench("-m", "benches", "--measured", kept, "--plot", tmp_path)
+    drawn = texts_of(tmp_path / "code-search.svg")
+    assert any("words and meaning, p95" in each for each in drawn)
 
 
 def test_a_slow_search_misses_its_target(tmp_path: Path) -> None:
     """P95 below 50 ms at 50,000 scopes."""
-    spread = {"minimum": 1.0, "median": 2.0, "p95": 51.0, "maximum": 60.0, "runs": 5}
-    row = {"files": 9, "way": "ragmem, words and meaning", "first": 3.0, "spread": spread}
+    row = {
+        "files": 9,
+        "way": "ragmem, words and meaning",
+        "first": 3.0,
+        "spread": SPREAD | {"p95": 51.0},
+    }
     kept = tmp_path / "code.json"
     rows = [row | {"scopes": scopes} for scopes in (50_009, 100_000)]
     kept.write_text(json.dumps({"type": "code", "searched": rows}))
-    shown = bench("--measured", kept)
+    shown = start("-m", "benches", "--measured", kept)
     assert shown.returncode == 1
     assert [line.split()[-1] for line in shown.stdout.splitlines()[1:]] == ["MISSED", "ok"]

@@ -177,8 +177,7 @@ def test_a_chat_speaks_to_the_model_alone(watched: Watched) -> None:
         chat.wait_for_turn(r"Half a litre a plant\.")
         chat.send("/search plants\r")
         chat.wait_for(r"found by")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     assert watched.spoken_to(), "the hook has seen nothing at all"
     assert watched.strangers() == set()
     assert watched.written() == []

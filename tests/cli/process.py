@@ -70,7 +70,7 @@ class Ragmem:
         """Run to the end: in a warm process, where that differs in nothing but time."""
         folder, given = cwd or self.project, {**self.env, **(env or {})}
         if ForkServer.can_start(arguments, given):
-            return _run_warm(arguments, stdin, folder, given)
+            return run_warm(arguments, env=given, cwd=folder, stdin=stdin)
         done = subprocess.run(
             [*COMMAND, *arguments],
             input=stdin,
@@ -81,6 +81,25 @@ class Ragmem:
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def ok(self, *arguments: str, **options: Any) -> Done:
+        """The same for what must succeed."""
+        done = self.run(*arguments, **options)
+        assert done.code == 0, (arguments, done.out, done.err)
+        return done
+
+    def asked(self, *arguments: str, **options: Any) -> Any:
+        """`ask` as JSON."""
+        return self.ok("ask", *arguments, "--output-format", "json", **options).json
+
+    def session_of(self, *arguments: str, **options: Any) -> str:
+        """Id of the session in which `ask` was answered."""
+        return str(self.asked(*arguments, **options)["session_id"])
+
+    def listed(self, *arguments: str, **options: Any) -> list[str]:
+        """Ids of the sessions that are listed."""
+        done = self.ok("sessions", "list", "--format", "json", *arguments, **options)
+        return [session["session_id"] for session in done.json]
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
         """Start it; the caller waits."""
@@ -110,9 +129,7 @@ class Ragmem:
         return self._json("sessions", "show", session_id)
 
     def _json(self, *arguments: str) -> Any:
-        done = self.run(*arguments, "--format", "json")
-        assert done.code == 0, done.err
-        return done.json
+        return self.ok(*arguments, "--format", "json").json
 
 
 def finish(child: Any) -> int:
@@ -123,11 +140,14 @@ def finish(child: Any) -> int:
     return code
 
 
-def _run_warm(arguments: Sequence[str], stdin: bytes, folder: Path, env: Mapping[str, str]) -> Done:
+def run_warm(
+    arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: bytes = b""
+) -> Done:
+    """Run to the end in a fork; see `ForkServer.can_start`."""
     (given, feed), (out, told_out), (err, told_err) = (os.pipe() for _ in range(3))
     try:
         streams = [given, told_out, told_err]
-        process = forks().start(arguments, env=env, cwd=folder, streams=streams)
+        process = forks().start(arguments, env=env, cwd=cwd, streams=streams)
     finally:
         for fd in (given, told_out, told_err):
             os.close(fd)

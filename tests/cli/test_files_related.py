@@ -66,8 +66,7 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
 
 
 def of(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
-    done = ragmem.run("files", *arguments, "--format", "json", **options)
-    assert done.code == 0, done.err
+    done = ragmem.ok("files", *arguments, "--format", "json", **options)
     found: list[dict[str, Any]] = done.json
     return found
 

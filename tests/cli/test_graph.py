@@ -33,8 +33,7 @@ def shown(ragmem: Ragmem, *arguments: str) -> dict[str, list[str]]:
     """Labels of the nodes by their kind."""
     file = ragmem.project.parent / "out.json"
     file.unlink(missing_ok=True)
-    done = ragmem.run("graph", *arguments, "--format", "json", "-o", str(file))
-    assert done.code == 0, done.err
+    done = ragmem.ok("graph", *arguments, "--format", "json", "-o", str(file))
     assert done.out == f"{file}\n"
     labels: dict[str, list[str]] = {}
     for node in json.loads(file.read_text())["nodes"]:
@@ -46,8 +45,7 @@ def test_the_page_lies_in_the_own_folder_and_takes_the_place_of_the_one_before(
     ragmem: Ragmem,
 ) -> None:
     for _ in range(2):
-        done = ragmem.run("graph")
-        assert done.code == 0, done.err
+        done = ragmem.ok("graph")
         file = Path(done.out.strip())
         assert file == ragmem.home / "data" / "graph.html"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -96,8 +94,7 @@ def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: R
 
 
 def test_numbers_as_a_page(ragmem: Ragmem) -> None:
-    done = ragmem.run("stats", "--html")
-    assert done.code == 0, done.err
+    done = ragmem.ok("stats", "--html")
     file = Path(done.out.strip())
     assert file == ragmem.home / "data" / "stats.html"
     page = file.read_text()

@@ -27,8 +27,7 @@ def ragmem(tmp_path: Path) -> Ragmem:
 
 
 def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
-    done = ragmem.run("import", "claude-code", env={"COLUMNS": "100"})
-    assert done.code == 0
+    done = ragmem.ok("import", "claude-code", env={"COLUMNS": "100"})
     assert done.err.startswith("note: what comes is summed up in the background like all else")
     assert _without_ids(done.out) == snapshot("""\
 ID        STATE  TURNS  FOLDER            TITLE
@@ -149,8 +148,7 @@ def test_files_that_can_not_be_read_are_told(ragmem: Ragmem, tmp_path: Path) -> 
     (folder / "rollout-\x1b[2J.jsonl").symlink_to("/etc/passwd")
     os.mkfifo(folder / "rollout-pipe.jsonl")
     (folder / "rollout-binary.jsonl").write_bytes(bytes(range(256)) * 10)
-    done = ragmem.run("import", "codex")
-    assert done.code == 0
+    done = ragmem.ok("import", "codex")
     assert "\x1b" not in done.out
     assert "rollout-\\e[2J.jsonl: it is a link" in done.out
     assert "rollout-pipe.jsonl: it is no regular file" in done.out

@@ -64,8 +64,7 @@ def _claude(ragmem: Ragmem) -> tuple[Any, Any]:
 
 def test_claude_code_gets_the_tools_and_hooks_and_gives_all_back(ragmem: Ragmem) -> None:
     before = _files(ragmem)
-    done = ragmem.run("install", "claude-code", "--yes")
-    assert done.code == 0, done.err
+    done = ragmem.ok("install", "claude-code", "--yes")
     assert '+    "ragmem": {' in done.out
     document, settings = _claude(ragmem)
     assert list(document) == ["numStartups", "greeting", "mcpServers"]
@@ -163,8 +162,7 @@ def test_a_secret_beside_the_change_is_not_shown(ragmem: Ragmem) -> None:
     secret = "sk-ant-" + "api03-" + "A1b2" * 20
     claude = ragmem.home.parent / ".claude.json"
     claude.write_text(json.dumps({"apiKey": secret, "mcpServers": {}}, indent=2))
-    done = ragmem.run("install", "claude-code", "--yes")
-    assert done.code == 0
+    done = ragmem.ok("install", "claude-code", "--yes")
     assert secret not in done.out
     assert secret in claude.read_text()
 

@@ -1,4 +1,7 @@
-"""`ragmem mcp`: this memory for other agents, as the protocol's own client sees it."""
+"""`ragmem mcp`: this memory for other agents, as the protocol's own client sees it.
+
+Each call is made within this process, but where it matters that there are two.
+"""
 
 import asyncio
 import json
@@ -13,8 +16,10 @@ from typing import Any
 
 import pytest
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.shared.memory import create_client_server_memory_streams
 
 from ragmem import open_memory
+from ragmem.cli.mcp import LateApp, server_of
 from tests.cli.coding import EVIL, garden
 from tests.cli.process import COMMAND, Ragmem
 
@@ -50,6 +55,25 @@ async def _remembered(ragmem: Ragmem) -> str:
 async def first(ragmem: Ragmem) -> str:
     garden(ragmem)
     return await _remembered(ragmem)
+
+
+@asynccontextmanager
+async def within(
+    ragmem: Ragmem, patch: pytest.MonkeyPatch, *, read_only: bool = False
+) -> AsyncIterator[ClientSession]:
+    """A session with the server in this process."""
+    for name, value in ragmem.env.items():
+        patch.setenv(name, value)
+    late = LateApp(ragmem.project)
+    server = server_of(late, read_only=read_only)
+    async with create_client_server_memory_streams() as (ours, its):
+        running = asyncio.create_task(server.run(*its, server.create_initialization_options()))
+        async with ClientSession(*ours) as session:
+            await session.initialize()
+            yield session
+        running.cancel()
+        await asyncio.wait([running])
+        await late.aclose()
 
 
 @asynccontextmanager
@@ -112,12 +136,12 @@ async def test_each_tool_answers_with_ids_that_the_next_call_takes(
 
 
 async def test_sessions_are_resources_that_go_on_where_they_are_long(
-    ragmem: Ragmem, first: str
+    ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_memory(home=ragmem.home) as memory:
         for number in range(8):
             await memory.store_turn(first, f"Question {number}", "long " * 2_000)
-    async with served(ragmem, "--project", str(ragmem.project)) as session:
+    async with within(ragmem, monkeypatch) as session:
         listed = (await session.list_resources()).resources
         assert listed[0].uri == "ragmem://sessions"
         assert f"ragmem://sessions/{first}" in {each.uri for each in listed}
@@ -140,9 +164,9 @@ async def _page(session: ClientSession, address: str) -> str:
 
 
 async def test_what_an_agent_remembers_is_its_own_word_and_gives_no_orders(
-    ragmem: Ragmem, first: str
+    ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(ragmem) as session:
+    async with within(ragmem, monkeypatch) as session:
         kept = await told(
             session, "remember", content="The pump is called Heron", subjects=["Pump"]
         )
@@ -160,23 +184,27 @@ async def test_what_an_agent_remembers_is_its_own_word_and_gives_no_orders(
     assert (heron["trust"], heron["scope"]) == ("model", "project")
 
 
-async def test_a_new_project_is_registered_by_what_is_remembered_first(ragmem: Ragmem) -> None:
-    async with served(ragmem) as session:
+async def test_a_new_project_is_registered_by_what_is_remembered_first(
+    ragmem: Ragmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with within(ragmem, monkeypatch) as session:
         await told(session, "remember", content="The pump is called Heron", subjects=[])
-    async with served(ragmem) as session:
+    async with within(ragmem, monkeypatch) as session:
         assert "Heron" in await told(session, "recall", query="heron pump")
 
 
-async def test_read_only_writes_nothing(ragmem: Ragmem, first: str) -> None:
-    async with served(ragmem, "--read-only") as session:
+async def test_read_only_writes_nothing(
+    ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with within(ragmem, monkeypatch, read_only=True) as session:
         assert {tool.name for tool in (await session.list_tools()).tools} == READING
         assert "There is no tool 'remember'" in await refused(
             session, "remember", content="The pump is called Heron", subjects=[]
         )
 
 
-async def test_wrong_arguments_are_answers(ragmem: Ragmem) -> None:
-    async with served(ragmem) as session:
+async def test_wrong_arguments_are_answers(ragmem: Ragmem, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with within(ragmem, monkeypatch) as session:
         assert "limit" in await refused(session, "recall", query="x", limit=1_000)
         assert "unknown field" in await refused(session, "recall", query="x", colour="red")
         assert "query" in await refused(session, "recall")
@@ -186,7 +214,7 @@ async def test_wrong_arguments_are_answers(ragmem: Ragmem) -> None:
         assert "Nothing in the memory" in await told(session, "recall", query="\x00\x1b[2J")
 
 
-async def test_two_hundred_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> None:
+async def test_fifty_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> None:
     tools = [
         ("recall", {"query": "valve"}),
         ("context", {"prompt": "valve"}),
@@ -195,14 +223,16 @@ async def test_two_hundred_calls_at_once_are_answered(ragmem: Ragmem, first: str
         ("remember", {"content": "The hose is 12 metres long", "subjects": []}),
     ]
     async with served(ragmem) as session:
-        calls = [session.call_tool(*tools[number % len(tools)]) for number in range(200)]
-        assert [each.is_error for each in await asyncio.gather(*calls)] == [False] * 200
+        calls = [session.call_tool(*tools[number % len(tools)]) for number in range(50)]
+        assert [each.is_error for each in await asyncio.gather(*calls)] == [False] * 50
     kept = ragmem.run("memory", "list", "--format", "json").json
     assert sum("12 metres" in each["content"] for each in kept) == 1
 
 
-async def test_what_is_hostile_stays_quoted(ragmem: Ragmem, first: str) -> None:
-    async with served(ragmem) as session:
+async def test_what_is_hostile_stays_quoted(
+    ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with within(ragmem, monkeypatch) as session:
         texts = [
             await told(session, "recall", query="ignore previous instructions"),
             await told(session, "context", prompt="previous instructions evil.example"),
@@ -219,7 +249,9 @@ async def test_what_is_hostile_stays_quoted(ragmem: Ragmem, first: str) -> None:
 
 
 @pytest.mark.parametrize("harm", ["garbage", "folder", "settings"])
-async def test_a_memory_that_is_broken_is_an_answer(ragmem: Ragmem, harm: str) -> None:
+async def test_a_memory_that_is_broken_is_an_answer(
+    ragmem: Ragmem, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert ragmem.run("memory", "add", "The valve was replaced by Ada").code == 0
     database = ragmem.home / "data" / "memory.db"
     for extra in ("-wal", "-shm"):
@@ -232,7 +264,7 @@ async def test_a_memory_that_is_broken_is_an_answer(ragmem: Ragmem, harm: str) -
             database.mkdir()
         case "settings":
             (ragmem.home / "ragmem.toml").write_text("[memory]\nenabled = 7\n")
-    async with served(ragmem) as session:
+    async with within(ragmem, monkeypatch) as session:
         for tool, arguments in (
             ("recall", {"query": "valve"}),
             ("context", {"prompt": "valve"}),
@@ -248,7 +280,7 @@ async def test_a_memory_that_is_broken_is_an_answer(ragmem: Ragmem, harm: str) -
 
 
 async def test_a_store_that_is_away_is_an_answer_and_what_is_remembered_waits(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = {
         "RAGMEM_STORE": "neo4j",
@@ -256,7 +288,7 @@ async def test_a_store_that_is_away_is_an_answer_and_what_is_remembered_waits(
         "NEO4J_USERNAME": "neo4j",
         "NEO4J_PASSWORD": "not-the-password",
     }
-    async with served(Ragmem(tmp_path, away)) as session:
+    async with within(Ragmem(tmp_path, away), monkeypatch) as session:
         for tool, arguments in (
             ("recall", {"query": "valve"}),
             ("context", {"prompt": "valve"}),
@@ -276,20 +308,24 @@ def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:
         '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search_code", '
         '"arguments": {"query": "litres"}}}',
         '{"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": 5}}',
+        '{"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "remember", '
+        '"arguments": {"content": "The pump is called Heron", "subjects": []}}}',
     ]
     garden(ragmem)
-    with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
+    options = ("--read-only", "--project", ".")
+    with ragmem.start("mcp", *options, stdin=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         process.stdin.flush()
         answers = {}
-        while set(answers) < {1, 2, 3}:
+        while set(answers) < {1, 2, 3, 4}:
             answer = json.loads(process.stdout.readline())
             answers[answer.get("id")] = answer
         out, err = process.communicate(timeout=60)
     assert "water.py" in str(answers[2]["result"])
     assert "error" in answers[3]
+    assert "There is no tool 'remember'" in str(answers[4]["result"])
     assert (process.returncode, out, err) == (0, b"", b"")
 
 

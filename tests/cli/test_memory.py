@@ -87,9 +87,7 @@ def embedded(tmp_path: Path) -> Ragmem:
 
 def done(ragmem: Ragmem, *words: str, **options: Any) -> Done:
     """One that must succeed."""
-    ended = ragmem.run("memory", *words, **options)
-    assert ended.code == 0, ended.err
-    return ended
+    return ragmem.ok("memory", *words, **options)
 
 
 def added(ragmem: Ragmem, *words: str, **options: Any) -> str:

@@ -60,8 +60,7 @@ def plain(tmp_path: Path) -> Ragmem:
 
 
 def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
-    done = ragmem.run("search", "--code", *arguments, "--format", "json", **options)
-    assert done.code == 0, done.err
+    done = ragmem.ok("search", "--code", *arguments, "--format", "json", **options)
     hits: list[dict[str, Any]] = done.json
     return hits
 
@@ -282,7 +281,6 @@ def test_without_a_memory(plain: Ragmem, tmp_path: Path) -> None:
 def test_while_the_memory_is_away(plain: Ragmem) -> None:
     """What the files hold is found all the same, and why no session is shown is said."""
     away = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9", "NEO4J_PASSWORD": "x"}
-    done = plain.run("search", "--code", "litres", "--format", "json", env=away)
-    assert done.code == 0
+    done = plain.ok("search", "--code", "litres", "--format", "json", env=away)
     assert done.json[0]["name"] == "litres"
     assert "What the memory has of this is not shown." in done.err

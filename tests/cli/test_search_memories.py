@@ -31,8 +31,7 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
 
 
 def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
-    done = ragmem.run("search", *arguments, "--format", "json", **options)
-    assert done.code == 0, done.err
+    done = ragmem.ok("search", *arguments, "--format", "json", **options)
     hits: list[dict[str, Any]] = done.json
     return hits
 

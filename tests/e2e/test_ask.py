@@ -118,19 +118,13 @@ def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
 # --- sessions -----------------------------------------------------------------
 
 
-def asked(ragmem: Ragmem, *arguments: str) -> Any:
-    done = ragmem.run("ask", *arguments, "--output-format", "json")
-    assert done.code == 0, done.err
-    return done.json
-
-
 def test_each_ask_starts_a_session_and_c_continues_the_newest(
     ragmem: Ragmem, server: LLMServer
 ) -> None:
     """The next question, in another process, starts from what was recorded."""
-    first = asked(ragmem, "First question")
-    second = asked(ragmem, "Second question")
-    third = asked(ragmem, "Third question", "-c")
+    first = ragmem.asked("First question")
+    second = ragmem.asked("Second question")
+    third = ragmem.asked("Third question", "-c")
     assert first["session_id"] != second["session_id"] == third["session_id"]
     _, before, answer, last = server.requests[2].body["messages"]
     assert (before["content"], answer["content"]) == ("Second question", "The answer.")
@@ -141,18 +135,18 @@ def test_each_ask_starts_a_session_and_c_continues_the_newest(
 
 
 def test_r_takes_an_id_its_tail_or_a_name(ragmem: Ragmem, server: LLMServer) -> None:
-    session_id = asked(ragmem, "First question")["session_id"]
-    asked(ragmem, "Another session")
+    session_id = ragmem.asked("First question")["session_id"]
+    ragmem.asked("Another session")
     assert ragmem.run("sessions", "rename", session_id, "Debug the  login").code == 0
     for reference in (session_id, session_id[-8:], "debug the login"):
-        assert asked(ragmem, "More", "-r", reference)["session_id"] == session_id
+        assert ragmem.asked("More", "-r", reference)["session_id"] == session_id
         assert "First question" in words(server.requests[-1])
 
 
 def test_fork_goes_on_in_a_copy(ragmem: Ragmem, server: LLMServer) -> None:
     """A fork shares its parent's turns, and the parent stays as it was."""
-    parent = asked(ragmem, "First question")["session_id"]
-    fork = asked(ragmem, "Elsewhere", "-c", "--fork-session")["session_id"]
+    parent = ragmem.asked("First question")["session_id"]
+    fork = ragmem.asked("Elsewhere", "-c", "--fork-session")["session_id"]
     assert fork != parent
     assert "First question" in words(server.requests[-1])
     assert [turn["user_message"] for turn in ragmem.shown(parent)["turns"]] == ["First question"]
@@ -164,7 +158,7 @@ def test_fork_goes_on_in_a_copy(ragmem: Ragmem, server: LLMServer) -> None:
 
 def test_an_ambiguous_name_lists_the_candidates(ragmem: Ragmem) -> None:
     """Exit 2 with the candidates; nothing is guessed."""
-    ids = [asked(ragmem, f"Question {n}")["session_id"] for n in range(2)]
+    ids = [ragmem.asked(f"Question {n}")["session_id"] for n in range(2)]
     for session_id in ids:
         ragmem.run("sessions", "rename", session_id, "twins")
     done = ragmem.run("ask", "More", "-r", "twins")
@@ -173,7 +167,7 @@ def test_an_ambiguous_name_lists_the_candidates(ragmem: Ragmem) -> None:
 
 
 def test_r_without_a_value_lists_what_can_be_resumed(ragmem: Ragmem) -> None:
-    session_id = asked(ragmem, "First question")["session_id"]
+    session_id = ragmem.asked("First question")["session_id"]
     done = ragmem.run("ask", "More", "-r")
     assert (done.code, done.out) == (2, "")
     assert session_id[-8:] in done.err
@@ -395,8 +389,7 @@ def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) 
     (ragmem.project / "ragmem.toml").write_text('[ui]\npermission_mode = "acceptEdits"\n')
     (ragmem.project / ".ragmem").mkdir()
     (ragmem.project / ".ragmem" / "ragmem.toml").write_text('[model]\nmain = "evil/model"\n')
-    done = ragmem.run("ask", "Hello", "--output-format", "stream-json")
-    assert done.code == 0, done.err
+    done = ragmem.ok("ask", "Hello", "--output-format", "stream-json")
     assert (done.lines[0]["model"], done.lines[0]["permission_mode"]) == (
         "openai/scripted",
         "default",
@@ -436,8 +429,7 @@ def test_no_entry_of_pythonpath_imports_anything_of_the_folder(
     path = os.pathsep.join([*entries, ragmem.env["PYTHONPATH"]])
     env = {"PYTHONPATH": path, "RAGMEM_MEMORY__WORKER": "inline"}
     for arguments in (["ask", "Hello"], ["index"], ["work"]):
-        done = ragmem.run(*arguments, env=env)
-        assert done.code == 0, done.err
+        ragmem.ok(*arguments, env=env)
     assert ragmem.run("search", "--code", "open", "--format", "json", env=env).code == 0
     assert not hits.exists(), hits.read_text()
 

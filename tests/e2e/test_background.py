@@ -39,8 +39,7 @@ class World:
         self.ragmem = Ragmem(folder, env)
 
     def ask(self, prompt: str = PROMPT, *flags: str, **env: str) -> str:
-        done = self.ragmem.run("ask", prompt, "--output-format", "json", *flags, env=env)
-        assert done.code == 0, done.err
+        done = self.ragmem.ok("ask", prompt, "--output-format", "json", *flags, env=env)
         session_id: str = done.json["session_id"]
         return session_id
 
@@ -311,8 +310,7 @@ def test_what_a_model_can_not_answer_is_asked_three_times_by_all_processes(tmp_p
             page.wait_for_screen(r"openai/scripted · \S")
             page.send("/cost\r")
             page.wait_for(rf"^background +{len(small())} model calls · [1-9]")
-            page.send("/exit\r")
-            assert page.exit_code() == 0
+            page.leave()
         refused.clear()
         assert world.ragmem.run("sessions", "summarize", session_id).code == 0
         assert world.ragmem.run("work").code == 0

@@ -42,8 +42,7 @@ def test_most_of_a_chat_is_read_from_the_cache(
             lines = (f"def {name[0]}{i}():\n    return {i}\n" for i in range(60))
             (ragmem.project / name).write_text("\n".join(lines))
         for number in range(_TURNS):
-            done = ragmem.run("ask", "-m", model, *["-c"][:number], f"Look at both, part {number}.")
-            assert done.code == 0, done
+            ragmem.ok("ask", "-m", model, *["-c"][:number], f"Look at both, part {number}.")
     read = account([request.body for request in server.requests])
     turns = [read[i : i + len(_TURN)] for i in range(0, len(read), len(_TURN))]
     assert len(turns) == _TURNS

@@ -306,8 +306,7 @@ def test_what_is_typed_in_a_chat(house: House, term: str) -> None:
         chat.wait_for(r"^Fine\.")
         chat.send(f"/rename {CANARY}\r")
         chat.send(f"!echo {CANARY}\r")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         house.clean()
 
 

@@ -1,18 +1,9 @@
 """What a session changed, shown and taken back; and what a chat tells of itself: on a real pty."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.test_chat_pty import House, loaded
-from tests.fakes.llm_server import Answer, Call, LLMServer
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
+from tests.e2e.house import House, loaded
+from tests.fakes.llm_server import Answer, Call
 
 
 def edits(old: str, new: str) -> Answer:

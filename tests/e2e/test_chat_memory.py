@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_chat_pty import House
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, LLMServer, Received
 
 READY = r"openai/scripted · [0-9a-f]{8}"
@@ -45,8 +45,7 @@ def test_search_and_summarize_in_a_chat(house: House) -> None:
         chat.wait_for(r"Ports were spoken of\.")
         chat.send("/context and now\r")
         chat.wait_for(r"^session so far +\d+  [█·]{16}$")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     (request,) = [r for r in house.server.requests if r.body["model"] == "small"]
     assert "Where does the database listen?" in request.body["messages"][-1]["content"]
     (session,) = house.sessions()
@@ -64,8 +63,7 @@ def test_summarize_where_nothing_is_stored(house: House) -> None:
         chat.send("/summarize\r")
         chat.wait_for(r"No summaries are made here\.")
         chat.wait_for(r"memory\.summaries\.enabled = true")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
@@ -74,13 +72,11 @@ def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
         chat.wait_for_screen(READY)
         chat.send("Where does it listen?\r")
         chat.wait_for(r"^It listens on port 5439\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     with house.chat("chat", env={"RAGMEM_MODEL__EMBEDDING": "openai/other"}) as chat:
         chat.wait_for_screen(READY)
         chat.wait_for(r"ragmem store reembed")
         chat.send("And now?\r")
         chat.wait_for(r"^It listens on port 5439\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         assert chat.text.count("ragmem store reembed") == 1

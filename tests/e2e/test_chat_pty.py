@@ -1,74 +1,19 @@
 """`ragmem chat` as a person meets it: the real command on a pty, real store, HTTP over loopback."""
 
-import json
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.repl.pty_chat import ROOT, PtyChat
+from tests.e2e.house import House, loaded
+from tests.fakes.llm_server import Answer, Call
 
 ESC, CTRL_C, CTRL_D = "\x1b", "\x03", "\x04"
 AGO = r"(?:just now|\d minutes? ago)"
 """Of what was done a few steps before."""
 READ = Answer(tools=[Call("read_file", {"path": "a.py"})])
 EDIT = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "hello", "new": "goodbye"})])
-
-
-class House:
-    """A project, a home for ragmem, and a scripted model."""
-
-    def __init__(self, folder: Path, server: LLMServer) -> None:
-        self.server = server
-        self.project = folder / "project"
-        self.project.mkdir()
-        (self.project / "a.py").write_text('print("hello")\n')
-        self.env = {**server.env, "RAGMEM_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-
-    def chat(self, *arguments: str, **options: Any) -> PtyChat:
-        """`ragmem chat` in the project."""
-        command = [sys.executable, "-P", "-m", "ragmem", *arguments]
-        env = {**self.env, **options.pop("env", {})}
-        return PtyChat(command, cwd=self.project, env=env, **options)
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """`sessions list`, each with its turns."""
-        listed = json.loads(self._run("list", "--format", "json"))
-        return [
-            json.loads(self._run("show", each["session_id"], "--format", "json")) for each in listed
-        ]
-
-    def _run(self, *arguments: str) -> str:
-        found = subprocess.run(
-            [sys.executable, "-P", "-m", "ragmem", "sessions", *arguments],
-            cwd=self.project,
-            env={**os.environ, **self.env},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return found.stdout
-
-    def last_prompt(self) -> str:
-        """All that the model was sent last."""
-        return json.dumps(self.server.requests[-1].body["messages"])
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
-
-
-def loaded(chat: PtyChat) -> None:
-    chat.wait_for_screen(r"openai/scripted · \S")
 
 
 def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: House) -> None:
@@ -88,8 +33,7 @@ def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: 
         loaded(chat)
         chat.send("hello\r")
         chat.wait_for_turn(r"^Hello\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     with house.chat("chat") as chat:
         chat.wait_for(r"^· The last session here")
         loaded(chat)
@@ -136,8 +80,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for(r"^You asked what a\.py does\.")
         assert "what does a.py do?" in house.last_prompt()
         assert "print(" in house.last_prompt()
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         tail = re.search(r"ragmem chat -r ([0-9a-f]{8})", chat.text)
         assert tail
     (session,) = house.sessions()
@@ -234,8 +177,7 @@ def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> N
         assert "scripted-key" not in chat.text
         chat.send("/cost\r")
         chat.wait_for(r"^this chat ")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_another_model_and_session_in_one_chat(house: House) -> None:
@@ -263,8 +205,7 @@ def test_another_model_and_session_in_one_chat(house: House) -> None:
         chat.send("four\r")
         chat.wait_for(r"^Answer 4\.")
         assert "Answer 2." in house.last_prompt()
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     by_title = {each["title"]: each["turn_count"] for each in house.sessions()}
     assert by_title["First talk"] == 3
     assert sorted(by_title.values()) == [1, 3]
@@ -282,7 +223,6 @@ def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
         assert "Answer 1." in house.last_prompt()
         chat.send("/cost\r/files\r/context\r")
         chat.wait_for(r"of 25k tokens")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         assert "Resume with" not in chat.text
     assert house.sessions() == []

@@ -1,19 +1,10 @@
 """What a chat tells who comes back: what was cut off, what was pasted, what one ran oneself."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.e2e.test_chat_pty import CTRL_D, ESC, READ, House, loaded
-from tests.fakes.llm_server import Answer, Call, LLMServer
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
+from tests.e2e.house import House, loaded
+from tests.e2e.test_chat_pty import CTRL_D, ESC, READ
+from tests.fakes.llm_server import Answer, Call
 
 
 def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:

@@ -2,24 +2,15 @@
 
 import re
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from ragmem.ids import short_id
-from tests.e2e.test_chat_pty import AGO, EDIT, READ, House, loaded
-from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+from tests.e2e.house import House, loaded
+from tests.e2e.test_chat_pty import AGO, EDIT, READ
+from tests.fakes.llm_server import Answer, Call, Received
 from tests.repl.pty_chat import PtyChat
 
 AGAIN = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "goodbye", "new": "farewell"})])
 MAKE = Answer(tools=[Call("create_file", {"path": "b.py", "content": "made\n"})])
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
 
 
 def tail(chat: PtyChat) -> str:
@@ -99,8 +90,7 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
         assert "farewell" not in str(replayed)
         chat.send(f"/resume {before}\r")
         chat.wait_for_screen(rf"· {before}")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     fork, whole = sorted(house.sessions(), key=lambda s: len(s["turns"]))
     assert [turn["user_message"] for turn in fork["turns"]] == ["what does it say?", "and now?"]
     assert [turn["user_message"] for turn in whole["turns"]] == [
@@ -132,8 +122,7 @@ def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
         assert "farewell" in (house.project / "a.py").read_text()
         assert (house.project / "b.py").exists()
         emptied(chat, "say farewell")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
@@ -141,8 +130,7 @@ def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
     original = (house.project / "a.py").read_bytes()
     with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
         edited(house, chat)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     with house.chat("chat", "-c", rows=40) as chat:
         loaded(chat)
         chat.send("/rewind 0\r")
@@ -155,8 +143,7 @@ def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
         house.server.extend(Answer("Hello."))
         said(chat, "from the start", "Hello")
         assert "say goodbye" not in str(house.server.requests[-1].body["messages"][1:-1])
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
@@ -174,8 +161,7 @@ def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "c.txt").exists()
         emptied(chat, "run it")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_fork_rename_and_tag(house: House) -> None:
@@ -200,8 +186,7 @@ def test_fork_rename_and_tag(house: House) -> None:
         said(chat, "in the north?", r"So it is\.")
         chat.send("/rename North\r")
         chat.wait_for(r"^· This session is called North now\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     by_title = {session["title"]: session for session in house.sessions()}
     assert {title: session["tags"] for title, session in by_title.items()} == {
         "The garden": ["beds"],
@@ -245,8 +230,7 @@ def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
         chat.wait_for(r"^· A new session\.[\s\S]*A new session\.")
         said(chat, "what do ferns need?", r"Ferns\.")
         assert chat.text.count("like this one") == 1
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_the_first_of_two_chats_in_a_session_hears_of_the_others_turn(house: House) -> None:
@@ -259,10 +243,8 @@ def test_the_first_of_two_chats_in_a_session_hears_of_the_others_turn(house: Hou
             loaded(second)
             said(second, "a question elsewhere", r"Two\.")
             first.wait_for(r"^· Another process has added 1 turn to this session, the last one: “a")
-            second.send("/exit\r")
-            assert second.exit_code() == 0
+            second.leave()
         said(first, "and again", r"Three\.")
         assert "a question elsewhere" in house.last_prompt()
-        first.send("/exit\r")
-        assert first.exit_code() == 0
+        first.leave()
         assert first.text.count("Another process") == 1

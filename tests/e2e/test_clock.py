@@ -223,7 +223,7 @@ def seconds(jump: timedelta) -> dict[str, str]:
 
 def test_a_conversation_over_jumps(ragmem: Ragmem) -> None:
     """`-c` goes on with what was said last; the model sees it in that order."""
-    first = ragmem.run("ask", "question 0", "--output-format", "json").json["session_id"]
+    first = ragmem.session_of("question 0")
     for number, jump in enumerate(JUMPS, 1):
         zone = {"TZ": ("Europe/Paris", "America/New_York", "UTC")[number % 3]}
         done = ragmem.run(

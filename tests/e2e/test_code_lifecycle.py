@@ -100,8 +100,7 @@ def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
         "RAGMEM_CODE__WAIT_S": "0",
         "RAGMEM_CODE__VECTORS": "false",
     }
-    done = ragmem.run("ask", "What does `parse_duration` do?", env=env)
-    assert done.code == 0, done.err
+    ragmem.ok("ask", "What does `parse_duration` do?", env=env)
     found = ragmem.run("search", "--code", "parse_duration", "--format", "json").json
     (scope,) = [hit for hit in found if hit["name"] == "parse_duration"]
     assert [session["how"] for session in scope["sessions"]] == [["named"]]

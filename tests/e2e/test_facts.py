@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.process import Done, Ragmem
+from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J, store_env
 
@@ -36,18 +36,13 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
     return Ragmem(tmp_path, {**server.env, **store_env(request, request.param)})
 
 
-def ok(done: Done) -> Done:
-    assert done.code == 0, done.err
-    return done
-
-
 def remembers(content: str, *subjects: str, **arguments: object) -> Answer:
     told = {"content": content, "subjects": list(subjects), "reason": "it matters", **arguments}
     return Answer(tools=[Call("remember", told)])
 
 
 def listed(ragmem: Ragmem, *flags: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ok(ragmem.run("memory", "list", *flags, "--format", "json")).json
+    found: list[dict[str, Any]] = ragmem.ok("memory", "list", *flags, "--format", "json").json
     return found
 
 
@@ -79,17 +74,17 @@ def main_requests(server: LLMServer) -> list[Received]:
 def learned(ragmem: Ragmem) -> None:
     """Wait for the background: on a busy machine a process may have left some of it."""
     for _ in range(10):
-        pending = ok(ragmem.run("stats", "--format", "json")).json["pending"]
+        pending = ragmem.ok("stats", "--format", "json").json["pending"]
         if not pending["memories"]:
             return
-        ok(ragmem.run("work"))
+        ragmem.ok("work")
     raise AssertionError(pending)
 
 
 def warm(ragmem: Ragmem, prompt: str) -> None:
     """A server that has just started is slow with the first queries: a turn would not wait."""
     for _ in range(6):
-        shown = ok(ragmem.run("context", prompt, "--format", "json")).json
+        shown = ragmem.ok("context", prompt, "--format", "json").json
         if any(section["name"] == "Remembered Facts" for section in shown["sections"]):
             return
     raise AssertionError(shown)
@@ -98,7 +93,7 @@ def warm(ragmem: Ragmem, prompt: str) -> None:
 def told(ragmem: Ragmem, server: LLMServer, prompt: str) -> Received:
     """The request of a prompt that something is known of; a busy store may miss its moment."""
     for _ in range(4):
-        ok(ragmem.run("ask", prompt))
+        ragmem.ok("ask", prompt)
         request = main_requests(server)[-1]
         if facts_of(request):
             break
@@ -107,12 +102,12 @@ def told(ragmem: Ragmem, server: LLMServer, prompt: str) -> Received:
 
 def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     """Found, inserted, replaced by the dated one."""
-    ok(ragmem.run("memory", "add", "mickael likes skiing", "--subject", "mickael",
-                  "--subject", "ski"))  # fmt: skip
+    ragmem.ok("memory", "add", "mickael likes skiing", "--subject", "mickael",
+                  "--subject", "ski")  # fmt: skip
     # Turn 1: what is known of him is in the request.
     warm(ragmem, "I am mickael")
     server.extend(Answer("Hello Mickael! Back from skiing?"))
-    first = ok(ragmem.run("ask", "I am mickael", "--output-format", "stream-json"))
+    first = ragmem.ok("ask", "I am mickael", "--output-format", "stream-json")
     assert facts_of(server.requests[-1]) == ["mickael likes skiing"]
     (recall,) = [line for line in first.lines if line.get("subtype") == "memory_recall"]
     (fact,) = [r for r in recall["recalled"] if r["section"] == "Remembered Facts"]
@@ -123,7 +118,7 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     server.extend(
         remembers("mickael broke his shoulder", "mickael", "blessure"), Answer("Oh no. Get well!")
     )
-    second = ok(ragmem.run("ask", "-c", "no, I broke my shoulder", "--output-format", "json"))
+    second = ragmem.ok("ask", "-c", "no, I broke my shoulder", "--output-format", "json")
     assert second.json["result"] == "Oh no. Get well!"
     assert re.search(r"^remembered fact [0-9a-f]{8}: mickael broke his shoulder$", second.err, re.M)
     broke, likes = listed(ragmem)
@@ -135,9 +130,7 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     server.extend(
         remembers("mickael broke his shoulder on 10 January 2026", "mickael"), Answer("Noted.")
     )
-    third = ok(
-        ragmem.run("ask", "-c", "last week, on 10 January", "--output-format", "stream-json")
-    )
+    third = ragmem.ok("ask", "-c", "last week, on 10 January", "--output-format", "stream-json")
     (write,) = [line for line in third.lines if line.get("subtype") == "memory_write"]
     assert (write["action"], write["kind"], write["superseded"]) == (
         "updated", "fact", [broke["id"]],
@@ -150,7 +143,7 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     # The old one is reachable, and never told again.
     all_of_them = {m["id"]: m for m in listed(ragmem, "--with-superseded")}
     assert all_of_them[broke["id"]]["superseded_by"] == dated["id"]
-    why = ok(ragmem.run("memory", "why", dated["id"]))
+    why = ragmem.ok("memory", "why", dated["id"])
     assert "mickael broke his shoulder" in why.out
     assert "remember" in why.out
     server.extend(*[Answer("Since January.")] * 4)
@@ -169,13 +162,13 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
         Answer(json.dumps({"text": "They greeted each other."}), model=SMALL),
         Answer("As before."),
     )
-    ok(ragmem.run("memory", "profile", "set", "name", "Mickael"))
-    ok(ragmem.run("memory", "add", "The staging database is read-only on Mondays"))
+    ragmem.ok("memory", "profile", "set", "name", "Mickael")
+    ragmem.ok("memory", "add", "The staging database is read-only on Mondays")
     warm(ragmem, "What about the staging database?")
-    ok(ragmem.run("ask", "Where does the staging database listen?"))
-    second = ok(ragmem.run("ask", "Hello there", "--output-format", "json"))
-    ok(ragmem.run("sessions", "summarize", second.json["session_id"]))
-    ok(ragmem.run("ask", "-c", "What about the staging database?"))
+    ragmem.ok("ask", "Where does the staging database listen?")
+    second = ragmem.ok("ask", "Hello there", "--output-format", "json")
+    ragmem.ok("sessions", "summarize", second.json["session_id"])
+    ragmem.ok("ask", "-c", "What about the staging database?")
     request = main_requests(server)[-1]
     block = block_of(request)
     sections = [
@@ -195,9 +188,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     assert "name=Mickael\n\n## Last Time" in block
     assert "Mickael" not in system_of(request)
     # `ragmem context` shows the same, with why each is there.
-    shown = ok(
-        ragmem.run("context", "-c", "What about the staging database?", "--format", "json")
-    ).json
+    shown = ragmem.ok("context", "-c", "What about the staging database?", "--format", "json").json
     items = {section["name"]: section["items"] for section in shown["sections"]}
     assert [item["label"] for item in items["User Profile"]] == ["name=Mickael"]
     (fact,) = items["Remembered Facts"]
@@ -209,9 +200,9 @@ def test_projects_are_kept_apart(ragmem: Ragmem, server: LLMServer) -> None:
     """A project's memories stay there, the person's don't."""
     other = ragmem.project.parent / "elsewhere"
     other.mkdir()
-    ok(ragmem.run("memory", "add", "The login of the shop uses JWT", "--subject", "login"))
-    ok(ragmem.run("memory", "add", "Never push the login to main", "--kind", "rule"))
-    ok(ragmem.run("memory", "add", "The person's login name is mick", "--scope", "user"))
+    ragmem.ok("memory", "add", "The login of the shop uses JWT", "--subject", "login")
+    ragmem.ok("memory", "add", "Never push the login to main", "--kind", "rule")
+    ragmem.ok("memory", "add", "The person's login name is mick", "--scope", "user")
     warm(ragmem, "What do you know of the login?")
     for cwd in (ragmem.project, other):
         server.extend(
@@ -223,7 +214,7 @@ def test_projects_are_kept_apart(ragmem: Ragmem, server: LLMServer) -> None:
             ),
             Answer("So."),
         )
-        ok(ragmem.run("ask", "What do you know of the login?", cwd=cwd))
+        ragmem.ok("ask", "What do you know of the login?", cwd=cwd)
     here, here_found, there, there_found = server.requests
     mine, theirs = "The person's login name is mick", "The login of the shop uses JWT"
     assert set(facts_of(here)) == {mine, theirs}
@@ -236,7 +227,7 @@ def test_projects_are_kept_apart(ragmem: Ragmem, server: LLMServer) -> None:
         assert theirs not in text
         assert "Never push" not in text
     # Nor are they listed there.
-    found = ok(ragmem.run("memory", "list", "--format", "json", cwd=other)).json
+    found = ragmem.ok("memory", "list", "--format", "json", cwd=other).json
     assert [m["content"] for m in found] == [mine]
 
 
@@ -292,7 +283,7 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
         ragmem.env |= running.env
         ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"
         ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
-        ok(ragmem.run("ask", "What does NOTES.md say?"))
+        ragmem.ok("ask", "What does NOTES.md say?")
         learned(ragmem)
         # The extractor was asked, was shown the file as data, and obeyed.
         (asked,) = [
@@ -307,15 +298,15 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
         # What stood in the file and is no order is kept as its word, and says so.
         port = stored["Staging listens on port 5439"]
         assert port["trust"] == "tool"
-        why = ok(ragmem.run("memory", "why", port["id"], "--format", "json")).json
+        why = ragmem.ok("memory", "why", port["id"], "--format", "json").json
         assert [(e["tool_name"], e["path"], e["turn_index"]) for e in why["evidence"]] == [
             ("read_file", "NOTES.md", 1)
         ]
-        assert "NOTES.md" in ok(ragmem.run("memory", "why", port["id"])).out
+        assert "NOTES.md" in ragmem.ok("memory", "why", port["id"]).out
         # No permission came of it, nor a word with the system's voice.
-        done = ok(ragmem.run("ask", "Go on", "--output-format", "json"))
+        done = ragmem.ok("ask", "Go on", "--output-format", "json")
         assert [d["tool_name"] for d in done.json["permission_denials"]] == ["run_command"]
-        assert ok(ragmem.run("memory", "profile", "show", "--format", "json")).json["values"] == {}
+        assert ragmem.ok("memory", "profile", "show", "--format", "json").json["values"] == {}
         last = told(ragmem, running, "Where does staging listen?")
         systems = {system_of(r) for r in main_requests(running)}
         assert len(systems) == 1
@@ -329,9 +320,9 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
 
 def test_nothing_is_kept_of_an_ephemeral_question(ragmem: Ragmem, server: LLMServer) -> None:
     """`--ephemeral`: what is known is told; nothing can be added."""
-    ok(ragmem.run("memory", "add", "Be brief, always", "--pin"))
+    ragmem.ok("memory", "add", "Be brief, always", "--pin")
     server.extend(remembers("The port is 5439"), Answer("So."))
-    done = ok(ragmem.run("ask", "Hello", "--ephemeral"))
+    done = ragmem.ok("ask", "Hello", "--ephemeral")
     assert "remembered" not in done.err
     assert "- Be brief, always" in system_of(server.requests[0])
     assert [m["content"] for m in listed(ragmem, "--all")] == ["Be brief, always"]
@@ -365,13 +356,13 @@ def test_what_has_changed(ragmem: Ragmem) -> None:
         ragmem.env |= running.env
         ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"
         ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
-        ok(ragmem.run("ask", "You should know that David lives in Ordizan."))
+        ragmem.ok("ask", "You should know that David lives in Ordizan.")
         learned(ragmem)
         (old,) = listed(ragmem)
         assert (old["content"], old["subjects"], old["trust"]) == (
             "David lives in Ordizan", ["david"], "person",
         )  # fmt: skip
-        ok(ragmem.run("ask", "By the way, David has moved to Toulouse."))
+        ragmem.ok("ask", "By the way, David has moved to Toulouse.")
         learned(ragmem)
         (new,) = listed(ragmem)
         assert new["content"] == "David has moved to Toulouse"
@@ -379,5 +370,5 @@ def test_what_has_changed(ragmem: Ragmem) -> None:
         assert all_of_them[old["id"]]["superseded_by"] == new["id"]
         last = told(ragmem, running, "Where does David live?")
         assert facts_of(last) == ["David has moved to Toulouse"]
-        why = ok(ragmem.run("memory", "why", new["id"])).out
+        why = ragmem.ok("memory", "why", new["id"]).out
         assert "David lives in Ordizan" in why

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_chat_pty import House
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 READY = r"openai/scripted · [0-9a-f]{8}"
@@ -43,8 +43,7 @@ def test_each_write_is_a_line(house: House) -> None:
         chat.send("/context all Which tabs do I prefer?\r")
         chat.wait_for(r"^your preferences +\d+  █·+  I prefer tabs")
         chat.wait_for(r"I prefer tabs over spaces\. \(a preference of the person")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_a_rule_that_is_told_stands_in_the_next_request(house: House) -> None:
@@ -57,8 +56,7 @@ def test_a_rule_that_is_told_stands_in_the_next_request(house: House) -> None:
         chat.wait_for(r"Never push to main")
         chat.send("Hello again\r")
         chat.until(lambda: len(house.server.requests) == 2)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     first, second = (str(r.body["messages"][0]["content"]) for r in house.server.requests)
     assert second.startswith(first)
     assert second.endswith("- Never push to main")

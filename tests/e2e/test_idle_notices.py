@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragmem.store.neo4j import Connection
-from tests.e2e.test_chat_pty import House
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.neo4j import ask, empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
@@ -54,8 +54,7 @@ def test_memory_is_back_while_one_types(house: House) -> None:
         assert chat.text.index("Memory is back") < chat.text.rindex("a dra")
         chat.send("ft\r")
         chat.until(lambda: len(house.server.requests) == 3)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     (session,) = house.sessions()
     assert [turn["user_message"] for turn in session["turns"]] == ["first", "during", "a draft"]
 
@@ -78,8 +77,7 @@ def test_a_plain_terminal_is_told_too(house: House) -> None:
         chat.wait_for(r"^.*Memory is back\. [0-9]+ writes that waited are stored\.")
         chat.send("ft\r")
         chat.until(lambda: len(house.server.requests) == 3)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     shown = chat.text
     assert re.search(r"› a dra\n+.*Memory is back", shown), shown
     (session,) = house.sessions()
@@ -124,8 +122,7 @@ async def test_memory_goes_and_comes_back_while_nobody_does_anything(
                     chat.wait_for_screen(r"^› a draft$")
                     chat.send("\r")
                     chat.until(lambda: len(server.requests) == 2)
-                    chat.send("/exit\r")
-                    assert chat.exit_code() == 0
+                    chat.leave()
 
         await asyncio.to_thread(talk)
 

@@ -23,8 +23,7 @@ def test_the_answer_stands_in_the_result_as_a_value(tmp_path: Path) -> None:
     with LLMServer([reads, Answer('```json\n{"port": 5439}\n```')]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.toml").write_text("port = 5439\n")
-        done = ragmem.run(*ASKED, "--output-format", "json")
-        assert done.code == 0, done
+        done = ragmem.ok(*ASKED, "--output-format", "json")
         assert done.json["structured_output"] == {"port": 5439}
         assert done.json["result"] == '{"port": 5439}'
         assert "additionalProperties" in str(server.requests[0].body["messages"])

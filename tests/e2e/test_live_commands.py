@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_chat_pty import House, loaded
+from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 _HELD = """

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cli.process import Ragmem
-from tests.e2e.test_chat_pty import House, loaded
+from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
@@ -72,8 +70,7 @@ def test_a_tool_of_a_server_is_called_bounded_escaped_and_without_keys(tmp_path:
     script = (WAIT, Answer(tools=calls), Answer("Done."))
     with scripted(tmp_path, *script, MINE=KEY) as (ragmem, server):
         configure(ragmem.home, "good", env='SERVICE = "${MINE}"')
-        done = ragmem.run("ask", "Use it", "--yolo", "--output-format", "stream-json")
-        assert done.code == 0, done.err
+        done = ragmem.ok("ask", "Use it", "--yolo", "--output-format", "stream-json")
         # The first request waits for no server.
         assert "wait_for_servers" in offered(server.requests[0])
         assert not any(name.startswith("good__") for name in offered(server.requests[0]))
@@ -154,12 +151,6 @@ def test_nothing_of_a_projects_folder_is_started(tmp_path: Path) -> None:
         assert not started.exists()
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
-
-
 def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house: House) -> None:
     call = Answer(tools=[Call("good__echo", {"text": "a \u202e b"})])
     house.server.extend(Answer("Hello."), call, call, Answer("Both done."))
@@ -180,8 +171,7 @@ def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house
         assert r"\u{202e}" in chat.text
         chat.send("a")
         chat.wait_for(r"^Both done\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     for kind in ("good", "hanging"):
         ended(home, kind)
 

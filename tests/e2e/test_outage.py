@@ -56,7 +56,7 @@ def spool(ragmem: Ragmem, kind: str = "sqlite") -> Path:
 
 def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
     """Answered at once, kept on the disk, there when the lock is gone."""
-    first = ragmem.run("ask", "First?", "--output-format", "json").json["session_id"]
+    first = ragmem.session_of("First?")
     with locked(ragmem):
         # The lock is kept until the answer is there: nothing waits for it.
         done = ragmem.run("ask", "During the outage?", "--output-format", "json")
@@ -107,8 +107,7 @@ def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
 
 
 def told_when_it_is_back(ragmem: Ragmem) -> None:
-    done = ragmem.run("ask", "And this?", "-c")
-    assert done.code == 0, done.err
+    done = ragmem.ok("ask", "And this?", "-c")
     assert done.err.count("an earlier process had to leave are stored") == 1
     listed = ragmem.run("sessions", "list", "--all", "--format", "json").json
     assert [session["turn_count"] for session in listed] == [2]
@@ -173,7 +172,7 @@ def said(server: LLMServer) -> str:
 def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
     ragmem: Ragmem, server: LLMServer, by: str
 ) -> None:
-    first = ragmem.run("ask", f"Wombats, and {TOKEN}?", "--output-format", "json").json
+    first = ragmem.asked(f"Wombats, and {TOKEN}?")
     asked = ["-c"] if by == "-c" else ["-r", first["session_id"][-8:]]
     with lost(ragmem):
         done = ragmem.run("ask", "And then?", *asked, "--output-format", "json")
@@ -181,8 +180,7 @@ def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
         assert done.err.count("Memory is away") == 1
         assert "Wombats, and [redacted: GitHub token]?" in said(server)
         # The turn that only waits is known to the next process too.
-        done = ragmem.run("ask", "At last?", *asked)
-        assert done.code == 0, done.err
+        done = ragmem.ok("ask", "At last?", *asked)
         assert "And then?" in said(server)
         (tail,) = spool(ragmem).parent.glob("*-sessions.json")
         assert stat.S_IMODE(tail.stat().st_mode) == 0o600
@@ -212,8 +210,7 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
     with database.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
-    done = ragmem.run("ask", "Meanwhile?")
-    assert done.code == 0, done.err
+    ragmem.ok("ask", "Meanwhile?")
     assert count_waiting(spool(ragmem)) >= 3
     assert ragmem.run("store", "repair").code == 0
     assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
@@ -236,7 +233,7 @@ def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
         with LLMServer([Answer("The answer.")], repeat=True) as server:
             env = {**server.env, "RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "60"}
             ragmem = Ragmem(tmp_path, env)
-            first = ragmem.run("ask", "Wombats?", "--output-format", "json").json["session_id"]
+            first = ragmem.session_of("Wombats?")
             running = layout.running()
             assert running is not None
             os.kill(running.pid, signal.SIGKILL)

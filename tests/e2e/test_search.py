@@ -56,15 +56,13 @@ def talk(ragmem: Ragmem, **options: Any) -> list[str]:
     """A session for each prompt of TALK; their ids."""
     ids = []
     for prompt in TALK:
-        done = ragmem.run("ask", prompt, "--output-format", "json", **options)
-        assert done.code == 0, done.err
+        done = ragmem.ok("ask", prompt, "--output-format", "json", **options)
         ids.append(done.json["session_id"])
     return ids
 
 
 def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
-    done = ragmem.run("search", *arguments, "--format", "json", **options)
-    assert done.code == 0, done.err
+    done = ragmem.ok("search", *arguments, "--format", "json", **options)
     hits: list[dict[str, Any]] = done.json
     return hits
 
@@ -141,8 +139,7 @@ def test_what_is_close_comes_first_and_the_rest_under_a_line(ragmem: Ragmem) -> 
 def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
     """Likeness alone, below what the embedder calls alike, is no find: it is said."""
     talk(ragmem)
-    done = ragmem.run("search", "qzxw vvkk")
-    assert done.code == 0
+    done = ragmem.ok("search", "qzxw vvkk")
     assert done.err == (
         "Nothing shares a word with this or is clearly about the same. The nearest:\n"
     )
@@ -258,8 +255,7 @@ def test_another_session_is_recalled_by_meaning(ragmem: Ragmem, server: LLMServe
 
 
 def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
-    done = ragmem.run("context", *arguments, "--format", "json")
-    assert done.code == 0, done.err
+    done = ragmem.ok("context", *arguments, "--format", "json")
     return {section["name"]: section for section in done.json["sections"]}
 
 
@@ -282,8 +278,7 @@ def test_strategies_switch_sections(ragmem: Ragmem) -> None:
 def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
     """Each section with its size, its budget, a bar, and why it is there."""
     talk(ragmem)
-    done = ragmem.run("context", BY_WORDS)
-    assert done.code == 0
+    done = ragmem.ok("context", BY_WORDS)
     head, *rows = done.err.splitlines()
     assert head.split() == ["SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY"]
     (hits,) = (row for row in rows if row.startswith("Relevant Turns"))
@@ -300,8 +295,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     """Detected, said, text search goes on, vectors are never compared; then reembedded."""
     ids = talk(ragmem)
     for command in (("search", "staging port"), ("ask", "And now?")):
-        done = ragmem.run(*command, env=OTHER_MODEL)
-        assert done.code == 0
+        done = ragmem.ok(*command, env=OTHER_MODEL)
         assert done.err.count("`ragmem store reembed`") == 1
     hits = found(ragmem, "staging port", "--levels", "0", env=OTHER_MODEL)
     assert (hits[0]["session_id"], hits[0]["similarity"]) == (ids[1], None)
@@ -310,8 +304,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     assert "ragmem store reembed" in doctor
     assert not [r for r in server.requests if r.path.endswith("/embeddings")]
 
-    done = ragmem.run("store", "reembed", env=OTHER_MODEL)
-    assert done.code == 0, done.err
+    done = ragmem.ok("store", "reembed", env=OTHER_MODEL)
     assert "were embedded by" in done.out
     assert "other-embedder" in done.out
     assert "embedding: " in done.err
@@ -338,7 +331,7 @@ def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
     with LLMServer([embed], repeat=True) as server:
         ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
-        first = ragmem.run("ask", "turn 0", "--output-format", "json").json["session_id"]
+        first = ragmem.session_of("turn 0")
         add_turns(ragmem, first, 50)
         env = {**OTHER_MODEL, "RAGMEM_LLM__RETRIES": "0"}
         ragmem.env.update(env)
@@ -350,8 +343,7 @@ def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         process.communicate(timeout=60)
         left = ragmem.run("stats", "--format", "json").json["pending"]["vectors"]
         assert left == 51 - 32
-        done = ragmem.run("store", "reembed")
-        assert done.code == 0, done.err
+        done = ragmem.ok("store", "reembed")
         assert done.out.startswith(f"{left} turns, summaries and memories were embedded")
         assert ragmem.run("stats", "--format", "json").json["pending"]["vectors"] == 0
 
@@ -370,8 +362,7 @@ def add_turns(ragmem: Ragmem, session_id: str, count: int) -> None:
         copies.append(turn)
     exported["turns"] = copies
     document.write_text(json.dumps(exported))
-    done = ragmem.run("sessions", "import", str(document), "--as-new")
-    assert done.code == 0, done.err
+    ragmem.ok("sessions", "import", str(document), "--as-new")
     assert ragmem.run("sessions", "delete", session_id, "--yes").code == 0
 
 
@@ -424,8 +415,7 @@ def test_summarizing_without_a_model_or_a_session(ragmem: Ragmem) -> None:
     assert nothing.code != 0
     assert "There is no session of" in nothing.err
     talk(ragmem, env={"RAGMEM_MEMORY__WORKER": "off"})
-    away = ragmem.run("sessions", "summarize", env={"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"})
-    assert away.code == 0
+    away = ragmem.ok("sessions", "summarize", env={"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"})
     assert "generator" in away.out
     off = ragmem.run("sessions", "summarize", env={"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
     assert off.code == 2

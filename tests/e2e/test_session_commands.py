@@ -29,19 +29,6 @@ def ragmem(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterato
         yield Ragmem(tmp_path, {**server.env, **store_env(request, kind)})
 
 
-def asked(ragmem: Ragmem, prompt: str, *more: str, cwd: Path | None = None) -> str:
-    done = ragmem.run("ask", prompt, *more, "--output-format", "json", cwd=cwd)
-    assert done.code == 0, done.err
-    session_id: str = done.json["session_id"]
-    return session_id
-
-
-def listed(ragmem: Ragmem, *arguments: str) -> list[str]:
-    done = ragmem.run("sessions", "list", "--format", "json", *arguments)
-    assert done.code == 0, done.err
-    return [session["session_id"] for session in done.json]
-
-
 def prompts(ragmem: Ragmem, session_id: str) -> list[str]:
     return [turn["user_message"] for turn in ragmem.shown(session_id)["turns"]]
 
@@ -53,7 +40,7 @@ def aged(text: str) -> str:
 
 def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) -> None:
     """On a terminal; a pipe gets the list alone."""
-    asked(ragmem, "Write the parser of dates")
+    ragmem.session_of("Write the parser of dates")
     command = [*COMMAND, "sessions", "list"]
     with PtyChat(command, cwd=ragmem.project, env=ragmem.env, columns=100) as terminal:
         assert terminal.exit_code() == 0
@@ -65,32 +52,32 @@ def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) ->
 @BOTH
 def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
     """A list of tags; any of those that are asked for matches, with AND else."""
-    bug, plan, plain = (asked(ragmem, text) for text in ("Bug?", "Plan?", "Plain?"))
+    bug, plan, plain = (ragmem.session_of(text) for text in ("Bug?", "Plan?", "Plain?"))
     done = ragmem.run("sessions", "tag", bug[-8:], "#debugging", "auth", "auth")
     assert done.out == f"{bug[-8:]}  Bug?  (debugging, auth)\n"
     assert ragmem.run("sessions", "tag", plan, "auth").code == 0
     assert ragmem.run("sessions", "tag", plain).out == f"{plain[-8:]}  Plain?  (no tags)\n"
 
-    assert listed(ragmem, "--tag", "auth") == [plan, bug]
-    assert listed(ragmem, "--tag", "debugging", "--tag", "nothing") == [bug]
-    assert listed(ragmem, "--tag", "auth", "--status", "archived") == []
+    assert ragmem.listed("--tag", "auth") == [plan, bug]
+    assert ragmem.listed("--tag", "debugging", "--tag", "nothing") == [bug]
+    assert ragmem.listed("--tag", "auth", "--status", "archived") == []
     assert "Bug? #debugging #auth\n" in ragmem.run("sessions", "list").out
 
     done = ragmem.run("sessions", "tag", bug, "login", "--remove", "auth")
     assert done.out.endswith("(debugging, login)\n")
-    assert listed(ragmem, "--tag", "auth") == [plan]
+    assert ragmem.listed("--tag", "auth") == [plan]
 
 
 @pytest.mark.parametrize("tags", [["  "], ["#"], ["--remove", "never"], ["x" * 41]], ids=str)
 def test_a_tag_that_can_not_be_is_exit_2(ragmem: Ragmem, tags: list[str]) -> None:
-    session_id = asked(ragmem, "Bug?", "--no-tools")
+    session_id = ragmem.session_of("Bug?", "--no-tools")
     done = ragmem.run("sessions", "tag", session_id, *tags)
     assert (done.code, done.out) == (2, "")
     assert ragmem.sessions()[0]["tags"] == []
 
 
 def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
-    session_id = asked(ragmem, "Bug?")
+    session_id = ragmem.session_of("Bug?")
     ragmem.run("sessions", "tag", session_id, "a\x1b[31mb")
     for command in (["tag", session_id], ["list"], ["show", session_id]):
         shown = ragmem.run("sessions", *command).out
@@ -101,21 +88,21 @@ def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
 @BOTH
 def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
     """Active at first; archived and back; the list's filter."""
-    one, two = asked(ragmem, "One?"), asked(ragmem, "Two?")
+    one, two = ragmem.session_of("One?"), ragmem.session_of("Two?")
     assert ragmem.run("sessions", "archive", one).out == f"{one[-8:]}  One?  (archived)\n"
-    assert listed(ragmem, "--status", "archived") == [one]
-    assert listed(ragmem, "--status", "active") == [two]
+    assert ragmem.listed("--status", "archived") == [one]
+    assert ragmem.listed("--status", "active") == [two]
     assert "One? (archived)\n" in ragmem.run("sessions", "list").out
     assert ragmem.run("sessions", "archive", one, "--undo").out.endswith("(active)\n")
-    assert listed(ragmem, "--status", "archived") == []
+    assert ragmem.listed("--status", "archived") == []
 
 
 @BOTH
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     """Later ones do not leak into it, and the original is untouched."""
-    whole = asked(ragmem, "First?")
+    whole = ragmem.session_of("First?")
     for prompt in ("Second?", "Third?"):
-        asked(ragmem, prompt, "-r", whole)
+        ragmem.session_of(prompt, "-r", whole)
     ragmem.run("sessions", "rename", whole, "The garden")
     done = ragmem.run("sessions", "fork", "the garden", "--at", "2")
     tail = done.out.split()[0]
@@ -128,7 +115,7 @@ def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     assert "Third?" not in json.dumps(
         [m for m in json.loads(context)["messages"] if m["role"] == "user"][:-1]
     )
-    asked(ragmem, "Other?", "-r", tail)
+    ragmem.session_of("Other?", "-r", tail)
     assert prompts(ragmem, tail) == ["First?", "Second?", "Other?"]
     assert prompts(ragmem, whole) == ["First?", "Second?", "Third?"]
     named = ragmem.run("sessions", "fork", whole, "-n", "A  bed").out
@@ -138,7 +125,7 @@ def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
 
 @pytest.mark.parametrize("at", ["0", "2", "-1", "x"])
 def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
-    session_id = asked(ragmem, "First?")
+    session_id = ragmem.session_of("First?")
     done = ragmem.run("sessions", "fork", session_id, "--at", at)
     assert (done.code, done.out) == (2, "")
     assert len(ragmem.sessions()) == 1
@@ -147,8 +134,8 @@ def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
 @BOTH
 def test_a_summary_that_tells_of_later_turns_stays_behind(ragmem: Ragmem) -> None:
     """What the original's summary says of what came after the fork is no part of it."""
-    whole = asked(ragmem, "First?")
-    asked(ragmem, "Second?", "-r", whole)
+    whole = ragmem.session_of("First?")
+    ragmem.session_of("Second?", "-r", whole)
     with LLMServer([Answer(json.dumps({"text": "Of first and second."}))]) as server:
         assert ragmem.run("sessions", "summarize", whole, env=server.env).code == 0
     early, late = (
@@ -163,10 +150,10 @@ def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path)
     """What was found stands below its session; other projects only with --scope all."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    one = asked(ragmem, "Where do ferns grow?")
-    asked(ragmem, "Do ferns like shade?", "-r", one)
-    two = asked(ragmem, "What is the weather?")
-    other = asked(ragmem, "Are ferns old?", cwd=elsewhere)
+    one = ragmem.session_of("Where do ferns grow?")
+    ragmem.session_of("Do ferns like shade?", "-r", one)
+    two = ragmem.session_of("What is the weather?")
+    other = ragmem.session_of("Are ferns old?", cwd=elsewhere)
 
     found = ragmem.run("sessions", "search", "ferns", "--no-semantic", "--format", "json").json
     assert [session["session_id"] for session in found] == [one]
@@ -202,7 +189,7 @@ def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
     with LLMServer(answers) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.txt").write_text("fern\n")
-        session_id = asked(ragmem, "What does it say?")
+        session_id = ragmem.session_of("What does it say?")
     plain = ragmem.run("sessions", "show", session_id).out
     assert "first" not in plain
     _, _, body = ragmem.run(
@@ -238,8 +225,7 @@ def summed(ragmem: Ragmem, session_id: str, text: str) -> None:
 
 
 def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str]:
-    done = ragmem.run("sessions", "similar", *arguments, "--format", "json", cwd=cwd)
-    assert done.code == 0, done.err
+    done = ragmem.ok("sessions", "similar", *arguments, "--format", "json", cwd=cwd)
     return [session["session_id"] for session in done.json]
 
 
@@ -248,9 +234,9 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
     """By the meaning of summaries, above the embedder's threshold."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    auth, beds = asked(ragmem, "Refactor the login?"), asked(ragmem, "Plan the garden?")
-    other = asked(ragmem, "Tokens?", cwd=elsewhere)
-    asked(ragmem, "refactoring authentication")  # it has no summary
+    auth, beds = ragmem.session_of("Refactor the login?"), ragmem.session_of("Plan the garden?")
+    other = ragmem.session_of("Tokens?", cwd=elsewhere)
+    ragmem.session_of("refactoring authentication")  # it has no summary
     summed(ragmem, auth, AUTH)
     summed(ragmem, beds, BEDS)
     summed(ragmem, other, "Authentication: refreshing login tokens was refactored.")
@@ -280,7 +266,7 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
 @BOTH
 def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
     """A call a session, stored; those that did not go on are not asked again."""
-    one, two = asked(ragmem, "Where do ferns grow?"), asked(ragmem, "And hostas?")
+    one, two = ragmem.session_of("Where do ferns grow?"), ragmem.session_of("And hostas?")
     answers = [
         Answer(
             json.dumps(
@@ -294,8 +280,7 @@ def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
         for name in ("two", "one")
     ]
     with LLMServer(answers) as server:
-        done = ragmem.run("sessions", "insights", env=server.env)
-        assert done.code == 0, done.err
+        done = ragmem.ok("sessions", "insights", env=server.env)
         assert len(server.requests) == 2
         assert "And hostas?" in json.dumps(server.requests[0].body["messages"])
     assert done.err.startswith("Asking openai/scripted about 2 sessions.\n")
@@ -328,8 +313,8 @@ def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
 
 def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) -> None:
     """What was made before stays."""
-    asked(ragmem, "One?")
-    two = asked(ragmem, "Two?")
+    ragmem.session_of("One?")
+    two = ragmem.session_of("Two?")
     answers = [Answer('{"main_topic": "Two"}'), Answer(mode="401"), Answer(mode="401")]
     with LLMServer(answers) as server:
         done = ragmem.run("sessions", "insights", "--format", "json", env=server.env)
@@ -345,7 +330,7 @@ def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) 
 
 
 def test_insights_without_a_model_that_can_be_asked(ragmem: Ragmem) -> None:
-    asked(ragmem, "One?")
+    ragmem.session_of("One?")
     nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
     done = ragmem.run("sessions", "insights", env=nothing)
     assert (done.code, done.out) == (2, "")
@@ -368,12 +353,12 @@ def test_the_background_names_a_session_and_a_name_stays(tmp_path: Path) -> None
 
     with LLMServer([answer], repeat=True) as server:
         ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
-        session_id = asked(ragmem, "Where do ferns grow?")
+        session_id = ragmem.session_of("Where do ferns grow?")
         (session,) = ragmem.sessions()
         assert session["title"] == "Ferns need shade"
         assert ragmem.shown("ferns need shade")["session_id"] == session_id
         assert ragmem.run("sessions", "rename", session_id, "Mine").code == 0
-        asked(ragmem, "And hostas?", "-r", session_id)
+        ragmem.session_of("And hostas?", "-r", session_id)
         (session,) = ragmem.sessions()
         assert session["title"] == "Mine"
     named = [r for r in server.requests if "You name" in r.body["messages"][0]["content"]]

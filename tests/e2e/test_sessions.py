@@ -32,19 +32,6 @@ def reading(tmp_path: Path) -> Iterator[Ragmem]:
         yield ragmem
 
 
-def asked(ragmem: Ragmem, prompt: str, cwd: Path | None = None) -> str:
-    done = ragmem.run("ask", prompt, "--output-format", "json", cwd=cwd)
-    assert done.code == 0, done.err
-    session_id: str = done.json["session_id"]
-    return session_id
-
-
-def listed(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str]:
-    done = ragmem.run("sessions", "list", "--format", "json", *arguments, cwd=cwd)
-    assert done.code == 0, done.err
-    return [session["session_id"] for session in done.json]
-
-
 def test_list_goes_by_folder_project_or_all(ragmem: Ragmem, tmp_path: Path) -> None:
     """By the normalized CWD; --project and --all widen."""
     (ragmem.project / ".git").mkdir()
@@ -52,28 +39,28 @@ def test_list_goes_by_folder_project_or_all(ragmem: Ragmem, tmp_path: Path) -> N
     elsewhere = tmp_path / "elsewhere"
     below.mkdir()
     elsewhere.mkdir()
-    here = [asked(ragmem, "One"), asked(ragmem, "Two")]
-    deep = asked(ragmem, "Three", cwd=below)
-    other = asked(ragmem, "Four", cwd=elsewhere)
+    here = [ragmem.session_of("One"), ragmem.session_of("Two")]
+    deep = ragmem.session_of("Three", cwd=below)
+    other = ragmem.session_of("Four", cwd=elsewhere)
 
-    assert listed(ragmem) == here[::-1]
-    assert listed(ragmem, cwd=below) == [deep]
-    assert listed(ragmem, "--project") == [deep, *here[::-1]]
-    assert listed(ragmem, "--project", cwd=below) == [deep, *here[::-1]]
-    assert listed(ragmem, "--all") == [other, deep, *here[::-1]]
-    assert listed(ragmem, "--all", "--limit", "2") == [other, deep]
-    assert listed(ragmem, "--cwd", str(elsewhere)) == [other]
-    assert listed(ragmem, "--status", "archived") == []
-    assert listed(ragmem, "--tag", "none") == []
+    assert ragmem.listed() == here[::-1]
+    assert ragmem.listed(cwd=below) == [deep]
+    assert ragmem.listed("--project") == [deep, *here[::-1]]
+    assert ragmem.listed("--project", cwd=below) == [deep, *here[::-1]]
+    assert ragmem.listed("--all") == [other, deep, *here[::-1]]
+    assert ragmem.listed("--all", "--limit", "2") == [other, deep]
+    assert ragmem.listed("--cwd", str(elsewhere)) == [other]
+    assert ragmem.listed("--status", "archived") == []
+    assert ragmem.listed("--tag", "none") == []
 
     link = tmp_path / "link"
     link.symlink_to(ragmem.project)
-    assert listed(ragmem, cwd=link) == here[::-1]
-    assert listed(ragmem, "--cwd", f"{link}/src/..//") == here[::-1]
+    assert ragmem.listed(cwd=link) == here[::-1]
+    assert ragmem.listed("--cwd", f"{link}/src/..//") == here[::-1]
 
 
 def test_a_session_as_json(ragmem: Ragmem) -> None:
-    session_id = asked(ragmem, "What is this?")
+    session_id = ragmem.session_of("What is this?")
     (session,) = ragmem.sessions()
     assert session.pop("session_id") == session_id
     assert session.pop("cwd") == os.path.realpath(ragmem.project)
@@ -91,7 +78,7 @@ def test_a_session_as_json(ragmem: Ragmem) -> None:
 
 
 def test_list_as_a_table(ragmem: Ragmem) -> None:
-    session_id = asked(ragmem, "What is \x1b[31mthis?\nAnd that?")
+    session_id = ragmem.session_of("What is \x1b[31mthis?\nAnd that?")
     done = ragmem.run("sessions", "list")
     assert done.out == (
         "ID        LAST ACTIVITY  TURNS  TITLE\n"
@@ -148,7 +135,7 @@ It prints \\e[31mhello.
 
 def test_rename_gives_a_name_that_finds_it(ragmem: Ragmem) -> None:
     """A title that the person gives."""
-    session_id = asked(ragmem, "What is this?")
+    session_id = ragmem.session_of("What is this?")
     done = ragmem.run("sessions", "rename", session_id[-8:], "The  login bug")
     assert done.out == f"{session_id[-8:]}  The login bug\n"
     assert ragmem.shown("the login bug")["session_id"] == session_id
@@ -174,7 +161,7 @@ def test_an_unknown_session_is_exit_2(ragmem: Ragmem, arguments: list[str]) -> N
 
 
 def test_resume_without_a_terminal_is_chat_without_one(ragmem: Ragmem) -> None:
-    done = ragmem.run("sessions", "resume", asked(ragmem, "Hello"))
+    done = ragmem.run("sessions", "resume", ragmem.session_of("Hello"))
     assert done.code == 2
     assert "use `ragmem ask`" in done.err
 
@@ -199,8 +186,7 @@ read    1     just now  hello.py
 
 def test_context_shows_what_would_be_sent_and_sends_nothing(reading: Ragmem) -> None:
     """The same messages that the next request would carry."""
-    done = reading.run("context", "And now?", "-c", "--format", "json")
-    assert done.code == 0, done.err
+    done = reading.ok("context", "And now?", "-c", "--format", "json")
     document: Any = done.json
     assert [section["name"] for section in document["sections"]] == snapshot(
         ["System", "Recent Conversation", "Recently Accessed Files", "Prompt"]

@@ -1,13 +1,10 @@
 """Skills and commands through real processes: a pipe and a chat."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.cli.process import Ragmem
-from tests.e2e.test_chat_pty import House, loaded
+from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 SKILL = "---\nname: ferns\ndescription: Waters the ferns.\n---\nTake the green can.\n"
@@ -41,12 +38,6 @@ def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_p
         assert "Tidy the hall up." in json.dumps(server.requests[2].body["messages"][-1])
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
-
-
 def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: House) -> None:
     house.server.extend(Answer("First."), Answer("Tidied."))
     put(house.project, ".ragmem/skills/ferns/SKILL.md", SKILL)
@@ -59,8 +50,7 @@ def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: 
         chat.send("hello\r")
         chat.wait_for_turn(r"^First\.")
         assert "ferns" not in house.last_prompt()
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     put(house.project, ".ragmem/commands/tidy.md", "Tidy $ARGUMENTS well.")
     with house.chat("chat") as chat:
         chat.wait_for_screen(r"^Use them\?")
@@ -70,5 +60,4 @@ def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: 
         chat.wait_for_turn(r"^Tidied\.")
         assert "Tidy the hall well." in house.last_prompt()
         assert "Waters the ferns" in house.last_prompt()
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()

@@ -52,8 +52,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
 
-    done = ragmem.run("store", "migrate", "--to", "neo4j", "--yes")
-    assert done.code == 0, done.err
+    done = ragmem.ok("store", "migrate", "--to", "neo4j", "--yes")
     rows = [line.split() for line in done.out.splitlines()]
     assert [(row[0], row[-1]) for row in rows] == snapshot(
         [
@@ -115,8 +114,7 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
     elsewhere = Ragmem(tmp_path / "elsewhere")
-    done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
-    assert done.code == 0, done.err
+    done = elsewhere.ok("store", "migrate", "--from", str(file), "--yes")
     assert elsewhere.shown(session["session_id"]) == before
     assert file.read_bytes() == bytes_before
     assert sorted(os.listdir(tmp_path)) == ["backup.db", "elsewhere", "home", "project"]
@@ -124,8 +122,7 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_backups_have_names_of_their_own(ragmem: Ragmem) -> None:
-    done = ragmem.run("store", "backup")
-    assert done.code == 0, done.err
+    done = ragmem.ok("store", "backup")
     file = Path(done.out.strip())
     assert file.parent == ragmem.home / "data" / "backups"
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
@@ -138,13 +135,11 @@ def test_a_backup_of_neo4j_brings_it_back(
     with_neo4j(ragmem, neo4j_server)
     assert ragmem.run("store", "migrate", "--to", "neo4j", "--yes").code == 0
     file = tmp_path / "backup.jsonl"
-    done = ragmem.run("store", "backup", str(file), env={"RAGMEM_STORE": "neo4j"})
-    assert done.code == 0, done.err
+    done = ragmem.ok("store", "backup", str(file), env={"RAGMEM_STORE": "neo4j"})
     assert mode(file) == 0o600
 
     elsewhere = Ragmem(tmp_path / "elsewhere")
-    done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
-    assert done.code == 0, done.err
+    done = elsewhere.ok("store", "migrate", "--from", str(file), "--yes")
     (session,) = ragmem.sessions()
     assert elsewhere.shown(session["session_id"]) == ragmem.shown(session["session_id"])
 
@@ -184,8 +179,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     assert "--as-new" in done.err
 
     elsewhere = Ragmem(tmp_path / "elsewhere")
-    done = elsewhere.run("sessions", "import", str(file))
-    assert done.code == 0, done.err
+    done = elsewhere.ok("sessions", "import", str(file))
     assert elsewhere.run("sessions", "export", session_id).out == text
     assert elsewhere.shown(session_id) == ragmem.shown(session_id)
     assert elsewhere.run("files", "-r", session_id).out == ragmem.run("files", "-r", session_id).out
@@ -357,8 +351,7 @@ def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path)
     file = tmp_path / "session.json"
     file.write_text(json.dumps(document))
     assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 0
-    done = ragmem.run("sessions", "import", str(file))
-    assert done.code == 0, done.err
+    done = ragmem.ok("sessions", "import", str(file))
     assert "With 2 memories, 1 of them for every prompt: `ragmem memory list`" in done.err
     assert ragmem.run("store", "info", "--format", "json").json["counts"]["memories"] == 2
     said = "All is well: 1 session, 2 turns, 2 memories.\n"

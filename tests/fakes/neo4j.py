@@ -133,6 +133,22 @@ async def one(server: Connection, statement: str, **parameters: Any) -> Row:
     return row
 
 
+async def plan_of(server: Connection, statement: str, **given: Any) -> list[tuple[str, str]]:
+    """Its steps as the server plans them: what each does, and with what."""
+    from neo4j import AsyncGraphDatabase
+
+    auth = (server.username, server.password)
+    async with AsyncGraphDatabase.driver(server.url, auth=auth) as driver:
+        _, summary, _ = await driver.execute_query(f"EXPLAIN {statement}", **given)
+    steps, waiting = [], [summary.plan]
+    while waiting:
+        step = waiting.pop()
+        details = step.get("args", {}).get("Details", "")
+        steps.append((step["operatorType"].partition("@")[0], details))
+        waiting += step.get("children", [])
+    return steps
+
+
 def neo4j_env(server: Connection) -> dict[str, str]:
     """What names the server, emptied, to a process that has patience with a busy machine."""
 

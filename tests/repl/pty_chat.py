@@ -176,6 +176,11 @@ class PtyChat:
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else status
 
+    def leave(self) -> None:
+        """Say so; all is well."""
+        self.send("/exit\r")
+        assert self.exit_code() == 0
+
     def hang_up(self) -> int:
         """Close the window; the exit code of what ran in it."""
         nowhere = os.open(os.devnull, os.O_RDWR)

@@ -79,8 +79,7 @@ def test_an_approval_shows_in_the_title_and_rings_once(tmp_path: Path) -> None:
         chat.wait_for_screen(r"^Allow this change\?")
         chat.send("y")
         chat.wait_for(r"^Done so\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         name = tmp_path.name.encode()
         titles = [b"ragmem: " + name, "● ragmem: needs you".encode(), b"ragmem: " + name, b""]
         assert TITLE.findall(chat.raw) == titles

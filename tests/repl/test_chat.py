@@ -3,7 +3,6 @@
 import re
 import signal
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,14 +17,6 @@ WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
 
 
-@pytest.fixture
-def chat(tmp_path: Path) -> Iterator[FakeChat]:
-    """A chat that takes prompts."""
-    with FakeChat(tmp_path) as begun:
-        begun.wait_until_loaded()
-        yield begun
-
-
 def test_a_question_and_its_answer(chat: FakeChat) -> None:
     """Prompt, tool calls as they run, Markdown, costs, the command that resumes."""
     chat.send("tool held\r")
@@ -35,8 +26,7 @@ def test_a_question_and_its_answer(chat: FakeChat) -> None:
     chat.send("markdown\r")
     chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
     chat.wait_for_screen(r"^  openai/scripted · 00000002 +▓▓▓▓░░░░░░ 41% · \$0\.026$")
-    chat.send("/exit\r")
-    assert chat.exit_code() == 0
+    chat.leave()
     assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
     assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
     assert chat.text.endswith("Resume with: ragmem chat -r 00000002")
@@ -445,8 +435,7 @@ def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
         ):
             chat.send(f"{prompt}\r")
             chat.wait_for(seen)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
         assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back\u{202e}right" in chat.text
         # But for our own titles, and a question about its colour, nothing is told to the window.
         raw = re.sub(rb"\x1b\](0;[ -~\x80-\xff]*|11;\?)\x1b\\", b"", chat.raw)
@@ -587,8 +576,7 @@ def test_resizing(chat: FakeChat) -> None:
     chat.send("y")
     chat.until(lambda: chat.log("decided"))
     chat.resize(80, 24)
-    chat.send("/exit\r")
-    assert chat.exit_code() == 0
+    chat.leave()
     assert chat.is_restored()
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from ragmem.events import Recalled
 from ragmem.ids import new_id
 from ragmem.records import CreateSession, PutTurn, ToolCall, Turn
-from tests.e2e.test_chat_pty import House, house, loaded
+from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.paper import Chat, chat
 
-__all__ = ["chat", "house"]
+__all__ = ["chat"]
 
 CTRL_O = "\x0f"
 POEM = "\n".join(f"verse {n}" for n in range(9))
@@ -119,8 +119,7 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
         chat.wait_for_screen(r"^paged$")
         assert (tmp_path / "read").read_text().endswith("\n\nThey want numbers.\n")
         assert "/expand" not in chat.text
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
 
 
 def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
@@ -131,8 +130,7 @@ def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
         chat.send("count\r")
         chat.wait_for_turn(r"^Three\.")
         assert "thought: " not in chat.text
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     (session,) = house.sessions()
     assert "They want numbers." not in json.dumps(session)
 
@@ -168,5 +166,4 @@ def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
         assert "Second." not in chat.text
         go_on.write_text("left\n")
         chat.wait_for_turn(r"^left[\s\S]*it came[\s\S]*^Second\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()

@@ -17,7 +17,8 @@ from ragmem.memory.facts.values import FactHit
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory, utc_now
 from ragmem.repl.commands import is_command, is_note
-from tests.e2e.test_chat_pty import AGO, House
+from tests.e2e.house import House
+from tests.e2e.test_chat_pty import AGO
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.paper import Chat, chat
 
@@ -277,8 +278,7 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         chat.wait_for_screen(r"Forget it for ever\?")
         chat.send("y")
         chat.wait_for(rf"^Forgot {tail}\.")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     assert house.server.requests == []
     assert house.sessions() == []
 

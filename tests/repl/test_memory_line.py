@@ -9,7 +9,8 @@ from ragmem.events import ContextBuilt, Recalled
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import items_text, memory_line
 from ragmem.repl.turn import TurnView
-from tests.e2e.test_chat_pty import AGO, House
+from tests.e2e.house import House
+from tests.e2e.test_chat_pty import AGO
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.fake_app import EVIL
 from tests.repl.paper import Chat, chat
@@ -133,8 +134,7 @@ def test_what_was_remembered_is_told_of_down_to_its_words(tmp_path: Path) -> Non
             chat.wait_for(r"^Where it comes from\n  .* · told by you directly")
             chat.send("/why 9\r")
             chat.wait_for(r"^✗ There is no 9 in the list\.")
-            chat.send("/exit\r")
-            assert chat.exit_code() == 0
+            chat.leave()
 
 
 async def test_a_turn_is_told_of_with_what_was_asked_and_answered(chat: Chat) -> None:

@@ -1,28 +1,20 @@
 """`!command`: the person's own commands in a chat, real processes on a pty, real store."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ragmem.repl.commands import is_own_command
-from tests.e2e.test_chat_pty import CTRL_C, House, loaded
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.e2e.house import House, loaded
+from tests.e2e.test_chat_pty import CTRL_C
+from tests.fakes.llm_server import Answer
 from tests.repl.pty_chat import PtyChat
 
 KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "AA"
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
-
-
 def left(chat: PtyChat) -> None:
-    chat.send("/exit\r")
-    assert chat.exit_code() == 0
+    chat.leave()
     assert chat.is_restored()
 
 

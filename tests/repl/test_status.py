@@ -181,33 +181,29 @@ def test_what_goes_on_is_told_on_a_screen_of_any_size(
         assert all(len(line) <= columns for line in chat.screen.split("\n"))
 
 
-def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("a draft")
-        chat.send(SHIFT_TAB)
-        chat.wait_for_screen(r"^  openai/scripted · 00000002 · edits allowed")
-        assert "› a draft" in chat.screen
-        chat.send("\x15slow\r")
-        chat.wait_for_screen("word3")
-        chat.send(SHIFT_TAB)
-        chat.wait_for_screen(r"· plan: reads only")
-        chat.send(ESC)
-        chat.wait_for(r"^  interrupted$")
-        chat.send(SHIFT_TAB)
-        chat.until(lambda: "plan" not in chat.screen.split("\n")[-1])
-        assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
+def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: FakeChat) -> None:
+    chat.send("a draft")
+    chat.send(SHIFT_TAB)
+    chat.wait_for_screen(r"^  openai/scripted · 00000002 · edits allowed")
+    assert "› a draft" in chat.screen
+    chat.send("\x15slow\r")
+    chat.wait_for_screen("word3")
+    chat.send(SHIFT_TAB)
+    chat.wait_for_screen(r"· plan: reads only")
+    chat.send(ESC)
+    chat.wait_for(r"^  interrupted$")
+    chat.send(SHIFT_TAB)
+    chat.until(lambda: "plan" not in chat.screen.split("\n")[-1])
+    assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
 
 
-def test_what_was_allowed_always_is_told_of_below(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.wait_for_screen(r"^waiting for you$")
-        chat.send("a")
-        chat.wait_for(r"^Done so\.")
-        chat.wait_for_screen(r"· 1 allowed always")
+def test_what_was_allowed_always_is_told_of_below(chat: FakeChat) -> None:
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.wait_for_screen(r"^waiting for you$")
+    chat.send("a")
+    chat.wait_for(r"^Done so\.")
+    chat.wait_for_screen(r"· 1 allowed always")
 
 
 def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(tmp_path: Path) -> None:
@@ -248,45 +244,39 @@ async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
 UP, CTRL_C = "\x1b[A", "\x03"
 
 
-def test_what_only_reads_is_answered_beside_a_running_turn(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("tool held\r")
-        chat.wait_for_screen(r"^working")
-        chat.send("next\r/cost\r")
-        chat.wait_for(r"^this chat +0 model calls")
-        chat.wait_for_screen(r"^queued: next\nUp takes the last one back$")
-        assert chat.prompts == ["tool held"]
-        chat.let("tool")
-        chat.until(lambda: chat.prompts == ["tool held", "next"])
-        chat.wait_for(r"^You said 'next'\.")
+def test_what_only_reads_is_answered_beside_a_running_turn(chat: FakeChat) -> None:
+    chat.send("tool held\r")
+    chat.wait_for_screen(r"^working")
+    chat.send("next\r/cost\r")
+    chat.wait_for(r"^this chat +0 model calls")
+    chat.wait_for_screen(r"^queued: next\nUp takes the last one back$")
+    assert chat.prompts == ["tool held"]
+    chat.let("tool")
+    chat.until(lambda: chat.prompts == ["tool held", "next"])
+    chat.wait_for(r"^You said 'next'\.")
 
 
-def test_up_takes_back_what_was_queued_last_and_it_is_not_sent_too(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("tool held\r")
-        chat.wait_for_screen(r"^working")
-        chat.send("queued one\rqueued two\r")
-        chat.wait_for_screen(r"^queued: queued two$")
-        chat.send(UP)
-        chat.wait_for_screen(r"^› queued two$")
-        chat.until(lambda: "queued: queued two" not in chat.screen)
-        chat.send(" more\r")
-        chat.wait_for_screen(r"^queued: queued one\nqueued: queued two more$")
-        chat.let("tool")
-        chat.until(lambda: chat.prompts == ["tool held", "queued one", "queued two more"])
+def test_up_takes_back_what_was_queued_last_and_it_is_not_sent_too(chat: FakeChat) -> None:
+    chat.send("tool held\r")
+    chat.wait_for_screen(r"^working")
+    chat.send("queued one\rqueued two\r")
+    chat.wait_for_screen(r"^queued: queued two$")
+    chat.send(UP)
+    chat.wait_for_screen(r"^› queued two$")
+    chat.until(lambda: "queued: queued two" not in chat.screen)
+    chat.send(" more\r")
+    chat.wait_for_screen(r"^queued: queued one\nqueued: queued two more$")
+    chat.let("tool")
+    chat.until(lambda: chat.prompts == ["tool held", "queued one", "queued two more"])
 
 
-def test_ctrl_c_puts_the_queue_into_the_draft_once(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("tool held\r")
-        chat.wait_for_screen(r"^working")
-        chat.send("queued one\rqueued two\r")
-        chat.wait_for_screen(r"^queued: queued two$")
-        chat.send(UP)
-        chat.wait_for_screen(r"^› queued two$")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"^› queued one\n  queued two\n")
-        assert chat.screen.count("queued two") == 1
+def test_ctrl_c_puts_the_queue_into_the_draft_once(chat: FakeChat) -> None:
+    chat.send("tool held\r")
+    chat.wait_for_screen(r"^working")
+    chat.send("queued one\rqueued two\r")
+    chat.wait_for_screen(r"^queued: queued two$")
+    chat.send(UP)
+    chat.wait_for_screen(r"^› queued two$")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"^› queued one\n  queued two\n")
+    assert chat.screen.count("queued two") == 1

@@ -1,20 +1,11 @@
 """What may be done, what runs beside the chat, what is to be done: real processes on a pty."""
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.test_chat_pty import House, loaded
-from tests.fakes.llm_server import Answer, Call, LLMServer
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        yield House(tmp_path, server)
+from tests.e2e.house import House, loaded
+from tests.fakes.llm_server import Answer, Call
 
 
 def run(command: str, **more: object) -> Answer:
@@ -95,8 +86,7 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         chat.send("/jobs 1\r")
         chat.wait_for(r"^ready\n")
         assert is_running(f"sleep {seconds}")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     assert not is_running(f"sleep {seconds}")
 
 
@@ -144,8 +134,7 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         chat.wait_for_screen(r"· edits allowed")
         assert (house.project / "gate.txt").read_text() == "oiled\n"
         assert "green" in house.last_prompt()
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        chat.leave()
     house.server.extend(Answer("Paint it."))
     with house.chat("chat", columns=100) as chat:
         chat.wait_for(r"Open: oil the hinge; paint it green\.")

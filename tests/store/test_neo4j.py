@@ -10,17 +10,8 @@ from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject, Usage
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j.gateway import Row
-from tests.fakes.neo4j import ask
+from tests.fakes.neo4j import ask, one
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
-
-
-async def one(server: Connection, statement: str, **parameters: object) -> Row:
-    """The only row."""
-    rows = await ask(server, statement, **parameters)
-    assert len(rows) == 1, rows
-    return rows[0]
-
 
 # --- the shape (A.5 to A.9) ------------------------------------------------
 

@@ -25,7 +25,7 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
@@ -443,16 +443,7 @@ async def test_what_is_asked_often_goes_by_an_index(
         "after": "", "limit": 9, "most": 9, "ids": ["t"], "scopeIds": ["x"], "sessionId": None,
         "nameKey": "a", "tailKey": "a", "qualifiedKey": "a",
     }  # fmt: skip
-    driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
-    async with driver:
-        _, summary, _ = await driver.execute_query(f"EXPLAIN {PLANS[name]}", **given)
-    steps = []
-    waiting = [summary.plan]
-    while waiting:
-        step = waiting.pop()
-        arguments = step.get("args", {}).get("Details", "")
-        steps.append((step["operatorType"].partition("@")[0], arguments))
-        waiting += step.get("children", [])
+    steps = await plan_of(neo4j_server, PLANS[name], **given)
     assert any("Index" in kind for kind, _ in steps)
     # The few nodes of projects with code are all looked at.
     scanned = {what for kind, what in steps if kind in ("AllNodesScan", "NodeByLabelScan")}

@@ -4,7 +4,6 @@ import asyncio
 
 import msgspec
 import pytest
-from neo4j import AsyncGraphDatabase
 
 from ragmem.errors import StoreRefused
 from ragmem.records import (
@@ -24,7 +23,7 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.memories import STATEMENTS
-from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
 from tests.store.samples import START, at, called, created, remembered, said, whole_turn
@@ -487,14 +486,6 @@ async def test_what_is_asked_often_goes_by_an_index(
         "projectIds": ["p"], "userWide": True, "limit": 9, "most": 9, "ids": ["m"],
         "sessionId": None,
     }  # fmt: skip
-    driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
-    async with driver:
-        _, summary, _ = await driver.execute_query(f"EXPLAIN {PLANS[name]}", **given)
-    steps = []
-    waiting = [summary.plan]
-    while waiting:
-        step = waiting.pop()
-        steps.append(step["operatorType"].partition("@")[0])
-        waiting += step.get("children", [])
+    steps = [kind for kind, _ in await plan_of(neo4j_server, PLANS[name], **given)]
     assert any("Index" in step for step in steps)
     assert not {"AllNodesScan", "NodeByLabelScan"} & set(steps), steps

@@ -6,14 +6,13 @@ import struct
 
 import msgspec
 import pytest
-from neo4j import AsyncGraphDatabase
 
 from ragmem.records import EmbedderMark, Interval, PutTurn, Scope, SearchQuery, Turn, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import CHECKS, WORDS
 from ragmem.store.neo4j.search import Commonness, sample
-from tests.fakes.neo4j import PATIENCE_S, ask
+from tests.fakes.neo4j import PATIENCE_S, ask, plan_of
 from tests.store.damage import Damage, at_once, damage, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
@@ -381,17 +380,7 @@ async def test_a_time_is_found_by_an_index(
     """Never by looking at all turns of the store."""
     bounds = {"start": at(0), "end": at(9), "most": 9}
     scope = {"projects": ["p"], "sessions": ["s"], "lasts": {"s": 9}}
-    connection = neo4j_server
-    driver = AsyncGraphDatabase.driver(connection.url, auth=("neo4j", connection.password))
-    async with driver:
-        _, summary, _ = await driver.execute_query(
-            f"EXPLAIN {STATEMENTS[statement]}", **bounds, **scope
-        )
-    steps = []
-    waiting = [summary.plan]
-    while waiting:
-        step = waiting.pop()
-        steps.append(step["operatorType"].partition("@")[0])
-        waiting += step.get("children", [])
+    plan = await plan_of(neo4j_server, STATEMENTS[statement], **bounds, **scope)
+    steps = [kind for kind, _ in plan]
     assert any("IndexSeek" in step for step in steps)
     assert not any("Scan" in step for step in steps), steps

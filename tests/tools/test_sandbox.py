@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -415,10 +416,14 @@ async def nothing_is_left_of(count: int, make_desk, made: Sandbox) -> None:
     before, _ = ended_and_running()
     for _ in range(count // len(ways)):
         await asyncio.gather(*map(one, ways))
-    zombies, lines = ended_and_running()
-    assert not any(nap.encode() in line for line in lines)
-    assert zombies <= before
-    assert not [fd for fd in os.listdir("/proc/self/fd") if _leads_to(fd, "memfd:filter")]
+    left = ["not looked"]
+    until = time.monotonic() + 20  # one that was cancelled may end after its second of grace
+    while left and time.monotonic() < until:
+        await asyncio.sleep(0.1)
+        zombies, lines = ended_and_running()
+        left = [*(zombies - before), *(str(line) for line in lines if nap.encode() in line)]
+        left += [fd for fd in os.listdir("/proc/self/fd") if _leads_to(fd, "memfd:filter")]
+    assert not left
 
 
 def _leads_to(fd: str, what: str) -> bool:
@@ -429,8 +434,8 @@ def _leads_to(fd: str, what: str) -> bool:
 
 
 @KINDS
-async def test_nothing_is_left_of_50_commands(make_desk, sandbox: Made, kind):
-    await nothing_is_left_of(50, make_desk, sandbox(kind))
+async def test_nothing_is_left_of_20_commands(make_desk, sandbox: Made, kind):
+    await nothing_is_left_of(20, make_desk, sandbox(kind))
 
 
 @pytest.mark.campaign

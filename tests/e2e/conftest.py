@@ -1,0 +1,5 @@
+"""A person who chats."""
+
+from tests.e2e.house import house
+
+__all__ = ["house"]

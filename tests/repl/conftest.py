@@ -1,0 +1,19 @@
+"""A person who chats, with the real agent or a scripted one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.house import house
+from tests.repl.pty_chat import FakeChat
+
+__all__ = ["house"]
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Iterator[FakeChat]:
+    """A chat that takes prompts."""
+    with FakeChat(tmp_path) as begun:
+        begun.wait_until_loaded()
+        yield begun
