@@ -34,7 +34,7 @@ def test_the_end_of_what_is_printed_shows_while_it_runs(house: House) -> None:
         chat.send("build it\r")
         chat.wait_for_screen(r"^Allow this command\?")
         chat.send("y")
-        chat.wait_for_screen(r"^● bash build.sh +\d+ .* · 41 lines$")
+        chat.wait_for_screen(r"^● bash build.sh +[\d.]+ .* · 41 lines$")
         shown = chat.screen.split("\n")
         at = next(i for i, row in enumerate(shown) if row.startswith("● bash"))
         assert shown[at + 1 : at + 6] == [
