@@ -190,48 +190,25 @@ class Ripgrep:
             self.failed = errors.strip()
 
 
-def list_files(
-    program: Path, folder: int, *, timeout_s: float, stop: threading.Event
-) -> "FileList":
-    """Every file below the folder that a descriptor holds; see `FileList`."""
-    return FileList(program, folder, timeout_s=timeout_s, stop=stop)
+class FileList(Ripgrep):
+    """Every file below a folder, held by a descriptor, that .gitignore does not leave out.
 
-
-class FileList:
-    """Every file below a folder that .gitignore does not leave out.
-
-    Iterate once for paths relative to the folder; then `timed_out` and `unreadable` hold.
+    Iterate once for paths relative to the folder; then what a run says of itself holds.
     """
 
     def __init__(
         self, program: Path, folder: int, *, timeout_s: float, stop: threading.Event
     ) -> None:
-        self._run = Ripgrep(
-            program, ("--files", "--null"), folder=folder, timeout_s=timeout_s, stop=stop
-        )
+        arguments = ("--files", "--null")
+        super().__init__(program, arguments, folder=folder, timeout_s=timeout_s, stop=stop)
 
     def __iter__(self) -> Iterator[str]:
         rest = b""
-        with closing(self._run.chunks()) as chunks:
+        with closing(self.chunks()) as chunks:
             for chunk in chunks:
                 *whole, rest = (rest + chunk).split(b"\0")
                 for path in whole:
                     yield os.fsdecode(path.removeprefix(b"./"))
-
-    @property
-    def timed_out(self) -> bool:
-        """The list is not whole."""
-        return self._run.timed_out
-
-    @property
-    def unreadable(self) -> int:
-        """Folders that could not be read."""
-        return self._run.unreadable
-
-    @property
-    def failed(self) -> str:
-        """Its complaint, where nothing could be listed at all."""
-        return self._run.failed
 
 
 def _path_of(folder: int) -> str:

@@ -48,7 +48,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
 from ragmem.tools.vouching import vouch
 
@@ -207,26 +207,12 @@ def _quoted(entries: Iterable[str]) -> str:
 # --- the tools --------------------------------------------------------------------
 
 
-def _text(about: str, most: int, least: int = 1) -> msgspec.Meta:
-    return msgspec.Meta(description=about, min_length=least, max_length=most)
-
-
-def _number(about: str, least: int, most: int) -> msgspec.Meta:
-    return msgspec.Meta(description=about, ge=least, le=most)
-
-
-class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a tool."""
-
-
-class RecallParams(_Params, frozen=True):
+class RecallParams(Params, frozen=True):
     """Arguments of recall."""
 
-    query: Annotated[str, _text("Names and words of it, or a question.", 2_000)]
-    limit: Annotated[int, _number("At most so many of each kind.", 1, 20)] = 5
-    scope: Annotated[
-        Literal["project", "all"], msgspec.Meta(description="This project, or every one.")
-    ] = "project"
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many of each kind.", 1, 20)] = 5
+    scope: Annotated[Literal["project", "all"], arg("This project, or every one.")] = "project"
 
 
 async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
@@ -246,11 +232,11 @@ async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     return _quoted(entries) if entries else _NOTHING
 
 
-class ContextParams(_Params, frozen=True):
+class ContextParams(Params, frozen=True):
     """Arguments of context."""
 
-    prompt: Annotated[str, _text("What you are about to work on.", 20_000)]
-    max_tokens: Annotated[int, _number("At most so many tokens.", 200, 10_000)] = 2_000
+    prompt: Annotated[str, arg("What you are about to work on.", 20_000, 1)]
+    max_tokens: Annotated[int, number("At most so many tokens.", 200, 10_000)] = 2_000
 
 
 async def _context(_: LateApp, app: App, params: ContextParams) -> str:
@@ -261,10 +247,10 @@ async def _context(_: LateApp, app: App, params: ContextParams) -> str:
     return await bearing_on(app, params.prompt, max_chars=max_chars) or _NOTHING
 
 
-class WhyParams(_Params, frozen=True):
+class WhyParams(Params, frozen=True):
     """Arguments of why."""
 
-    id: Annotated[str, _text("Of a fact, turn or summary, as recall tells it.", 64, 4)]
+    id: Annotated[str, arg("Of a fact, turn or summary, as recall tells it.", 64, 4)]
 
 
 async def _why(_: LateApp, app: App, params: WhyParams) -> str:
@@ -325,11 +311,11 @@ async def _remember(late: LateApp, app: App, params: RememberParams) -> str:
     return visible("\n".join([head, memory_entry(done.memory, now), *old, *notes]))
 
 
-class SearchCodeParams(_Params, frozen=True):
+class SearchCodeParams(Params, frozen=True):
     """Arguments of search_code."""
 
-    query: Annotated[str, _text("Names and words of it, or a question.", 2_000)]
-    limit: Annotated[int, _number("At most so many.", 1, 20)] = 8
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many.", 1, 20)] = 8
 
 
 async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str:
@@ -354,10 +340,10 @@ async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str
     return text + (visible(problem) if finds.problem else "")
 
 
-class FileHistoryParams(_Params, frozen=True):
+class FileHistoryParams(Params, frozen=True):
     """Arguments of file_history."""
 
-    path: Annotated[str, _text("A file, from the project's folder on or absolute.", 4_000)]
+    path: Annotated[str, arg("A file, from the project's folder on or absolute.", 4_000, 1)]
 
 
 async def _file_history(late: LateApp, app: App, params: FileHistoryParams) -> str:

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.children import find_ripgrep, list_files
+from ragmem.children import FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, Cut, CutScope
 from ragmem.index.mirror import ScopeKey
@@ -152,7 +152,7 @@ def list_project(
         if path.is_relative_to(folder) and path != folder
     )
     left_out: Counter[str] = Counter()
-    found = list_files(program, root, timeout_s=_TIMEOUT_S, stop=stop)
+    found = FileList(program, root, timeout_s=_TIMEOUT_S, stop=stop)
     kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
     if found.failed:
         raise RagmemError(

@@ -219,7 +219,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     ripgrep lists them, never git, which runs what a folder says. Names that hide
     or steer are left out: they could not be shown as they are.
     """
-    from ragmem.tools.search import find_ripgrep, list_files
+    from ragmem.tools.search import FileList, find_ripgrep
 
     program = find_ripgrep([cwd])
     if program is None:
@@ -229,7 +229,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     except OSError:
         return []
     try:
-        found = list_files(program, folder, timeout_s=_TIMEOUT_S, stop=stop)
+        found = FileList(program, folder, timeout_s=_TIMEOUT_S, stop=stop)
         return sorted(islice((path for path in found if path.isprintable()), _MOST))
     except OSError:
         return []

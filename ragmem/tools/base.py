@@ -22,6 +22,21 @@ from ragmem.text import clean, counted, one_line
 
 _log = logging.getLogger("ragmem")
 
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of a tool; what is told of each stands in its annotation."""
+
+
+def arg(about: str, most: int | None = None, least: int | None = None) -> msgspec.Meta:
+    """What the model is told of an argument; a text or a list has so many characters or items."""
+    return msgspec.Meta(description=about, min_length=least, max_length=most)
+
+
+def number(about: str, least: float, most: float | None = None) -> msgspec.Meta:
+    """What the model is told of a number, and its bounds."""
+    return msgspec.Meta(description=about, ge=least, le=most)
+
+
 Effect = Literal["read", "edit", "command", "memory"]
 """What a call changes: nothing, files, whatever a command does, or what is remembered."""
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]

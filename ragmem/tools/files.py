@@ -9,7 +9,7 @@ import msgspec
 
 from ragmem.messages import Json
 from ragmem.tools import workspace
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
@@ -21,51 +21,40 @@ MAX_LINES = 2000
 MAX_LINE_CHARS = 2000
 MAX_READ_BYTES = 50_000
 
-PathOf = Annotated[
-    str, msgspec.Meta(description="The file, relative to the working directory or absolute.")
-]
+PathOf = Annotated[str, arg("The file, relative to the working directory or absolute.")]
 
 
-class ReadFileParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadFileParams(Params, frozen=True):
     """Arguments of read_file."""
 
     path: PathOf
-    offset: Annotated[
-        int, msgspec.Meta(description="First line, from 1; -20 reads the last 20 lines.")
-    ] = 1
-    limit: Annotated[int, msgspec.Meta(description="Lines to read.", ge=1, le=MAX_LINES)] = (
-        MAX_LINES
-    )
+    offset: Annotated[int, arg("First line, from 1; -20 reads the last 20 lines.")] = 1
+    limit: Annotated[int, number("Lines to read.", 1, MAX_LINES)] = MAX_LINES
 
 
-class CreateFileParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CreateFileParams(Params, frozen=True):
     """Arguments of create_file."""
 
     path: PathOf
-    content: Annotated[str, msgspec.Meta(description="All of its text.")]
+    content: Annotated[str, arg("All of its text.")]
 
 
-class WriteFileParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WriteFileParams(Params, frozen=True):
     """Arguments of write_file."""
 
     path: PathOf
-    content: Annotated[str, msgspec.Meta(description="All of its new text.")]
+    content: Annotated[str, arg("All of its new text.")]
 
 
-class EditFileParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EditFileParams(Params, frozen=True):
     """Arguments of edit_file."""
 
     path: PathOf
     old: Annotated[
-        str,
-        msgspec.Meta(
-            description="The exact text to replace, without line numbers; it has to be unique."
-        ),
+        str, arg("The exact text to replace, without line numbers; it has to be unique.")
     ]
-    new: Annotated[str, msgspec.Meta(description="What takes its place.")]
-    replace_all: Annotated[
-        bool, msgspec.Meta(description="Replace every place instead of the only one.")
-    ] = False
+    new: Annotated[str, arg("What takes its place.")]
+    replace_all: Annotated[bool, arg("Replace every place instead of the only one.")] = False
 
 
 class ReadFile:

@@ -11,7 +11,7 @@ import msgspec
 
 from ragmem.messages import Json
 from ragmem.text import clip_middle, counted, duration, one_line
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import CommandOutput, Ended, InBackground, run_guarded
 from ragmem.tools.workspace import Workspace
@@ -161,19 +161,17 @@ async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
         await asyncio.sleep(_TICK_S)
 
 
-class ReadJobParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadJobParams(Params, frozen=True):
     """Arguments of read_job."""
 
-    job: Annotated[int, msgspec.Meta(description="Its number.", ge=1)]
+    job: Annotated[int, number("Its number.", 1)]
     wait: Annotated[
         float,
-        msgspec.Meta(
-            description="Wait up to so many seconds for it to write something or to end.",
-            ge=0,
-            le=_LONGEST_WAIT_S,
+        number(
+            "Wait up to so many seconds for it to write something or to end.", 0, _LONGEST_WAIT_S
         ),
     ] = 0
-    stop: Annotated[bool, msgspec.Meta(description="End it.")] = False
+    stop: Annotated[bool, arg("End it.")] = False
 
 
 class ReadJob:
@@ -212,10 +210,10 @@ class ReadJob:
             await self._jobs.stop(job)
         else:
             await wait_for(lambda: job.has_news or not job.is_running, params.wait)
-        return told(job)
+        return as_result(job)
 
 
-def told(job: Job) -> ToolOutput:
+def as_result(job: Job) -> ToolOutput:
     """A job's state and what it has written since the last time, as a result."""
     new = job.news().rstrip("\n")
     head = f"{job.title[0].upper()}{job.title[1:]}\n{job.state}"
@@ -234,7 +232,7 @@ def in_background(jobs: Jobs) -> InBackground:
     """How run_command begins one there."""
 
     async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
-        output = told(await jobs.start(command, workspace, sandbox))
+        output = as_result(await jobs.start(command, workspace, sandbox))
         alone = sandbox.keeps_ports if sandbox else ""
         if not alone:
             return output

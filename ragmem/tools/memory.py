@@ -35,7 +35,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.vouching import REMEMBER, vouch
 
 if TYPE_CHECKING:
@@ -48,61 +48,35 @@ _QUOTED_CHARS = 500
 _SESSIONS = 5
 
 
-class SearchMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchMemoriesParams(Params, frozen=True):
     """Arguments of search_memories."""
 
-    query: Annotated[
-        str,
-        msgspec.Meta(
-            description="What to look for: names and words of it, or a question.",
-            min_length=1,
-            max_length=2_000,
-        ),
-    ]
+    query: Annotated[str, arg("What to look for: names and words of it, or a question.", 2_000, 1)]
     subjects: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(
-            description="Only memories with one of these tags, such as a name.", max_length=10
-        ),
+        tuple[str, ...], arg("Only memories with one of these tags, such as a name.", 10)
     ] = ()
-    limit: Annotated[
-        int, msgspec.Meta(description="At most so many of each kind.", ge=1, le=_MOST)
-    ] = 5
+    limit: Annotated[int, number("At most so many of each kind.", 1, _MOST)] = 5
 
 
-class GetRecentMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GetRecentMemoriesParams(Params, frozen=True):
     """Arguments of get_recent_memories."""
 
-    limit: Annotated[int, msgspec.Meta(description="At most so many.", ge=1, le=_MOST)] = 10
+    limit: Annotated[int, number("At most so many.", 1, _MOST)] = 10
 
 
-class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RememberParams(Params, frozen=True):
     """Arguments of remember."""
 
     content: Annotated[
         str,
-        msgspec.Meta(
-            description="One short sentence that will be understood alone, with names and dates.",
-            min_length=1,
-            max_length=1_000,
-        ),
+        arg("One short sentence that will be understood alone, with names and dates.", 1_000, 1),
     ]
     subjects: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(
-            description="One to five flat tags in lower case: who and what it is about.",
-            max_length=10,
-        ),
+        tuple[str, ...], arg("One to five flat tags in lower case: who and what it is about.", 10)
     ]
-    reason: Annotated[
-        str,
-        msgspec.Meta(description="Why it will matter in later sessions.", max_length=500),
-    ] = ""
+    reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
     ttl: Annotated[
-        str | None,
-        msgspec.Meta(
-            description="How long it holds, such as 1h, 7d or 2w; null when it lasts.",
-        ),
+        str | None, arg("How long it holds, such as 1h, 7d or 2w; null when it lasts.")
     ] = None
 
 
@@ -390,19 +364,12 @@ FindCall = Callable[[str], Awaitable[ToolCall | None]]
 _MOST_CHARS = 20_000
 
 
-class RecallResultParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecallResultParams(Params, frozen=True):
     """Arguments of recall_result."""
 
-    id: Annotated[
-        str,
-        msgspec.Meta(
-            description="As it stands where the result was left out.", min_length=6, max_length=64
-        ),
-    ]
-    offset: Annotated[int, msgspec.Meta(description="Characters to skip.", ge=0)] = 0
-    limit: Annotated[
-        int, msgspec.Meta(description="Characters to bring.", ge=1, le=_MOST_CHARS)
-    ] = _MOST_CHARS
+    id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
+    offset: Annotated[int, number("Characters to skip.", 0)] = 0
+    limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
 
 
 class RecallResult:
@@ -456,18 +423,11 @@ _SHOWN_LINES = 8
 _LINE_CHARS = 160
 
 
-class BrainSearchParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BrainSearchParams(Params, frozen=True):
     """Arguments of brain_search."""
 
-    query: Annotated[
-        str,
-        msgspec.Meta(
-            description="Names and words of it, or a question.", min_length=1, max_length=2_000
-        ),
-    ]
-    limit: Annotated[
-        int, msgspec.Meta(description="At most so many hits.", ge=1, le=_MOST_HITS)
-    ] = 10
+    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+    limit: Annotated[int, number("At most so many hits.", 1, _MOST_HITS)] = 10
 
 
 class _Entry(msgspec.Struct, frozen=True):

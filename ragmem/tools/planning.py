@@ -16,9 +16,11 @@ from ragmem.tools.base import (
     Approver,
     CurrentMode,
     Effect,
+    Params,
     Proposal,
     ToolFailure,
     ToolOutput,
+    arg,
 )
 from ragmem.tools.memory import written_event
 
@@ -29,7 +31,7 @@ _MARKS = {"done": "☑", "doing": "▸", "open": "☐"}
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to be done."""
 
-    text: Annotated[str, msgspec.Meta(description="What, in a few words.", min_length=1)]
+    text: Annotated[str, arg("What, in a few words.", least=1)]
     state: Literal["open", "doing", "done"] = "open"
 
     @property
@@ -38,14 +40,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{_MARKS[self.state]} {one_line(self.text, 160)}"
 
 
-class UpdateTasksParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UpdateTasksParams(Params, frozen=True):
     """Arguments of update_tasks."""
 
     tasks: Annotated[
-        tuple[Task, ...],
-        msgspec.Meta(
-            description="All of them, in order, the done ones too.", max_length=_MOST_TASKS
-        ),
+        tuple[Task, ...], arg("All of them, in order, the done ones too.", _MOST_TASKS)
     ]
 
 
@@ -100,24 +99,19 @@ def _progress(tasks: tuple[Task, ...]) -> str:
     )
 
 
-class PresentPlanParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PresentPlanParams(Params, frozen=True):
     """Arguments of present_plan."""
 
     decision: Annotated[
-        str,
-        msgspec.Meta(
-            description="In one sentence what is to be done and how, to be understood alone.",
-            min_length=1,
-            max_length=500,
-        ),
+        str, arg("In one sentence what is to be done and how, to be understood alone.", 500, 1)
     ]
     plan: Annotated[
         str,
-        msgspec.Meta(
-            description="The plan in Markdown: the steps with their files, what could go wrong, "
+        arg(
+            "The plan in Markdown: the steps with their files, what could go wrong, "
             "how it is checked.",
-            min_length=1,
-            max_length=30_000,
+            30_000,
+            1,
         ),
     ]
 

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,9 +17,8 @@ import msgspec
 from ragmem.children import FileList as FileList
 from ragmem.children import Ripgrep as Ripgrep
 from ragmem.children import find_ripgrep as find_ripgrep
-from ragmem.children import list_files as list_files
 from ragmem.text import one_line, spelled
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.patterns import matcher
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.shell import interruptible
@@ -58,43 +58,54 @@ _BETWEEN = re.compile(
 Mode = Literal["lines", "files", "count"]
 
 
-class GlobFilesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GlobFilesParams(Params, frozen=True):
     """Arguments of glob_files."""
 
     pattern: Annotated[
         str,
-        msgspec.Meta(
-            description="Such as **/*.py or src/**/test_*.{ts,tsx}; without a slash it is matched "
+        arg(
+            "Such as **/*.py or src/**/test_*.{ts,tsx}; without a slash it is matched "
             "against file names at any depth."
         ),
     ]
-    path: Annotated[str, msgspec.Meta(description="Folder to look in.")] = "."
+    path: Annotated[str, arg("Folder to look in.")] = "."
 
 
-class GrepFilesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GrepFilesParams(Params, frozen=True):
     """Arguments of grep_files."""
 
-    pattern: Annotated[
-        str, msgspec.Meta(description="A regular expression (Rust syntax), matched line by line.")
-    ]
-    path: Annotated[str, msgspec.Meta(description="Folder or file to search.")] = "."
-    glob: Annotated[str, msgspec.Meta(description="Only files that match, such as *.py.")] = ""
+    pattern: Annotated[str, arg("A regular expression (Rust syntax), matched line by line.")]
+    path: Annotated[str, arg("Folder or file to search.")] = "."
+    glob: Annotated[str, arg("Only files that match, such as *.py.")] = ""
     mode: Annotated[
-        Mode,
-        msgspec.Meta(
-            description="lines: matching lines with numbers; files: paths; count: matches a file."
-        ),
+        Mode, arg("lines: matching lines with numbers; files: paths; count: matches a file.")
     ] = "lines"
-    context: Annotated[
-        int, msgspec.Meta(description="Lines shown around each match.", ge=0, le=20)
-    ] = 0
-    limit: Annotated[
-        int, msgspec.Meta(description="Matches (or files) a page.", ge=1, le=MAX_MATCHES)
-    ] = MAX_MATCHES
-    offset: Annotated[int, msgspec.Meta(description="Matches (or files) to skip.", ge=0)] = 0
+    context: Annotated[int, number("Lines shown around each match.", 0, 20)] = 0
+    limit: Annotated[int, number("Matches (or files) a page.", 1, MAX_MATCHES)] = MAX_MATCHES
+    offset: Annotated[int, number("Matches (or files) to skip.", 0)] = 0
 
 
-class GlobFiles:
+class _Looking:
+    """What the tools that look at files share: the way to a target, and to a thread."""
+
+    name: str
+    effect: Effect = "read"
+
+    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
+        self._workspace = workspace
+        self._permissions = permissions
+
+    async def _look(
+        self, path: str, work: Callable[[Target, threading.Event], ToolOutput]
+    ) -> ToolOutput:
+        target = await self._permissions.read(self.name, path)
+        if not target.exists:
+            raise self._workspace.not_found(path, target)
+        with plain_failures(self._workspace.record_path(target.real)):
+            return await interruptible(lambda stop: work(target, stop))
+
+
+class GlobFiles(_Looking):
     """Files by name, newest first."""
 
     name = "glob_files"
@@ -102,12 +113,7 @@ class GlobFiles:
         f"Find files by glob pattern, newest first, at most {MAX_PATHS:,}. Files that .gitignore "
         "names are left out."
     )
-    effect: Effect = "read"
     Params: type[msgspec.Struct] = GlobFilesParams
-
-    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
-        self._workspace = workspace
-        self._permissions = permissions
 
     def title(self, params: GlobFilesParams) -> str:
         """The pattern and where."""
@@ -116,24 +122,20 @@ class GlobFiles:
     async def run(self, params: GlobFilesParams) -> ToolOutput:
         """Paths, one a line."""
         matches = matcher(params.pattern)
-        target = await self._permissions.read(self.name, params.path)
-        if not target.exists:
-            raise self._workspace.not_found(params.path, target)
-        with plain_failures(self._workspace.record_path(target.real)):
-            return await interruptible(lambda stop: self._find(params, target, matches, stop))
+        return await self._look(params.path, partial(self._find, params, matches))
 
     def _find(
         self,
         params: GlobFilesParams,
-        target: Target,
         matches: Callable[[str], bool],
+        target: Target,
         stop: threading.Event,
     ) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
         base, count = target.real, 0
         hides = self._permissions.hides(base)
         with open_folder(base) as folder:
-            files = list_files(program, folder, timeout_s=TIMEOUT_S, stop=stop)
+            files = FileList(program, folder, timeout_s=TIMEOUT_S, stop=stop)
 
             def found() -> Iterator[tuple[int, str]]:
                 nonlocal count
@@ -163,7 +165,7 @@ class GlobFiles:
         )
 
 
-class GrepFiles:
+class GrepFiles(_Looking):
     """Files by content."""
 
     name = "grep_files"
@@ -171,12 +173,7 @@ class GrepFiles:
         "Search file contents with a regular expression (ripgrep). Files that .gitignore names, "
         f"and binary ones, are left out. At most {MAX_MATCHES} matches a page; `offset` goes on."
     )
-    effect: Effect = "read"
     Params: type[msgspec.Struct] = GrepFilesParams
-
-    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
-        self._workspace = workspace
-        self._permissions = permissions
 
     def title(self, params: GrepFilesParams) -> str:
         """The pattern and where."""
@@ -189,11 +186,7 @@ class GrepFiles:
             raise ToolFailure("The pattern is empty or holds a NUL. Nothing was searched.")
         if len(params.pattern) > _MAX_PATTERN_CHARS:
             raise ToolFailure(f"The pattern is longer than {_MAX_PATTERN_CHARS:,} characters.")
-        target = await self._permissions.read(self.name, params.path)
-        if not target.exists:
-            raise self._workspace.not_found(params.path, target)
-        with plain_failures(self._workspace.record_path(target.real)):
-            return await interruptible(lambda stop: self._search(params, target, stop))
+        return await self._look(params.path, partial(self._search, params))
 
     def _search(self, params: GrepFilesParams, target: Target, stop: threading.Event) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
@@ -392,13 +385,13 @@ _CLASSIFY_S = 3.0
 _NAMED_IGNORED = 30
 
 
-class ListDirectoryParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ListDirectoryParams(Params, frozen=True):
     """Arguments of list_directory."""
 
-    path: Annotated[str, msgspec.Meta(description="The folder.")] = "."
+    path: Annotated[str, arg("The folder.")] = "."
 
 
-class ListDirectory:
+class ListDirectory(_Looking):
     """What lies in one folder."""
 
     name = "list_directory"
@@ -406,12 +399,7 @@ class ListDirectory:
         f"List a folder: subfolders first, then files with sizes, at most {MAX_ENTRIES:,} entries. "
         "Not recursive; use glob_files for that."
     )
-    effect: Effect = "read"
     Params: type[msgspec.Struct] = ListDirectoryParams
-
-    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
-        self._workspace = workspace
-        self._permissions = permissions
 
     def title(self, params: ListDirectoryParams) -> str:
         """The folder."""
@@ -419,11 +407,7 @@ class ListDirectory:
 
     async def run(self, params: ListDirectoryParams) -> ToolOutput:
         """One entry a line."""
-        target = await self._permissions.read(self.name, params.path)
-        if not target.exists:
-            raise self._workspace.not_found(params.path, target)
-        with plain_failures(self._workspace.record_path(target.real)):
-            return await interruptible(lambda stop: self._list(target, stop))
+        return await self._look(params.path, self._list)
 
     def _list(self, target: Target, stop: threading.Event) -> ToolOutput:
         where = self._workspace.record_path(target.real)
@@ -459,7 +443,7 @@ class ListDirectory:
         program = find_ripgrep(self._workspace.roots)
         if program is None:
             return None
-        files = list_files(program, folder, timeout_s=_CLASSIFY_S, stop=stop)
+        files = FileList(program, folder, timeout_s=_CLASSIFY_S, stop=stop)
         names = {path.partition("/")[0] for path in files}
         return None if files.timed_out else names
 

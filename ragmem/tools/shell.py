@@ -22,7 +22,7 @@ from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, one_line, plain
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import Effect, OutputSoFar, Tell, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.sandbox import Confined, Sandbox, changed, states
 from ragmem.tools.workspace import Workspace
@@ -70,10 +70,10 @@ _TOLD_EVERY_S = 0.1
 _TOLD_BYTES = 4096
 
 
-class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunCommandParams(Params, frozen=True):
     """Arguments of run_command."""
 
-    command: Annotated[str, msgspec.Meta(description="The command, for bash.", min_length=1)]
+    command: Annotated[str, arg("The command, for bash.", least=1)]
     timeout: (
         Annotated[
             float,
@@ -86,17 +86,14 @@ class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         | None
     ) = None
     background: Annotated[
-        bool,
-        msgspec.Meta(
-            description="Go on while it runs: for servers and watchers. read_job reads its output."
-        ),
+        bool, arg("Go on while it runs: for servers and watchers. read_job reads its output.")
     ] = False
     outside_sandbox: Annotated[
         str,
-        msgspec.Meta(
-            description="What it has to run outside of the sandbox for, where the sandbox has "
+        arg(
+            "What it has to run outside of the sandbox for, where the sandbox has "
             "refused it; the person is asked, and reads this.",
-            max_length=500,
+            500,
         ),
     ] = ""
 

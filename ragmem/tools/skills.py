@@ -20,7 +20,7 @@ from ragmem.files import replace_private
 from ragmem.messages import Json
 from ragmem.prompts import prompt as prompt_text
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
 """Of what a project brings; of more, nothing is used."""
@@ -212,13 +212,11 @@ class SkillSet:
                 )
 
 
-class ReadSkillParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadSkillParams(Params, frozen=True):
     """Arguments of read_skill."""
 
-    name: Annotated[str, msgspec.Meta(description="The skill's name.")]
-    path: Annotated[
-        str, msgspec.Meta(description="Another file of its folder, from that folder on.")
-    ] = "SKILL.md"
+    name: Annotated[str, arg("The skill's name.")]
+    path: Annotated[str, arg("Another file of its folder, from that folder on.")] = "SKILL.md"
 
 
 class ReadSkill:
