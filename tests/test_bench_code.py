@@ -214,7 +214,7 @@ import msgspec
 from benches.code import Codes, joined
 from benches.code_latency import measure_latency
 from benches.code_making import Place
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 
 async def indexed(place):
     index = place.index(OnnxEmbedder())

@@ -32,7 +32,7 @@ from ragmem.config.settings import (
     parse,
     provider_key,
 )
-from ragmem.paths import Paths
+from ragmem.files import Paths
 
 __all__ = [
     "CodeConfig",

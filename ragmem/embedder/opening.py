@@ -237,7 +237,7 @@ def open_embedder(
         return None
     model = config.model.embedding
     if is_shipped(config):
-        from ragmem.embedder.onnx import INFO, OnnxEmbedder
+        from ragmem.embedder.models import INFO, OnnxEmbedder
 
         if settings.dimension not in (0, INFO.dimension):
             raise ConfigError(
@@ -260,7 +260,7 @@ def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
 
 
 def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
-    from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
+    from ragmem.embedder.models import LiteLLMEmbedder
 
     provider, slash, name = model.partition("/")
     if not slash or not name:

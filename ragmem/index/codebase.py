@@ -20,10 +20,10 @@ from ragmem.config import Config, Paths
 from ragmem.embedder import CachedEmbedder, Embedder
 from ragmem.embedder.opening import SHIPPED, thresholds
 from ragmem.errors import RagmemError, StoreError
+from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.window import question_words
-from ragmem.paths import NO_HOME, refusal
 from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
 from ragmem.service import SEARCH_S, Client
 from ragmem.usage import Metrics
@@ -526,7 +526,7 @@ def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None
     local = of_memory is not None and config.model.embedding in ("", SHIPPED)
     if local or not config.code.vectors or not config.memory.embeddings.enabled:
         return None
-    from ragmem.embedder.onnx import OnnxEmbedder
+    from ragmem.embedder.models import OnnxEmbedder
 
     return CachedEmbedder(OnnxEmbedder())
 

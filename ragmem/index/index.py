@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
-from ragmem.files import take
+from ragmem.files import refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, vectors
 from ragmem.index.database import (
     IndexThread,
@@ -31,7 +31,6 @@ from ragmem.index.files import FileStamp, IndexLimits, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
-from ragmem.paths import refusal
 from ragmem.records import CodeScope, CodeStore, FoundScope, Project, utc_now
 from ragmem.text import visible
 from ragmem.usage import Metrics

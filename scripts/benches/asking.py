@@ -23,7 +23,7 @@ from benches.neo4j_server import server
 from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
 from benches.results import CannotMeasure, Result, result
 from benches.starts import children_ms, instant_server, timed
-from ragmem.embedder.onnx import INFO
+from ragmem.embedder.models import INFO
 from ragmem.records import EmbedderMark
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Neo4jStore

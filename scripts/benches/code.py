@@ -23,7 +23,7 @@ from benches.code_questions import Question
 from benches.growth import in_child
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.index.search import CodeQuestion, search
 from ragmem.index.vectors import ScopeVectors
 

@@ -28,7 +28,7 @@ from benches.results import CannotMeasure
 from benches.spread import Spread, spread
 from benches.tables import aligned
 from ragmem.embedder import EmbedderInfo, Kind, Spent
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.index import vectors
 from ragmem.index.database import open_for_writing, transaction
 from ragmem.index.index import CodeIndex

@@ -22,7 +22,7 @@ from benches.results import CannotMeasure
 from benches.tables import aligned
 from ragmem.children import find_ripgrep
 from ragmem.embedder import Embedder
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
 from ragmem.index import Refreshed
 from ragmem.index.database import database_of

@@ -23,7 +23,7 @@ from benches.spread import Spread, best, spread
 from benches.tables import aligned
 from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder
-from ragmem.embedder.onnx import INFO
+from ragmem.embedder.models import INFO
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Strategy

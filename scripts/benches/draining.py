@@ -12,7 +12,7 @@ from benches.growth import Place, in_child
 from benches.memories import worker
 from benches.recording import new_session
 from benches.tables import aligned
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
 from ragmem.records import (
     BeginTurn,

@@ -13,7 +13,7 @@ import msgspec
 from benches.growth import Place
 from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
 from ragmem.memory.found import Question
 from ragmem.memory.recall import Recall

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.records import Turn
 from tests.recall.labelled import LabelledSet, Question, labelled_sets
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 
-from ragmem.embedder import CachedEmbedder, Litellm, litellm_embedder
-from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
+from ragmem.embedder import CachedEmbedder, Litellm, models
+from ragmem.embedder.models import LiteLLMEmbedder
 from ragmem.errors import EmbedderError, EmbedderUnavailable
 from ragmem.llm.litellm_client import close_litellm, load_litellm
 from tests.fakes.llm_server import Answer, LLMServer, Received
@@ -17,7 +17,7 @@ Step = Answer | Callable[[Received], Answer]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litellm_embedder, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(models, "FIRST_WAIT_S", 0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def connect(
 
 async def test_texts_go_in_batches_and_keep_their_order() -> None:
     """Rows belong to their texts though the server answers in another order."""
-    texts = [f"word{i}" for i in range(litellm_embedder.BATCH_TEXTS + 6)]
+    texts = [f"word{i}" for i in range(models.BATCH_TEXTS + 6)]
     with LLMServer([Answer()], repeat=True) as server:
         embedder = connect(server)
         vectors = await embedder.embed(texts)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragmem.embedder.onnx import FOLDER, INFO, OnnxEmbedder, measure
+from ragmem.embedder.models import FOLDER, INFO, OnnxEmbedder
 from ragmem.errors import EmbedderError
 
 ROOT = Path(__file__).parents[2]
@@ -180,11 +180,19 @@ async def test_it_is_fast_enough() -> None:
     Measured with nothing else running. Here others are at work beside it, so that the limits are
     ten times as wide, and more; what is exact is told by scripts/bench.
     """
-    times = {t.name: t for t in await measure(rounds=15)}
-    assert times["import, load, first question"].least < 30 * 350
-    assert times["a question, 12 tokens"].least < 30 * 3
-    assert times["a question, 256 tokens"].least < 30 * 45
     embedder = OnnxEmbedder()
+
+    async def least_ms(text: str, rounds: int) -> float:
+        times = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            await embedder.embed([text], "query")
+            times.append((time.perf_counter() - began) * 1000)
+        return min(times)
+
+    assert await least_ms("first", 1) < 30 * 350
+    assert await least_ms("session " * 10, 15) < 30 * 3
+    assert await least_ms("session " * 254, 15) < 30 * 45
     started = time.process_time()
     await embedder.embed(["session " * 138] * 100)
     await embedder.aclose()
@@ -195,8 +203,7 @@ async def test_it_is_fast_enough() -> None:
 def test_importing_it_imports_nothing_heavy() -> None:
     """Design 8: onnxruntime, tokenizers and numpy come with the first text."""
     code = (
-        "import sys, ragmem.embedder.onnx, ragmem.embedder.opening, ragmem.embedder.opening, "
-        "ragmem.embedder.litellm_embedder;"
+        "import sys, ragmem.embedder.models, ragmem.embedder.opening;"
         "print(sorted({'numpy', 'onnxruntime', 'tokenizers', 'litellm'} & set(sys.modules)))"
     )
     done = subprocess.run(

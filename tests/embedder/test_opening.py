@@ -7,7 +7,7 @@ import pytest
 
 from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, ModelConfig, load_config
 from ragmem.embedder import EmbedderInfo, Litellm, Thresholds
-from ragmem.embedder.onnx import INFO
+from ragmem.embedder.models import INFO
 from ragmem.embedder.opening import changed, open_embedder, thresholds
 from ragmem.errors import ConfigError
 from ragmem.llm.litellm_client import close_litellm

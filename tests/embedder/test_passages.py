@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.embedder.onnx import INFO, OnnxEmbedder
+from ragmem.embedder.models import INFO, OnnxEmbedder
 from ragmem.embedder.opening import passages, tool_lines, turn_passages, turn_text
 from ragmem.records import ToolCall, Turn
 

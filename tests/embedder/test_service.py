@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.embedder.opening import MOST_BYTES, MOST_TEXTS, SharedEmbedder, answering
 from ragmem.service import Client, is_offered, serve
 from tests.cli.process import SOURCE

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ragmem.embedder.onnx import INFO, OnnxEmbedder
+from ragmem.embedder.models import INFO, OnnxEmbedder
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fit_thresholds"
 

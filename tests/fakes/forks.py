@@ -31,7 +31,7 @@ PATIENCE = "TEST_PATIENCE_S"
 """A variable for forks: the seconds that a turn waits for its store, on machines that are busy."""
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
-_LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.litellm_embedder")
+_LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.models")
 """litellm takes longer to import than nearly every test that does without it: the first that
 embeds through it has it imported for all of a worker."""
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.files import refusal
 from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project
-from ragmem.paths import refusal
 
 
 def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -> ProjectFiles:

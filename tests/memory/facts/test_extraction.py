@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.errors import ProviderRefused, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo

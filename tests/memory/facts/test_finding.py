@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ragmem.embedder import Embedder, Kind
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.ranking import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.embedder import Thresholds
-from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.models import OnnxEmbedder
 from ragmem.errors import StoreError
 from ragmem.memory.facts.trust import compare
 from ragmem.memory.facts.values import Draft
