@@ -266,21 +266,12 @@ class Client:
             return None
 
     async def _exchanged(self, request: bytes) -> bytes:
-        loop = asyncio.get_running_loop()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
-            service.setblocking(False)
-            await loop.sock_connect(service, str(self._file))
-            if not _is_of_this_user(service):
+        reader, writer = await asyncio.open_unix_connection(self._file)
+        try:
+            if not _is_of_this_user(writer.get_extra_info("socket")):
                 raise PermissionError("another user's socket")
-            await loop.sock_sendall(service, request)
-
-            async def read(size: int) -> bytes:
-                found = bytearray()
-                while len(found) < size:
-                    part = await loop.sock_recv(service, size - len(found))
-                    if not part:
-                        raise EOFError
-                    found += part
-                return bytes(found)
-
-            return await _frame(read)
+            writer.write(request)
+            await writer.drain()
+            return await _frame(reader.readexactly)
+        finally:
+            writer.close()

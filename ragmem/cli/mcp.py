@@ -29,7 +29,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ragmem.ids import new_id
+from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
@@ -48,7 +48,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
 from ragmem.tools.vouching import vouch
 
@@ -522,9 +522,6 @@ def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
     from mcp.server.lowlevel import Server
 
     from ragmem import __version__
-    from ragmem.ids import short_id
-    from ragmem.text import clean, one_line
-    from ragmem.tools.base import Toolset
 
     tools = Toolset(tools_of(late, read_only=read_only))
     at_once = asyncio.Semaphore(_AT_ONCE)

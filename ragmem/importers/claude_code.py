@@ -2,12 +2,12 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from ragmem.importers import Fields, FoundFile, Tally, fields, items, text
+from ragmem.importers import Fields, FoundFile, fields, items, text
 from ragmem.importers.session_parser import SessionParser, TurnBuilder, found_by, tokens
 from ragmem.records import PutTurn
 
@@ -107,10 +107,8 @@ class ClaudeCodeParser(SessionParser):
 
     agent = "claude-code"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         self.facts.subagent = found.file.stem.startswith("agent-")
         self._folder = found.file.parent.name
         self._title_rank = 0

@@ -1,7 +1,7 @@
 """Sessions of Codex, from its records: the kinds that are known, and the turns that they tell."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -9,7 +9,6 @@ import msgspec
 from ragmem.importers import (
     Fields,
     FoundFile,
-    Tally,
     count,
     fields,
     items,
@@ -139,10 +138,8 @@ class CodexParser(SessionParser):
 
     agent = "codex"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         if told := _ID_IN_NAME.search(found.file.stem):
             self.identify(told[0])
         self._identified = False

@@ -4,7 +4,7 @@ opencode has them in its SQLite database or, of earlier versions, in files of JS
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import md5, sha256
 from pathlib import Path
@@ -78,10 +78,8 @@ class MistralVibeParser(MessagesParser):
 
     agent = "mistral-vibe"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         self._model = ""
         if found.file.suffix != ".json":
             self._note(document(found.file.parent / "meta.json"))
@@ -116,12 +114,10 @@ class KimiCliParser(MessagesParser):
 
     agent = "kimi-cli"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         alone = found.file.stem not in ("wire", "context")
         folder = found.file.with_suffix("") if alone else found.file.parent
-        super().__init__(found, tally, now=now, titles=titles)
         self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
             told = text(document(folder / name), title)
@@ -204,10 +200,8 @@ class GeminiCliParser(SessionParser):
 
     agent = "gemini-cli"
 
-    def __init__(
-        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
-    ) -> None:
-        super().__init__(found, tally, now=now, titles=titles)
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
         # …/tmp/<a name for the folder>/chats/session-….jsonl
         self.facts.cwd = _gemini_folder(found.file.parent.parent)
         self._messages: dict[str, Fields] = {}

@@ -432,6 +432,10 @@ class SessionParser(ABC):
         self._is_beginning = True
         """Whether no prompt has come yet."""
         self.identify(found.session or found.file.stem)
+        self.start(found)
+
+    def start(self, found: FoundFile) -> None:  # noqa: B027 - not every agent tells any
+        """What is known of a session before its records are read."""
 
     @abstractmethod
     def feed(self, record: Fields) -> Iterator[PutTurn]:

@@ -123,25 +123,36 @@ class SearchMemories:
         )
 
     async def _found(self, params: SearchMemoriesParams) -> tuple[list[FactHit], list[Hit]]:
-        session, running = self._session, self._memory.running_turn(self._session.session_id)
         facts = await self._facts.search(
             params.query,
-            project_id=session.project_id,
+            project_id=self._session.project_id,
             limit=params.limit,
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = await self._memory.search(
-            Question(
-                text=params.query,
-                scope=scope_of(session, self._scope),
-                session_id=session.session_id,
-                max_results=params.limit,
-            )
-        )
-        # The turn in flight is no memory.
-        own = running.turn_id if running else ""
-        return facts, [hit for hit in hits if hit.record_id != own]
+        said = _said(self._memory, self._session, self._scope, params.query, params.limit)
+        return facts, await said
+
+
+async def _said(
+    memory: Memory,
+    session: Session,
+    scope: ScopeName,
+    text: str,
+    limit: int,
+    floor: float | None = None,
+) -> list[Hit]:
+    """What was said and done, but for the turn in flight, which is no memory."""
+    running = memory.running_turn(session.session_id)
+    question = Question(
+        text=text,
+        scope=scope_of(session, scope),
+        session_id=session.session_id,
+        max_results=limit,
+        min_similarity=floor,
+    )
+    own = running.turn_id if running else ""
+    return [hit for hit in await memory.search(question) if hit.record_id != own]
 
 
 class GetRecentMemories:
@@ -506,19 +517,8 @@ class BrainSearch:
     async def _said(self, params: BrainSearchParams) -> list[Hit]:
         if self._memory is None:
             return []
-        session, running = self._session, self._memory.running_turn(self._session.session_id)
-        hits = await self._memory.search(
-            Question(
-                text=params.query,
-                scope=scope_of(session, self._scope),
-                session_id=session.session_id,
-                max_results=params.limit,
-                min_similarity=self._memory.floor,
-            )
-        )
-        # The turn in flight is no memory.
-        own = running.turn_id if running else ""
-        return [hit for hit in hits if hit.record_id != own]
+        memory, floor = self._memory, self._memory.floor
+        return await _said(memory, self._session, self._scope, params.query, params.limit, floor)
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)

@@ -130,8 +130,59 @@ class Waiting(Applied, frozen=True):
     """False when the disk can't be written either: they are lost, and the person is told."""
 
 
-class Backlog:
-    """The store, opened when it is first needed, and the writes that it has not taken yet."""
+P = ParamSpec("P")
+
+
+class KnownProjects:
+    """A private file beside the spool. What can't be read or written costs only this comfort."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._written: list[Project] | None = None
+
+    def load(self) -> list[Project]:
+        """None of them where there is no file."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def save(self, projects: list[Project]) -> None:
+        """Replace the file, if it says something else."""
+        if projects == self._written:
+            return
+        with suppress(OSError, UnicodeEncodeError):
+            data = msgspec.json.encode(projects)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(self._file, data, sync=False)
+            self._written = projects
+
+    def add(self, projects: Iterable[Project]) -> None:
+        """Those that wait in the spool are known too."""
+        new = {project.project_id: project for project in projects}
+        if new:
+            known = {project.project_id: project for project in self.load()}
+            self.save(list((known | new).values()))
+
+
+def asked(
+    method: Callable[Concatenate[Store, P], Awaitable[T]],
+) -> Callable[Concatenate["SpooledStore", P], Coroutine[Any, Any, T]]:
+    """The store's own method, asked when nothing waits any more; with its docstring."""
+    name = method.__name__
+
+    @wraps(method)
+    async def ask(spooled: "SpooledStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await spooled.read(lambda store: getattr(store, name)(*args, **kwargs))
+
+    return ask
+
+
+class SpooledStore:
+    """See the module's text. `open_store` opens the store when it is first needed.
+
+    `folder` bears the store's address, `older` are the spools that earlier versions had for it.
+    """
 
     def __init__(
         self,
@@ -151,6 +202,7 @@ class Backlog:
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
         self._is_made = False
+        self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
         self._running = HeldTasks()
         self._in_flight: set[asyncio.Task[Applied]] = set()
         self._stalled_at: float | None = None
@@ -177,7 +229,11 @@ class Backlog:
         if self._closed:
             raise _closed()
         given = tuple(writes)
-        return await self._running.finish(lambda: self._apply(given))
+        applied = await self._running.finish(lambda: self._apply(given))
+        if isinstance(applied, Waiting):
+            projects = [write.project for write in given if isinstance(write, RegisterProject)]
+            await asyncio.to_thread(self._known.add, projects)
+        return applied
 
     async def _apply(self, writes: Sequence[Write]) -> Applied:
         if not self._waiting and not self._in_flight and time.monotonic() >= self._retry_at:
@@ -521,78 +577,7 @@ class Backlog:
             away = self._away or StoreUnavailable("The memory was away.")
             raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
 
-
-def _closed() -> StoreUnavailable:
-    return StoreUnavailable("The memory is closed.", hint="Open it again.")
-
-
-# --- the store of which all others know -------------------------------------------------
-
-
-P = ParamSpec("P")
-
-
-class KnownProjects:
-    """A private file beside the spool. What can't be read or written costs only this comfort."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._written: list[Project] | None = None
-
-    def load(self) -> list[Project]:
-        """None of them where there is no file."""
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
-        except (OSError, msgspec.MsgspecError):
-            return []
-
-    def save(self, projects: list[Project]) -> None:
-        """Replace the file, if it says something else."""
-        if projects == self._written:
-            return
-        with suppress(OSError, UnicodeEncodeError):
-            data = msgspec.json.encode(projects)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(self._file, data, sync=False)
-            self._written = projects
-
-    def add(self, projects: Iterable[Project]) -> None:
-        """Those that wait in the spool are known too."""
-        new = {project.project_id: project for project in projects}
-        if new:
-            known = {project.project_id: project for project in self.load()}
-            self.save(list((known | new).values()))
-
-
-def asked(
-    method: Callable[Concatenate[Store, P], Awaitable[T]],
-) -> Callable[Concatenate["SpooledStore", P], Coroutine[Any, Any, T]]:
-    """The store's own method, asked when nothing waits any more; with its docstring."""
-    name = method.__name__
-
-    @wraps(method)
-    async def ask(spooled: "SpooledStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await spooled.read(lambda store: getattr(store, name)(*args, **kwargs))
-
-    return ask
-
-
-class SpooledStore(Backlog):
-    """See the module's text. `open_store` opens the store when it is first needed.
-
-    `folder` bears the store's address, `older` are the spools that earlier versions had for it.
-    """
-
-    def __init__(
-        self,
-        open_store: Callable[[], Awaitable[Store]],
-        folder: Path,
-        *,
-        older: Sequence[Path] = (),
-        patience: Patience = Patience(),  # noqa: B008
-    ) -> None:
-        super().__init__(open_store, folder, older=older, patience=patience)
-        self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
+    # --- what others ask of a store ----------------------------------------------
 
     store_id = asked(Store.store_id)
     get = asked(Store.get)
@@ -629,14 +614,6 @@ class SpooledStore(Backlog):
     attach = asked(Store.attach)
     detach = asked(Store.detach)
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
-        """Apply the writes, or keep them until the store is back: then the answer is `Waiting`."""
-        applied = await super().apply(writes)
-        if isinstance(applied, Waiting):
-            projects = [write.project for write in writes if isinstance(write, RegisterProject)]
-            await asyncio.to_thread(self._known.add, projects)
-        return applied
-
     async def projects(self) -> list[Project]:
         """Every known project; while the store is away, those that were known before."""
         try:
@@ -671,3 +648,7 @@ class SpooledStore(Backlog):
                 self.went_away(error)
                 raise
             await self.look_for_others()
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The memory is closed.", hint="Open it again.")
