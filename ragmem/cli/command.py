@@ -30,13 +30,12 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
-from ragmem.records import Session
-from ragmem.redact import know
 from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.administration import Administration
     from ragmem.app import App
+    from ragmem.records import Session
 
 
 def commands(about: str = "") -> typer.Typer:
@@ -363,6 +362,8 @@ def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Co
     """
     paths = find_paths()
     config = load_config(paths.config_file, flags={("ui", "color"): color})
+    from ragmem.redact import know
+
     know(config.passwords())
     try:
         paths.make()
@@ -503,7 +504,7 @@ _CHOICES = 20
 
 async def choose_session(
     app: "App", *, continue_last: bool, resume: str | None, fork: bool = False
-) -> Session:
+) -> "Session":
     """The session that -c, -r and --fork-session ask for, else a new one."""
     if resume is not None:
         session = await resumed(app, resume)
@@ -514,7 +515,7 @@ async def choose_session(
     return await app.fork_session(session) if fork else session
 
 
-async def last_session(app: "App") -> Session:
+async def last_session(app: "App") -> "Session":
     """The newest session of this folder; SessionNotFound when there is none."""
     session = await app.continue_session()
     if session is None:
@@ -525,7 +526,7 @@ async def last_session(app: "App") -> Session:
     return session
 
 
-async def resumed(app: "App", reference: str) -> Session:
+async def resumed(app: "App", reference: str) -> "Session":
     """The session of -r; without a value a person chooses, and a pipe gets the candidates."""
     if not reference:
         return app.memory.recollect(await _pick(app))
@@ -550,7 +551,7 @@ async def _candidates(app: "App", ids: Sequence[str]) -> str:
     return sessions_table(sessions, datetime.now(UTC), width=100, whole_ids=True).rstrip("\n")
 
 
-async def _pick(app: "App") -> Session:
+async def _pick(app: "App") -> "Session":
     from ragmem.listings import sessions_table
 
     sessions = await app.sessions_here(_CHOICES)

@@ -1,14 +1,16 @@
 """`ragmem config` and `ragmem models`: the one file of settings, and which models can answer."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.cli.command import Format, argument, commands, option, settings, settings_keys
 from ragmem.cli.output import print_all, say, write, write_json
 from ragmem.config import environment, find_paths, load_config
 from ragmem.config.file import change, config_toml, default_toml, save
 from ragmem.errors import NoModel, UsageError
-from ragmem.listings import Document, document, table
 from ragmem.text import visible
+
+if TYPE_CHECKING:
+    from ragmem.listings import Document
 
 app = commands("Show and change the settings.")
 
@@ -64,6 +66,7 @@ listing = commands()
 @listing.command()
 def models(output: Format = "table") -> None:
     """List the models that can be used now; * answers by default."""
+    from ragmem.listings import document
     from ragmem.llm.models import choose_model, list_models
 
     config, _ = settings()
@@ -91,8 +94,10 @@ def models(output: Format = "table") -> None:
     print_all(output, found, lambda each: each, lambda width: models_table(found, width), "")
 
 
-def models_table(found: list[Document], width: int) -> str:
+def models_table(found: list["Document"], width: int) -> str:
     """A model a line; the default one has a star."""
+    from ragmem.listings import table
+
     rows = [
         (
             "*" if each["is_default"] else "",
@@ -106,7 +111,7 @@ def models_table(found: list[Document], width: int) -> str:
     return table(("", "MODEL", "WINDOW", "$/M IN, OUT", "WHY"), rows, width=width)
 
 
-def _prices(each: Document) -> str:
+def _prices(each: "Document") -> str:
     prices = [each[f"{way}_usd_per_million_tokens"] for way in ("input", "output")]
     return ", ".join(
         "unknown" if price is None else f"{price:g}" for price in dict.fromkeys(prices)

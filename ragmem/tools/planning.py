@@ -28,10 +28,10 @@ _MOST_TASKS = 30
 _MARKS = {"done": "☑", "doing": "▸", "open": "☐"}
 
 
-class Task(Params, frozen=True):
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to be done."""
 
-    text: Annotated[str, arg("What, in a few words.", 1)]
+    text: Annotated[str, arg("What, in a few words.", least=1)]
     state: Literal["open", "doing", "done"] = "open"
 
     @property

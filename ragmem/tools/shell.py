@@ -73,7 +73,7 @@ _TOLD_BYTES = 4096
 class RunCommandParams(Params, frozen=True):
     """Arguments of run_command."""
 
-    command: Annotated[str, arg("The command, for bash.", 1)]
+    command: Annotated[str, arg("The command, for bash.", least=1)]
     timeout: (
         Annotated[
             float,
