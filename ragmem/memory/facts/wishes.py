@@ -90,8 +90,9 @@ _ORDER = re.compile(
     r"find|draw|plot|load|clean|open|read|explain|undo|convert|write (?:a|the)|fug\w*|schreib|"
     r"mach|zeig|bau|losch\w*|ander\w*|wandle|pruf\w*|plan|ajoute|ecris|corrige|fais|supprime|"
     r"montre|regarde|mets|trace|traduis)\b"
+    r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
-"""What is to be done now."""
+"""What is to be done now, or holds for now."""
 _OF_SELF = re.compile(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
 
 
