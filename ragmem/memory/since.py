@@ -18,16 +18,21 @@ import msgspec
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
-from ragmem.records import MemoryRecord, SessionQuery, Turn, TurnQuery
+from ragmem.memory.files import EDITING_TOOLS
+from ragmem.memory.window import argument
+from ragmem.records import MemoryRecord, SessionQuery, ToolCall, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
 
-DONE = 0.5
-"""What is open counts as done when a later turn holds so much of its words."""
-_REVISED, _REVISED_NEAR, _REPEATED = 0.34, 0.2, 0.6
+_DONE, _SAID_DONE = 0.5, 0.75
+"""What is open counts as done when a later turn that did something holds so much of its words, or
+one that only speaks of it so much."""
+_REVISED, _REVISED_NEAR, _REPEATED = 0.5, 0.34, 0.6
 """So much of what a sentence tells stands in a later one that takes it back: with words for a
 change, or without them where both name something that the other does not."""
+_REVALUED = 0.2
+"""The same, where a word has another number there, or both begin with the same."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -67,6 +72,7 @@ _CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
     r"chang\w+|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|lowered|"
+    r"in the end|convinced|turns out|scratch that|"
     r"statt(?:dessen)?|anstelle|nicht mehr|kein\w* mehr|jetzt|nun|inzwischen|mittlerweile|doch|"
     r"lieber|zuruck|um(?:ge)?(?:stell|schr[ei]+b|bau)\w*|geandert|ersetzt|entfernt|geloscht|"
     r"gestrichen|abgeschaltet|falsch|erhoht|gesenkt|ab (?:sofort|\w{3,9})|seit|"
@@ -81,10 +87,23 @@ _PLANNED = Regex(
     r"prevu[es]*|on va|je vais|on peut|pourra|ensuite)\b|(?:'ll|'d) "
 )
 """What is meant to be done, beside what is said to be undone."""
+_ASKS_OPEN = re.compile(
+    r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
+    r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
+)
+_POINTS = re.compile(
+    r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
+    r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
+)
+"""A sentence that speaks of what stands before it."""
+_VALUE = re.compile(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
+_VERSION = re.compile(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _FILLER = frozenset(
     word
     for words in (
-        "let make use do get put take need want way thing two three",
+        "let make use do get put take need want way thing two three agree agreed ok okay yes fine",
+        "begin begun start started not",
+        "einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence",
         "machen tun nehmen brauchen faire mettre prendre voir",
     )
     for word in words.split()
@@ -102,10 +121,23 @@ def states_undone(sentence: str) -> bool:
 
 
 def left_open(turn: Turn) -> list[str]:
-    """Sentences of a turn that say that something is still to be done."""
+    """Sentences of a turn that say that something is still to be done.
+
+    One that points to what was said is told with that: with the sentence before, and the prompt.
+    """
     asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
-    said = [s for s in sentences(prose(turn.assistant_message)) if states_undone(s)]
-    return [each for each in (*asked, *said) if not each.endswith("?")]
+    found, before = list[str](), ""
+    for sentence in sentences(prose(turn.assistant_message)):
+        if states_undone(sentence):
+            points = _POINTS.match(plain(sentence))
+            found.append(f"{before} {sentence} {_request(turn)}".strip() if points else sentence)
+        before = sentence
+    return [each for each in (*asked, *found) if not each.endswith("?")]
+
+
+def _request(turn: Turn) -> str:
+    asked = one_line(turn.user_message, _QUOTED)
+    return "" if asked.endswith("?") else f"({asked})"
 
 
 Word = frozenset[str]
@@ -135,6 +167,52 @@ def _held(turn: Turn) -> frozenset[str]:
     return frozenset(term for word in words for term in _forms(word))
 
 
+_FILE_WORD = re.compile(r"\w+(?:[.:]\w+)*")
+_REMOVES = re.compile(r"(?:git )?(?:rm|mv) (?:-\w+ )*(.+)")
+_OVERWRITTEN = 1 / 3
+"""Of what a turn wrote into a file; less where it is what the turn says."""
+
+
+class _Written(msgspec.Struct):
+    """What a turn did to a file, in terms."""
+
+    added: set[str]
+    removed: set[str]
+    is_whole: bool = False
+    """All that was there before is gone but what is in `added`."""
+
+    def taken(self, before: "_Written") -> set[str]:
+        """What it takes away of what was written before."""
+        return before.added - self.added if self.is_whole else before.added & self.removed
+
+
+def _file_terms(text: str) -> set[str]:
+    words = set(_FILE_WORD.findall(plain(text[:_READ_CHARS])))
+    return {term for word in words for term in _forms(word)}
+
+
+def _written(turn: Turn) -> dict[str, _Written]:
+    """By the paths that the calls of a turn name."""
+    found: dict[str, _Written] = {}
+    for call in turn.tool_calls:
+        if call.success and call.tool_name in EDITING_TOOLS:
+            new, old = argument(call, "new", "content"), argument(call, "old")
+            added, removed = _file_terms(new), _file_terms(old)
+            told = _Written(added - removed, removed - added, not old)
+            before = found.setdefault(argument(call, "path"), told)
+            if before is not told:
+                before.added |= told.added
+                before.removed |= told.removed
+        for path in _removed_paths(call):
+            found[path] = _Written(set(), set(), is_whole=True)
+    return found
+
+
+def _removed_paths(call: ToolCall) -> list[str]:
+    command = _REMOVES.match(argument(call, "command")) if call.success else None
+    return command[1].split() if command else []
+
+
 def _shared(words: Collection[Word], held: Collection[str]) -> list[Word]:
     return [word for word in words if not word.isdisjoint(held)]
 
@@ -144,14 +222,40 @@ class _Statement(msgspec.Struct, frozen=True):
     words: frozenset[Word]
     terms: frozenset[str]
     """Of all its words."""
+    subject: Word
+    """Its first word that tells something."""
     particulars: frozenset[str]
+    values: dict[str, set[str]]
+    """Numbers by the terms of what they count."""
+    versions: dict[str, set[str]]
+    """The same of what has them."""
     is_change: bool
+
+
+def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for word, number in pairs:
+        for term in _forms(word):
+            found.setdefault(term, set()).add(number.rstrip(".,:"))
+    return found
 
 
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
-    changes, words = _CHANGE.search(plain(text)) is not None, _words(text)
-    return _Statement(text, words, frozenset(chain(*words)), particulars(text), changes)
+    flat, words = plain(text), _words(text)
+    subject = next(filter(None, map(_forms, _WORDS.findall(flat))), frozenset[str]())
+    values = _by_term((word, number) for number, word in _VALUE.findall(flat))
+    versions = _by_term(_VERSION.findall(flat))
+    return _Statement(
+        text=text,
+        words=words,
+        terms=frozenset(chain(*words)),
+        subject=subject,
+        particulars=particulars(text),
+        values=values,
+        versions=versions,
+        is_change=_CHANGE.search(flat) is not None,
+    )
 
 
 def _id(told: Turn | MemoryRecord) -> str:
@@ -165,6 +269,16 @@ def _stated(told: Turn | MemoryRecord) -> list[str]:
     texts = (*sentences(own_words(told.user_message)), *sentences(prose(told.assistant_message)))
     said = dict.fromkeys(t for t in texts if len(t) <= _LONGEST and not t.endswith("?"))
     return [*said][:_FIRST_STATED] + [*said][_FIRST_STATED:][-_LAST_STATED:]
+
+
+def _said(turn: Turn) -> str:
+    return f"{turn.user_message}\n{turn.assistant_message}"
+
+
+def _telling(turn: Turn, wrote: set[str]) -> str:
+    """The statement of a turn that says most of what it wrote."""
+    texts = _stated(turn) or [turn.user_message]
+    return one_line(max(texts, key=lambda text: len(wrote & _file_terms(text))), _QUOTED)
 
 
 def _beside(found: str, at: datetime) -> str:
@@ -181,6 +295,11 @@ async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[T
     last = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
     read = await asyncio.gather(*(store.turns(each.session_id, last) for each in sessions))
     return [turn for turns in read for turn in turns]
+
+
+def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
+    """Whether a word has one number in the one, and another in the other."""
+    return any(told[term].isdisjoint(later[term]) for term in told.keys() & later.keys())
 
 
 class Aftermath:
@@ -200,8 +319,10 @@ class Aftermath:
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
         self._terms = [_held(turn) for turn in self._turns]
+        self._written = [_written(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
         self._weights: dict[Word, float] = {}
+        self._stated: dict[str, list[_Statement]] = {}
         self._near = frozenset(near).union(memory.memory_id for memory in memories)
         self._told: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
             *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
@@ -213,7 +334,11 @@ class Aftermath:
         """What was said later that does or takes back what it says, with the day that it was of;
         empty where nothing was."""
         texts, at = _stated(turn), turn.timestamp
-        planned = [*left_open(turn), *(text for text in texts if _PLANNED.search(plain(text)))]
+        over = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
+        if over:
+            return _beside(over, at)
+        asks_open = _ASKS_OPEN.search(plain(turn.user_message)) is not None
+        planned = [*left_open(turn), *(t for t in texts if asks_open or _PLANNED.search(plain(t)))]
         done = (step for each in planned for step in self.steps_done(each, at))
         return _beside(next(filter(None, done), "") or self.revised(texts, at), at)
 
@@ -222,9 +347,49 @@ class Aftermath:
         if memory.kind in ("failure", "rule"):
             return ""
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
-        texts = [_stated(turn) for turn in self._turns if turn.turn_id in told_in]
+        tellers = [turn for turn in self._turns if turn.turn_id in told_in]
+        over = self._over(tellers[-1], memory.content, 1) if tellers else ""
+        if over:
+            return _beside(over, at)
+        texts = list(map(_stated, tellers))
         said = [text for each in texts if len(each) <= _MOST_STATED for text in each]
         return _beside(self.revised([memory.content, *said], at, told_in), at)
+
+    def _over(self, turn: Turn, said: str, least: float) -> str:
+        """The statement of the last turn that wrote over what this one wrote and says of it, or
+        over so much of a file; empty where none did."""
+        wrote = _written(turn)
+        told = _file_terms(said) if wrote else set[str]()
+        last: tuple[Turn, set[str]] | None = None
+        for later, changes in zip(self._turns, self._written, strict=True):
+            if later.timestamp <= turn.timestamp or later.turn_id == turn.turn_id:
+                continue
+            both = {
+                path: changes[path].taken(before)
+                for path, before in wrote.items()
+                if path in changes
+            }
+            if any(
+                taken & told or len(taken) >= max(1, least * len(wrote[path].added))
+                for path, taken in both.items()
+            ):
+                wrote = {path: changes[path] for path, taken in both.items() if taken}
+                added = {term for change in wrote.values() for term in change.added}
+                told, last = _file_terms(_said(later)), (later, added)
+        return _telling(*last) if last else ""
+
+    def _choice_over(self, turn: Turn) -> str:
+        """The same of the turn right after one that only advised, where that took its advice."""
+        after = (
+            each
+            for each in self._turns
+            if each.session_id == turn.session_id and each.turn_index == turn.turn_index + 1
+        )
+        chosen = next(after, None)
+        if chosen is None or turn.tool_calls:
+            return ""
+        took = _shared(_words(chosen.user_message), _held(turn))
+        return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
         """For each part of what is open the first words of the later turn that was about it, or
@@ -235,9 +400,11 @@ class Aftermath:
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:
         """Of a word alone only a turn that did something."""
         for turn, held in zip(self._turns, self._terms, strict=True):
-            if turn.timestamp <= at or len(_shared(words, held)) < DONE * len(words):
+            if turn.timestamp <= at:
                 continue
-            if len(words) != 1 or any(map(subject_of, turn.tool_calls)):
+            did = any(map(subject_of, turn.tool_calls))
+            least = _DONE if did else _SAID_DONE
+            if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
                 return one_line(turn.user_message, _QUOTED)
         return ""
 
@@ -252,19 +419,30 @@ class Aftermath:
                 break
             least = _REVISED_NEAR if _id(later) in self._near else _REVISED
             # No sentence of it holds more than the whole of it.
-            left = [each for each in told if self._share(each.words, held) >= _REVISED_NEAR]
+            left = [each for each in told if self._share(each.words, held) >= _REVALUED]
             if not left or _id(later) in told_in:
                 continue
-            for statement in map(_statement, _stated(later)):
+            for statement in self._statements(later):
                 if any(self._takes_back(statement, each, least) for each in left):
                     return one_line(statement.text, _QUOTED)
         return ""
 
+    def _statements(self, later: Turn | MemoryRecord) -> list[_Statement]:
+        """What it states, read once."""
+        if _id(later) not in self._stated:
+            self._stated[_id(later)] = list(map(_statement, _stated(later)))
+        return self._stated[_id(later)]
+
     def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
         if told.terms.isdisjoint(later.terms):
             return False
-        if later.is_change:
+        revalued = _revalued(told.versions, later.versions) or (
+            _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
+        )
+        if later.is_change or revalued:
             least = _REVISED_NEAR if told.particulars & later.particulars else least
+            is_same = not told.subject.isdisjoint(later.subject)
+            least = _REVALUED if revalued or is_same else least
             return later.text != told.text and self._share(told.words, later.terms) >= least
         own, other = told.particulars - later.particulars, later.particulars - told.particulars
         if not own or not other:

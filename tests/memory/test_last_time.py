@@ -172,6 +172,56 @@ def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, 
     assert "as it was then" in recap(SESSION, [turn], later=[after]).outcome
 
 
+def wrote(path: str, old: str, new: str) -> ToolCall:
+    arguments = {"path": path} | ({"old": old, "new": new} if old else {"content": new})
+    name = "edit_file" if old else "create_file"
+    return a_call(tool_name=name, arguments=json.dumps(arguments), tool_call_id=new_id())
+
+
+def test_what_a_later_turn_writes_over_is_told_as_it_was_then() -> None:
+    """However the one and the other say it; the last of several counts."""
+    first = a_turn(1, "Free from 24 on.", "Set.", (wrote("fee.py", "", "FREE = 24"),))
+    then = since(a_turn(2, "Too many.", "36.", (wrote("fee.py", "24", "36"),)))
+    last = since(a_turn(3, "The board has it: 30.", "Ok.", (wrote("fee.py", "36", "30"),)))
+    apart = since(a_turn(4, "24 ants?", "Yes.", (wrote("ants.py", "24", "25"),)))
+    assert "The board has it: 30" in Aftermath([first, then, last, apart]).of_turn(first)
+    assert Aftermath([first, apart]).of_turn(first) == ""
+    assert Aftermath([first, then, last, apart]).of_turn(last) == ""
+
+
+def test_what_was_advised_goes_with_the_choice_that_took_it() -> None:
+    advice = a_turn(1, "Which language?", "Go would do.")
+    chosen = a_turn(2, "We take Go.", "Begun.", (wrote("main.go", "", "package main"),))
+    gone = since(a_turn(3, "She knows Python alone.", "Done.", (ran("rm main.go", 0),)))
+    after = Aftermath([advice, chosen, gone])
+    assert "She knows Python alone" in after.of_turn(advice)
+    assert Aftermath([advice, chosen]).of_turn(advice) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        ("The ward has 34 nurses and three shifts.", "Each nurse and shift is a boolean now."),
+        ("Tokens last 5 minutes.", "The oven takes 9 minutes to heat up."),
+        ("The stock is in a PostgreSQL base.", "Ann looks after the stock these days."),
+        ("The holidays are not in the table yet.", "February can wait, it has the holidays."),
+    ],
+)
+def test_what_only_shares_a_word_is_not_marked(said: str, later: str) -> None:
+    turn, after = a_turn(1, "Go.", said), since(a_turn(2, later, "Done."))
+    assert Aftermath([turn, after]).of_turn(turn) == ""
+
+
+def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:
+    turn = a_turn(
+        1, "A list for the drivers, please.", "A file by mail would do. That is not done yet."
+    )
+    [left] = recap(SESSION, [turn]).open
+    assert (
+        left == "A file by mail would do. That is not done yet. (A list for the drivers, please.)"
+    )
+
+
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
     plan = a_turn(
         1, "Go.", "Still open: turn on the cache in nginx, move the name to the new host."

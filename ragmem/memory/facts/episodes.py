@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.memory.dates import Day, days
+from ragmem.memory.facts.wishes import is_of_self, is_wish, takes_note
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryKind, MemoryScope
 
@@ -19,6 +20,8 @@ Speaker = Literal["person", "model"]
 _LONGEST = 400
 """Characters of a sentence in which a moment is told; a longer one is a text."""
 _LEAST_WORDS = 2
+_LEAST_NOTED = 5
+"""Words of what is kept only since the answer takes note of it."""
 _MOST = 4
 """Of one turn."""
 
@@ -173,9 +176,7 @@ _PREFERENCE = _any(
     r"\bi (?:really |absolutely |just )*(?:hate|dislike|can't stand|love|enjoy|don't like|"
     r"do not like|don't want you to|am not a fan of)\b",
     r"\bi'm not a fan of\b",
-    r"\bi (?:really )?like (?:my|your|the|it when|short|long|to have|small|having|it better)\b",
     r"\bi (?:always|never|usually) (?:use|want|write|like|work|indent|name|put|keep|run|commit)\b",
-    r"\bi want (?:you to |all |every |your |the )?(?:\w+ )?(?:always|never)\b",
     # French
     r"\bje (?:prefere|prefererais|deteste|n'aime pas|n'aime vraiment pas|adore)\b",
     r"\bj'(?:aime(?:rais)? (?:mieux|bien|que|quand|beaucoup|pas)|adore)\b",
@@ -186,11 +187,7 @@ _PREFERENCE = _any(
     r"\bmein(?:e|en)? (?:vorliebe|lieblings\w+)\b|\bich arbeite (?:immer|lieber|am liebsten)\b",
     r"\bich (?:nutze|benutze|verwende|schreibe|will|mochte) (?:immer|nie|niemals|grundsatzlich)\b",
     # How answers, code and messages are to be
-    rf"{_LEAD}i want (?:short|brief|concise|small|plain|docstrings?|type hints|comments)\b",
     r"\bi want (?:all|every) (?:\w+ ){1,3}(?:in|with|to have)\b|\bi'm used to \w",
-    rf"\bi (?:don't|do not) want (?:any )?\w+ in {_IN_WORK}",
-    rf"{_LEAD}(?:(?:don't|do not) (?:use|write|add|put)|no|keine?|pas d(?:e|')) ?\w+ (?:in|dans) "
-    rf"{_IN_WORK}",
     rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?(?:in|auf|en) "
     rf"(?:plain )?{_TONGUE}(?! (?:is|are|was|were|do|does|did|fail\w*)\b)",
     r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
@@ -198,8 +195,6 @@ _PREFERENCE = _any(
     r"(?:short|small|brief|under|below)\b|^(?:please )?be (?:brief|concise|terse)\b",
     rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b",
     r"^(?:for|in) all (?:of )?my projects\b",
-    r"\bich (?:will|mochte) (?:immer |uberall )?"
-    r"(?:kurze|knappe|kleine|keine|typangaben|docstrings)",
     rf"\bantworte(?: mir)? auf {_TONGUE}|^(?:bitte )?schreib \w+ (?:immer )?auf {_TONGUE}",
     r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
     r"\bj'aime (?:les|mes|des) (?:commits|fonctions|reponses|noms|messages)\b",
@@ -208,12 +203,8 @@ _PREFERENCE = _any(
     rf"{_LEAD}(?:avoid|vermeide|meide|evite[zr]?) (?!(?:the|this|that|it|das|den|diese\w*|ce|cette|"
     r"ca|la|le)\b)\w+ \w",
     rf"{_LEAD}stick to (?!(?:the |your |our )?(?:plan|point|topic|facts?|question)\b)\w",
-    rf"{_LEAD}(?:no|keine?n?|pas (?:de |d')) ?\w+ (?:in|im|dans|en) \w.*\b{_PLEASE}|"
-    rf"^{_PLEASE},? (?:no|keine?n?|pas (?:de |d')) ?\w+ (?:in|im|dans|en) \w",
     r"\blike \w.* (?:better|more) than \w|^(?:rather|lieber) (?!not\b|nicht\b)\w.* (?:than|als) \w|"
     r"^plutot (?!bien|mal|pas)\w.* que \w",
-    r"^(?:only|nur|uniquement|seulement) \w[\w ]*, (?:no|not|keine?n?|pas (?:de |d'))",
-    rf"^{_IN_WORK} (?:with|mit|avec) \w+, (?:no|not|keine?n?|pas (?:de |d'))",
     r"^(?:the |all )?\w+ (?:go|goes|belongs?|lives?) (?:in|into|next to|beside|under|before|after) "
     r"\w.*, not\b",
     # Everything in one way, and forms of address
@@ -297,8 +288,9 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
     A sentence of the answer that repeats one of the person's is theirs.
     """
     found: list[Episode] = []
+    noted = takes_note(answer)
     for sentence in sentences(own_words(user_message)):
-        found += _introduced(sentence, now) or _read(sentence, "person", now)
+        found += _introduced(sentence, now) or _read(sentence, "person", now, noted=noted)
     told = [plain(e.quote).rstrip(".! ") for e in found]
     for sentence in sentences(prose(answer)):
         flat = plain(sentence)
@@ -327,12 +319,13 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
 
 
-def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
+def _read(sentence: str, speaker: Speaker, now: datetime, *, noted: bool = False) -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
     due = _due(sentence, flat, now)
     kind: MemoryKind
+    scope: MemoryScope | None = None
     if due is not None:
         kind = "deadline"
     elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
@@ -346,6 +339,10 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
         kind = "fact"
     elif speaker == "person" and is_preference(sentence):
         kind = "preference"
+    elif speaker == "person" and is_wish(sentence, noted=noted):
+        kind, scope = "preference", None if is_of_self(sentence) else "project"
+    elif noted and len(flat.split()) >= _LEAST_NOTED:
+        kind = "fact"
     else:
         return []
     content = _what_to_remember(sentence) if kind == "fact" else sentence
@@ -357,6 +354,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
             content=content,
             quote=sentence,
             speaker=speaker,
+            scope=scope,
             at=due.at(now) if due else None,
         )
     ]

@@ -442,13 +442,18 @@ class Facts:
 
     async def replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
         """What took the place of something that was said in these sessions, by turn. StoreError."""
+        from ragmem.memory.facts.trust import normal
+
         store = await self._open_store()
         found: dict[str, str] = {}
         query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
         for old in await store.memories(query) if query.session_ids else ():
             # A command that failed again says nothing of what was said beside it.
             if old.kind != "failure" and (new := await self._successor(store, old)):
-                found |= {each.turn_id: new.content for each in old.evidence}
+                told_in = {each.turn_id for each in old.evidence}
+                # The same turn in its own words takes no place of what it says.
+                own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
+                found |= dict.fromkeys(told_in - own, new.content)
         return found
 
     @staticmethod

@@ -248,6 +248,39 @@ def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind:
 
 
 @pytest.mark.parametrize(
+    ("text", "answer", "kind"),
+    [
+        ("And no default exports.", "Removed.", ""),
+        ("also no default exports in new code", "Removed.", "preference"),
+        ("Short names only, and no emojis.", "Done.", "preference"),
+        ("By the way I read diffs on my phone, so no lines over 80 characters.", "", "preference"),
+        ("Übrigens lese ich Code am Handy, bitte keine langen Zeilen.", "", "preference"),
+        ("Au fait, les noms restent en français, je relis tout moi-même.", "", "preference"),
+        ("Sentences over 20 words are tiring.", "That is so.", ""),
+        ("Sentences over 20 words are tiring.", "Understood: 20 words.", "preference"),
+        ("Warnungen stehen vor dem Handlungsschritt.", "Verstanden.", "fact"),
+        ("Joost is leaving in May, Priya takes over.", "Noted: Priya.", "fact"),
+        ("Joost is leaving in May, Priya takes over.", "A pity.", ""),
+        ("Sentences over 20 words?", "Noted.", ""),
+        ("Fix that one.", "Will do.", ""),
+        ("I need backups of all files.", "Both ways would do.", ""),
+        ("Error: No space left on device", "That is a limit.", ""),
+    ],
+)
+def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
+    text: str, answer: str, kind: str
+) -> None:
+    found = [each.kind for each in episodes(text, answer, NOW)]
+    assert found == ([kind] if kind else [])
+
+
+def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
+    [own] = episodes("I am colour-blind, so no red and green in charts please.", "", NOW)
+    [here] = episodes("No red and green in the charts please.", "", NOW)
+    assert (own.scope, here.scope) == (None, "project")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "hello",
