@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.memory.dates import Day, days
-from ragmem.memory.facts.wishes import is_of_self, is_wish, takes_note
+from ragmem.memory.facts.wishes import is_kept, is_of_self, is_wish
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryKind, MemoryScope
 
@@ -20,8 +20,6 @@ Speaker = Literal["person", "model"]
 _LONGEST = 400
 """Characters of a sentence in which a moment is told; a longer one is a text."""
 _LEAST_WORDS = 2
-_LEAST_NOTED = 5
-"""Words of what is kept only since the answer takes note of it."""
 _MOST = 4
 """Of one turn."""
 
@@ -288,9 +286,8 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
     A sentence of the answer that repeats one of the person's is theirs.
     """
     found: list[Episode] = []
-    noted = takes_note(answer)
     for sentence in sentences(own_words(user_message)):
-        found += _introduced(sentence, now) or _read(sentence, "person", now, noted=noted)
+        found += _introduced(sentence, now) or _read(sentence, "person", now, answer)
     told = [plain(e.quote).rstrip(".! ") for e in found]
     for sentence in sentences(prose(answer)):
         flat = plain(sentence)
@@ -319,7 +316,7 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
 
 
-def _read(sentence: str, speaker: Speaker, now: datetime, *, noted: bool = False) -> list[Episode]:
+def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
@@ -339,9 +336,9 @@ def _read(sentence: str, speaker: Speaker, now: datetime, *, noted: bool = False
         kind = "fact"
     elif speaker == "person" and is_preference(sentence):
         kind = "preference"
-    elif speaker == "person" and is_wish(sentence, noted=noted):
+    elif speaker == "person" and is_wish(sentence, answer):
         kind, scope = "preference", None if is_of_self(sentence) else "project"
-    elif noted and len(flat.split()) >= _LEAST_NOTED:
+    elif speaker == "person" and is_kept(sentence, answer):
         kind = "fact"
     else:
         return []

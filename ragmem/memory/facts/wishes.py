@@ -11,6 +11,8 @@ from ragmem.memory.facts.words import plain
 _ENOUGH = 3
 """Of what the signs of a sentence count."""
 _LEAST_WORDS = 3
+_LEAST_KEPT = 5
+"""Words of what is kept only since the answer takes note of it."""
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
 
@@ -22,6 +24,12 @@ _NOTED = re.compile(
     r"entendu|d'accord|compris|note\b|c'est note|bien note|je (?:m'y tiens|retiens|garde|note))\b"
     r"|\bi'll keep to (?:it|that)\b|\bnoted\b"
 )
+_KEPT = re.compile(
+    r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*(?:understood|"
+    r"i(?:'ll| will) (?:keep|remember|bear)|verstanden|notiert|gemerkt|ich (?:merke|notiere)|"
+    r"entendu|compris|note\b|c'est note|bien note|je (?:retiens|note))\b|\bnoted\b"
+)
+"""The same of what was told, where the answer says that it keeps that in mind."""
 _BAN = re.compile(
     r"(?:^|[,:;(] ?|\b(?:and|but|also|please|und|bitte|et|mais|aussi) )"
     r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
@@ -96,17 +104,19 @@ _ORDER = re.compile(
 _OF_SELF = re.compile(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
 
 
-def takes_note(answer: str) -> bool:
-    """Whether an answer says that it will keep to what it was told."""
-    return _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
-
-
-def is_wish(sentence: str, *, noted: bool) -> bool:
-    """Whether a sentence of the person says how things are to be, and not only this once.
-
-    `noted`: the answer takes note of it.
-    """
+def is_kept(sentence: str, answer: str) -> bool:
+    """Whether a sentence tells something that the answer says to have understood or noted; what is
+    to be done now is none."""
     flat = plain(sentence)
+    is_told = len(flat.split()) >= _LEAST_KEPT and not _ORDER.search(flat)
+    return is_told and _KEPT.search(plain(answer[:_ANSWER_CHARS])) is not None
+
+
+def is_wish(sentence: str, answer: str) -> bool:
+    """Whether a sentence of the person says how things are to be, and not only this once; an answer
+    that takes note of it is a sign of that."""
+    flat = plain(sentence)
+    noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
     is_ban = _BAN.search(flat) is not None
     of_what = is_ban + sum(
         sign.search(flat) is not None for sign in (_OF_WORK, _WANTED, _IN_GENERAL)

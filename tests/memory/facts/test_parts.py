@@ -263,6 +263,8 @@ def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind:
         ("Joost is leaving in May, Priya takes over.", "A pity.", ""),
         ("Sentences over 20 words?", "Noted.", ""),
         ("Fix that one.", "Will do.", ""),
+        ("The login page fails when Enter is pressed twice.", "Got it: a fix follows.", ""),
+        ("Please fix the failing test in the login page.", "Understood: it is fixed.", ""),
         ("I need backups of all files.", "Both ways would do.", ""),
         ("Error: No space left on device", "That is a limit.", ""),
     ],
