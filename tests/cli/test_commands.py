@@ -250,6 +250,24 @@ def test_doctor_in_an_unusable_home(ragmem: Ragmem, tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
+def test_doctor_proposes_of_the_local_model_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `ragmem[local]` there is what runs it, and its weights are still to come."""
+    from ragmem.cli import doctor
+
+    here: set[str] = set()
+    monkeypatch.setattr(doctor, "find_spec", lambda name: name if name in here else None)
+    monkeypatch.setattr("ragmem.llm.models.find_local_model", lambda: None)
+    runner, weights = doctor.local_model_commands()
+    check = doctor.check_local_model(needed=True)
+    assert (check.detail, check.advice) == ("not installed", f"{runner}\n{weights}")
+    here.add("xllamacpp")
+    check = doctor.check_local_model(needed=True)
+    assert check.detail == "not installed: what runs it is here, its weights are missing"
+    assert check.advice == weights
+
+
 def test_doctor_prints_the_command_that_installs_the_local_model(tmp_path: Path) -> None:
     from ragmem.cli.doctor import local_model_commands
 

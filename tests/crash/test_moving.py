@@ -26,13 +26,13 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive
-from ragmem.store.neo4j import Connection
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.transfer import KINDS
 from ragmem.terms import query_terms
 from tests.crash.runs import Run
 from tests.crash.scenario import World
 from tests.fakes.llm_server import LLMServer
-from tests.fakes.neo4j import in_thread, neo4j_env
+from tests.fakes.neo4j import PATIENCE_S, in_thread, neo4j_env
 from tests.store.samples import START, a_session, called, summed, whole_turn
 
 _SESSIONS, _TURNS = 15, 20
@@ -216,7 +216,7 @@ async def test_a_deletion_killed_is_done_or_not_begun(world: World, point: str, 
     assert len(await sessions_in(await world.opened())) == _SESSIONS
 
 
-async def _joined(world: World, store: Archive) -> None:
+async def _joined(store: Archive) -> None:
     """The garden is joined to another project, and then worked in."""
     park, garden = (
         Project(project_id=name, path=f"/home/ana/{name}", created_at=START)
@@ -249,7 +249,7 @@ async def _of(store: Archive, name: str) -> tuple[int, int]:
     ],
 )
 async def test_a_split_killed_is_done_or_not_begun(world: World, point: str, done: bool) -> None:
-    await _joined(world, await world.opened())
+    await _joined(await world.opened())
     before = {"park": (_SESSIONS + 3, 1), "garden": (0, 1)}
     after = {"park": (1, 0), "garden": (_SESSIONS + 2, 1)}
     store = await world.opened()
@@ -267,17 +267,23 @@ async def test_a_split_killed_is_done_or_not_begun(world: World, point: str, don
 
 @pytest.mark.parametrize("point", ["neo4j.split", "neo4j.commit", "neo4j.committed"])
 async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
-    world: World, graph: dict[str, str], point: str
+    world: World, neo4j_server: Connection, point: str
 ) -> None:
-    await _joined(world, await world.opened())
-    ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes", env=graph))
-    graph |= {"RAGMEM_STORE": "neo4j"}
+    env = neo4j_env(neo4j_server)
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    await _joined(store)
     split = ("sessions", "split", "/home/ana/garden")
-    killed(world.ragmem(*split, failpoint=f"{point}:kill9", env=graph))
-    said = ended(world.ragmem(*split, env=graph))
+    # What a home's first run writes besides has no part in it.
+    ended(world.ragmem("store", "check", env=env))
+    killed(world.ragmem(*split, failpoint=f"{point}:kill9", env=env))
+    before, after = {"park": (2, 1), "garden": (0, 1)}, {"park": (1, 0), "garden": (1, 1)}
     done = point == "neo4j.committed"
-    assert ("nothing to split" if done else f"{_SESSIONS + 2} sessions moved from") in said
-    ended(world.ragmem("store", "check", env=graph))
+    assert {name: await _of(store, name) for name in before} == (after if done else before)
+    said = ended(world.ragmem(*split, env=env))
+    assert ("nothing to split" if done else "1 session moved from /home/ana/park") in said
+    assert {name: await _of(store, name) for name in after} == after
+    assert await store.check() == []
+    await store.aclose()
 
 
 @pytest.mark.parametrize("point", ["transfer.import", "sqlite.commit", "sqlite.committed"])
