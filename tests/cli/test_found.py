@@ -137,12 +137,12 @@ def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
     turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
     text = conversation_painted(session, turns, width=width, paint=Paint("none"), results=True)
     assert max(map(display_width, text.splitlines())) <= width
-    assert "\n✗ run_command" in text
+    assert "\n✗ make ship" in text
     assert "\n✗ ran" in text
     assert "\nFerns\n" in text  # no `## ` before it
     assert text.replace("\n", "").isprintable()
     colored = conversation_painted(session, turns, width=width, paint=Paint("color"))
-    assert "\x1b[31m✗\x1b[0m \x1b[1mrun_command\x1b[0m" in colored
+    assert "\x1b[31m✗\x1b[0m \x1b[1mmake ship\x1b[0m" in colored
     assert "\x1b[1mWhere do **ferns**" in colored
     assert not re.search(r"\x1b(?!\[[\d;]*m)", colored)
 
