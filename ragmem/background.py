@@ -60,7 +60,6 @@ INLINE_S = 60.0
 _LOCK = "worker.lock"
 _LOOKED_AT_S = 0.5
 """Who looks whether one is at work holds the lock for a moment."""
-_NICENESS = 10
 
 
 class Background:
@@ -366,8 +365,6 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     except (StoreUnavailable, OSError):
         return False
     try:
-        with suppress(OSError):
-            os.nice(_NICENESS)
         done = await background.drain(LONGEST_S, model=model, everywhere=True)
         await background.back_up()
     finally:

@@ -5,7 +5,9 @@ embeds and sums up what was said; see ragmem.background.
 """
 
 import asyncio
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -270,6 +272,8 @@ async def logs(
 
 
 working = commands()
+_NICENESS = 10
+"""What nobody waits for yields to everything else."""
 
 
 @command(working, home, hidden=True)
@@ -277,5 +281,7 @@ async def work(own: "Administration", model: Model = None) -> None:
     """Do what is pending in the memory, answer others' searches for a while, and end."""
     from ragmem.app import answer_others, work_alone
 
+    with suppress(OSError):
+        os.nice(_NICENESS)
     if await work_alone(own.config, own.paths, model=model or ""):
         await answer_others(own.config, own.paths)
