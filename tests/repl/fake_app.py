@@ -392,8 +392,8 @@ class FakeApp:
     async def others_of_the_remote(self) -> None:
         """Return none: nothing is asked."""
 
-    async def kept_apart(self) -> str:
-        return ""
+    async def join_worktree(self) -> None:
+        """Join nothing: the folder is no worktree."""
 
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []
