@@ -5,7 +5,7 @@ been changed again since, which commands failed last, what was decided, what was
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -36,6 +36,8 @@ _READ_CHARS = 200_000
 _RECENT = 3
 """Of these what is left open is told; what was open before has mostly been done."""
 _MOST = 4
+_MOST_BEFORE = 1
+"""Turns before the last of a session that is not the newest."""
 _ASKED_CHARS = 120
 _OUTCOME_CHARS = 320
 _BEFORE_CHARS = 200
@@ -185,15 +187,17 @@ def recap(
     told = [t for t in told if says_something(t)] or told[-1:]
     last = told[-1] if told else None
     after = Aftermath([*turns, *later], known)
-    before = _outcome(told[-2], _BEFORE_CHARS, after) if len(told) > 1 else ""
-    if before and told[-2].turn_id in wrote.difference(changed.values()):
-        before += _CHANGED_SINCE
+    rewritten = wrote.difference(changed.values())
+    before = [
+        _outcome(each, _BEFORE_CHARS, after) + _CHANGED_SINCE * (each.turn_id in rewritten)
+        for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
+    ]
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
         outcome=_outcome(last, _OUTCOME_CHARS, after) if last else "",
         outcome_id=last.turn_id if last else "",
-        before=before,
+        before=tuple(before),
         changed=tuple(changed)[::-1],
         failed=tuple(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
@@ -267,7 +271,17 @@ async def last_time(
         if each.turn_count and not own & {each.session_id, each.parent_session_id}
     ]
     others.sort(key=lambda each: each.project_path != session.project_path)
-    return await recaps(store, others[:most], now=now)
+    if not others:
+        return []
+    newest, *older = await recaps(store, others[:most], now=now)
+    # What is due stays open, whenever it was said.
+    deadlines = MemoryQuery(
+        project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
+    )
+    due = _due(await store.memories(deadlines), now)
+    told = {each for found in (newest, *older) for each in found.open}
+    due = [each for each in due if each not in told]
+    return [msgspec.structs.replace(newest, open=(*newest.open, *due)), *older]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
@@ -309,11 +323,16 @@ def _recaps(
         current = [memory for memory in memories[::-1] if memory.superseded_by is None]
         past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
         decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
-        due = [m.content for m in current if m.kind == "deadline" and not (m.at and m.at < now)]
         made = recap(session, own, decided=decided, later=later, past=past, known=known)
-        made = msgspec.structs.replace(made, open=(*due[:_MOST], *made.open))
+        made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
         found.append(_since(made))
     return found
+
+
+def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
+    """The deadlines among them that are not past."""
+    found = [m for m in memories if m.kind == "deadline" and not (m.at and m.at < now)]
+    return [one_line(memory.content, _LINE_CHARS) for memory in found[:_MOST]]
 
 
 def _since(found: SessionRecap) -> SessionRecap:

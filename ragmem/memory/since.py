@@ -20,7 +20,7 @@ from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import argument
-from ragmem.records import MemoryRecord, SessionQuery, ToolCall, Turn, TurnQuery
+from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
@@ -167,7 +167,7 @@ def _held(turn: Turn) -> frozenset[str]:
     return frozenset(term for word in words for term in _forms(word))
 
 
-_FILE_WORD = re.compile(r"\w+(?:[.:]\w+)*")
+_FILE_WORD = re.compile(r"[^\W\d_]+|(?<![^\W\d_])\d[\d.:]*")
 _REMOVES = re.compile(r"(?:git )?(?:rm|mv) (?:-\w+ )*(.+)")
 _OVERWRITTEN = 1 / 3
 """Of what a turn wrote into a file; less where it is what the turn says."""
@@ -286,12 +286,12 @@ def _beside(found: str, at: datetime) -> str:
 
 
 async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[Turn]:
-    """The last turns of the person's newest sessions of a project that went on after a moment.
+    """The last turns of the person's newest sessions of a project that went on from a moment on.
 
     StoreError.
     """
     query = SessionQuery(project_ids=(project_id,), mine=True, limit=_SESSIONS_READ)
-    sessions = [s for s in await store.sessions(query) if s.last_activity_at > oldest]
+    sessions = [s for s in await store.sessions(query) if s.last_activity_at >= oldest]
     last = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
     read = await asyncio.gather(*(store.turns(each.session_id, last) for each in sessions))
     return [turn for turns in read for turn in turns]
@@ -342,18 +342,31 @@ class Aftermath:
         done = (step for each in planned for step in self.steps_done(each, at))
         return _beside(next(filter(None, done), "") or self.revised(texts, at), at)
 
+    def of_summary(self, summary: Summary) -> str:
+        """The same of the first of the turns that a summary tells of."""
+        told = (turn for turn in self._turns if turn.turn_id in summary.covers)
+        return next(filter(None, map(self.of_turn, told)), "")
+
     def of_memory(self, memory: MemoryRecord) -> str:
         """The same of a memory; failures and rules hold until they are taken away."""
         if memory.kind in ("failure", "rule"):
             return ""
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
-        tellers = [turn for turn in self._turns if turn.turn_id in told_in]
-        over = self._over(tellers[-1], memory.content, 1) if tellers else ""
-        if over:
+        if over := self.overwritten(memory):
             return _beside(over, at)
-        texts = list(map(_stated, tellers))
+        texts = list(map(_stated, self._tellers(memory)))
         said = [text for each in texts if len(each) <= _MOST_STATED for text in each]
         return _beside(self.revised([memory.content, *said], at, told_in), at)
+
+    def overwritten(self, memory: MemoryRecord) -> str:
+        """What the last turn says that wrote over what the memory's own turn wrote of it; empty
+        where none did."""
+        tellers = self._tellers(memory)
+        return self._over(tellers[-1], memory.content, 1) if tellers else ""
+
+    def _tellers(self, memory: MemoryRecord) -> list[Turn]:
+        told_in = {each.turn_id for each in memory.evidence}
+        return [turn for turn in self._turns if turn.turn_id in told_in]
 
     def _over(self, turn: Turn, said: str, least: float) -> str:
         """The statement of the last turn that wrote over what this one wrote and says of it, or

@@ -120,9 +120,23 @@ def test_what_came_before_says_when_its_files_were_changed_again() -> None:
     answer = "Nights in a row are limited to five, a test holds it."
     first = a_turn(1, "Limit the nights.", answer, calls=(edit("rules.py"), edit("app.py")))
     again = a_turn(2, "Make it four.", "Four.", calls=(edit("rules.py"),))
-    assert recap(SESSION, [first, again]).before == f"Limit the nights. — {answer}"
+    assert recap(SESSION, [first, again]).before == (f"Limit the nights. — {answer}",)
     both = a_turn(2, "Make it four.", "Four.", calls=(edit("rules.py"), edit("app.py")))
-    assert recap(SESSION, [first, both]).before == f"Limit the nights. — {answer} (changed since)"
+    [before] = recap(SESSION, [first, both]).before
+    assert before == f"Limit the nights. — {answer} (changed since)"
+
+
+def test_more_is_told_of_the_newest_session_than_of_others() -> None:
+    answer = "It is done as you have said, and a test holds it from now on."
+    turns = [a_turn(n, f"Step {n}.", answer) for n in range(1, 8)]
+    assert [b[:7] for b in recap(SESSION, turns).before] == [
+        "Step 6.",
+        "Step 5.",
+        "Step 4.",
+        "Step 3.",
+    ]
+    later = [since(a_turn(9, "Rest.", "We rest."))]
+    assert [b[:7] for b in recap(SESSION, turns, later=later).before] == ["Step 6."]
 
 
 @pytest.mark.parametrize(
@@ -338,6 +352,27 @@ async def test_what_the_person_prefers_stands_in_every_request(
         request = await text(memory, await begin(memory, other), "Draw a pond.")
         assert f"{heading}\n- I always want tabs\n" in request
         assert "unittest" not in request
+
+
+async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        call = wrote("db.py", "", "import sqlite3")
+        turn = await told(memory, session, "SQLite, no server please.", call)
+        assert memory.facts
+        quote = "SQLite, no server please."
+        of = {"session_id": session.session_id, "turn_id": turn.turn_id}
+        evidence = Evidence(quote=quote, at=turn.timestamp, **of)
+        draft = Draft(content=quote, kind="preference", scope="project", evidence=(evidence,))
+        await memory.facts.remember(draft, session.project_id)
+        request = await text(memory, await begin(memory, tmp_path), "Write a function.")
+        assert f"\n- {quote}" in request
+        other = await begin(memory, tmp_path)
+        await told(memory, other, "They have a server.", wrote("db.py", "sqlite3", "psycopg"))
+        request = await text(memory, await begin(memory, tmp_path), "Write a function.")
+        assert f"\n- {quote}" not in request
 
 
 async def test_a_recalled_turn_says_what_took_the_place_of_its_decision(

@@ -7,6 +7,7 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +46,7 @@ from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
+    from ragmem.memory.since import Aftermath
 
 _log = logging.getLogger("ragmem")
 T = TypeVar("T")
@@ -63,6 +65,7 @@ _LEVEL1_LIMIT = 200
 _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already."""
 _MORE_TRIES = 2
+_EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
 
@@ -186,7 +189,8 @@ class Collector:
                     self._last_time(asked),
                 )
                 hits = await self._hits(relevant, past.window.turns, asked)
-                if (hits or known.facts) and self._config.scope != "session":
+                judged = hits or known.facts or known.preferences
+                if judged and self._config.scope != "session":
                     beside = await self._tried(self._with_since(hits, known, asked))
                     hits, known = beside or (hits, known)
                 return msgspec.structs.replace(
@@ -294,10 +298,14 @@ class Collector:
     async def _with_since(
         self, hits: list[Hit], known: Material, asked: ContextInput
     ) -> tuple[list[Hit], Material]:
-        """With what was said later in the project that does it or takes it back."""
+        """With what was said later in the project that does it or takes it back; of preferences
+        those that no later turn has written over."""
         from ragmem.memory.since import Aftermath, turns_since
 
-        oldest = min([*(hit.at for hit in hits), *(f.memory.created_at for f in known.facts)])
+        told = [*(fact.memory for fact in known.facts), *known.preferences]
+        # A summary is younger than the turns that it tells of.
+        ages = [_EVER if hit.summary else hit.at for hit in hits]
+        oldest = min([*ages, *(memory.created_at for memory in told)])
         project_id = asked.session.project_id
         turns = await turns_since(await self._store(), project_id, oldest)
         # What another project's turn says is no matter of this one's.
@@ -313,12 +321,15 @@ class Collector:
                 for fact in known.facts
             ]
             judged = [
-                msgspec.structs.replace(hit, since=after.of_turn(hit.turn))
-                if hit.turn and not hit.since and (own is None or hit.session_id in own)
+                msgspec.structs.replace(hit, since=_became(hit, after))
+                if not hit.since and (own is None or hit.session_id in own)
                 else hit
                 for hit in hits
             ]
-            return judged, msgspec.structs.replace(known, facts=tuple(facts))
+            liked = [each for each in known.preferences if not after.overwritten(each)]
+            return judged, msgspec.structs.replace(
+                known, facts=tuple(facts), preferences=tuple(liked)
+            )
 
         return await asyncio.to_thread(marked) if turns else (hits, known)
 
@@ -459,6 +470,13 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     return tuple(
         sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
     )
+
+
+def _became(hit: Hit, after: "Aftermath") -> str:
+    """What was said later that does or takes back what it tells."""
+    if hit.turn:
+        return after.of_turn(hit.turn)
+    return after.of_summary(hit.summary) if hit.summary else ""
 
 
 def _since(hit: Hit, replaced: Mapping[str, str]) -> str:

@@ -119,6 +119,15 @@ def thread_part(summary: str, *, budget: int) -> Part:
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
 
+def _fair_share(lengths: Sequence[int], room: int) -> int:
+    """To what length the longest are to be cut, so that all fit."""
+    share = 0
+    for i, length in enumerate(sorted(lengths)):
+        share = room // (len(lengths) - i)
+        room -= min(length, share)
+    return share
+
+
 def last_time_part(
     recaps: Sequence[SessionRecap], shown: Collection[str], *, budget: int, now: datetime
 ) -> Part:
@@ -127,11 +136,12 @@ def last_time_part(
     entries = Entries(budget, heading)
     for i, recap in enumerate(recaps):
         # What a short one leaves is for those behind it.
-        lines = recap.lines(shown)
-        share = (entries.room // (len(recaps) - i) - 2) // (len(lines) + 1) - 3
+        head, *lines = recap.head(now), *recap.lines(shown)
+        room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
+        share = _fair_share([len(head), *map(len, lines)], room)
         told = [f"\n  {one_line(line, share)}" for line in lines] if share >= _LEAST_LINE else []
         entries.add(
-            f"- {one_line(recap.head(now), max(_LEAST_LINE, share))}{''.join(told)}",
+            f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(told)}",
             one_line(recap.outcome or recap.session.called, 80),
             why="among the newest sessions",
             record_id=recap.session.session_id,
@@ -491,21 +501,17 @@ def _entry(
     hit: Hit, question: str, room: int, session_id: str, now: datetime, present: Collection[str]
 ) -> str:
     source = source_line(hit, session_id=session_id, now=now)
-    if hit.since:
-        source += f"\n{one_line(hit.since, _SINCE_CHARS)}"
+    since = [one_line(hit.since, _SINCE_CHARS)] if hit.since else []
     if hit.outdated:
         files = ", ".join(dict.fromkeys(hit.outdated.values()))
-        source += f"\nChanged since: {one_line(files, _SINCE_CHARS)}"
+        since.append(f"Changed since: {one_line(files, _SINCE_CHARS)}")
     if hit.summary:
         summary = hit.summary
-        lines = [
-            f"[Level {summary.level} Summary - Relevance: {hit.relevance}]",
-            "",
-            *_findings(summary),
-        ]
-        room -= sum(len(line) + 1 for line in lines) + len(source) + 1
-        lines.insert(1, clip_middle(summary.text, max(room, _LEAST_CHARS // 2)))
-        return "\n".join([*lines, source])
+        head = f"[Level {summary.level} Summary - Relevance: {hit.relevance}]"
+        lines = [*since, "", *_findings(summary), source]
+        room -= len(head) + sum(len(line) + 1 for line in lines) + 1
+        return "\n".join([head, clip_middle(summary.text, max(room, _LEAST_CHARS // 2)), *lines])
+    source = "\n".join([source, *since])
     if hit.turn is None:
         return ""
     of = f" of session {short_id(hit.session_id)}, {ago(hit.at, now)}"

@@ -127,8 +127,8 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked last, and the beginning of the answer."""
     outcome_id: str = ""
     """Of the turn that it is of."""
-    before: str = ""
-    """The same of the turn before that."""
+    before: tuple[str, ...] = ()
+    """The same of the turns before that, the newest first."""
     changed: tuple[str, ...] = ()
     """Files, as the project knows them, with what became of them since."""
     failed: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
         told = (
             ("About", self.about),
             ("Outcome", "" if self.outcome_id in shown else self.outcome),
-            ("Before that", self.before),
+            *(("Before that", each) for each in self.before),
             ("Decided", "; ".join(self.decided)),
             ("Changed", ", ".join(self.changed)),
             ("Failed last", "; ".join(self.failed)),

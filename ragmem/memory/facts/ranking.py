@@ -27,7 +27,7 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
-_FIRST, _OF_BEST = 0.6, 0.4
+_FIRST, _OF_BEST = 0.6, 0.6
 """Of the floor, what is nearest of all and shares a word must be so near; and of that one the
 others, most questions ask one thing. Chosen on the stories of tests/recall/days: hardly a memory
 that bears on a prompt is lost, and two thirds of those that do not are.
