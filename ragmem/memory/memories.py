@@ -325,8 +325,12 @@ async def search_memories(
         found = await _everywhere(await open_store(), facts, text, limit)
     else:
         within = scope == "session"
+        # How near another session's memory is says nothing of those of one's own.
         found = await facts.search(
-            text, project_id=session.project_id, limit=_MANY if within else limit
+            text,
+            project_id=session.project_id,
+            limit=_MANY if within else limit,
+            floor=not within,
         )
         if within:
             own = session.session_id
