@@ -43,7 +43,7 @@ _QUOTED = 160
 _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
 _LANGUAGES = ("english", "german", "french")
-_MOST_WORDS, _MOST_STATEMENTS, _SHORT = 20_000, 4_000, 2
+_MOST_WORDS, _MOST_STATEMENTS, _MOST_CHANGES, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
 _CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 
@@ -87,17 +87,17 @@ _PLANNED = Regex(
     r"prevu[es]*|on va|je vais|on peut|pourra|ensuite)\b|(?:'ll|'d) "
 )
 """What is meant to be done, beside what is said to be undone."""
-_ASKS_OPEN = re.compile(
+_ASKS_OPEN = Regex(
     r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
     r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
 )
-_POINTS = re.compile(
+_POINTS = Regex(
     r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
     r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
 )
 """A sentence that speaks of what stands before it."""
-_VALUE = re.compile(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
-_VERSION = re.compile(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
+_VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
+_VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _FILLER = frozenset(
     word
     for words in (
@@ -167,49 +167,60 @@ def _held(turn: Turn) -> frozenset[str]:
     return frozenset(term for word in words for term in _forms(word))
 
 
-_FILE_WORD = re.compile(r"[^\W\d_]+|(?<![^\W\d_])\d[\d.:]*")
-_REMOVES = re.compile(r"(?:git )?(?:rm|mv) (?:-\w+ )*(.+)")
+_FILE_WORD = Regex(r"[^\W\d_]+|(?<![^\W\d_])\d[\d.:]*")
+_REMOVES = Regex(r"(?:git )?(?:rm|mv) (?:-\w+ )*(.+)")
 _OVERWRITTEN = 1 / 3
 """Of what a turn wrote into a file; less where it is what the turn says."""
 
 
-class _Written(msgspec.Struct):
-    """What a turn did to a file, in terms."""
+class _Written(msgspec.Struct, frozen=True):
+    """What a turn did to a file, in words."""
 
-    added: set[str]
-    removed: set[str]
+    added: frozenset[str]
+    removed: frozenset[str]
     is_whole: bool = False
     """All that was there before is gone but what is in `added`."""
 
-    def taken(self, before: "_Written") -> set[str]:
+    def taken(self, before: "_Written") -> frozenset[str]:
         """What it takes away of what was written before."""
         return before.added - self.added if self.is_whole else before.added & self.removed
 
 
-def _file_terms(text: str) -> set[str]:
-    words = set(_FILE_WORD.findall(plain(text[:_READ_CHARS])))
-    return {term for word in words for term in _forms(word)}
+def _file_words(text: str) -> frozenset[str]:
+    words = frozenset(_FILE_WORD.findall(plain(text)))
+    return frozenset(word for word in words if not is_stop_word(word, None))
 
 
-def _written(turn: Turn) -> dict[str, _Written]:
-    """By the paths that the calls of a turn name."""
-    found: dict[str, _Written] = {}
+Edits = dict[str, list[tuple[str, str]]]
+"""What was replaced by what, in their order, by the paths that calls name; nothing is all."""
+
+
+def _edits(turn: Turn) -> Edits:
+    found: Edits = {}
     for call in turn.tool_calls:
         if call.success and call.tool_name in EDITING_TOOLS:
-            new, old = argument(call, "new", "content"), argument(call, "old")
-            added, removed = _file_terms(new), _file_terms(old)
-            told = _Written(added - removed, removed - added, not old)
-            before = found.setdefault(argument(call, "path"), told)
-            if before is not told:
-                before.added |= told.added
-                before.removed |= told.removed
+            old, new = argument(call, "old"), argument(call, "new", "content")
+            edit = (old[:_READ_CHARS], new[:_READ_CHARS])
+            found.setdefault(argument(call, "path"), []).append(edit)
         for path in _removed_paths(call):
-            found[path] = _Written(set(), set(), is_whole=True)
+            found[path] = [("", "")]
     return found
 
 
+@lru_cache(maxsize=_MOST_CHANGES)
+def _written(edits: tuple[tuple[str, str], ...]) -> _Written:
+    added, removed = frozenset[str](), frozenset[str]()
+    for old, new in edits:
+        before, after = _file_words(old), _file_words(new)
+        added |= after - before
+        removed |= before - after
+    return _Written(added, removed, is_whole=not edits[0][0])
+
+
 def _removed_paths(call: ToolCall) -> list[str]:
-    command = _REMOVES.match(argument(call, "command")) if call.success else None
+    if not call.success or "command" not in call.arguments:
+        return []
+    command = _REMOVES.match(argument(call, "command"))
     return command[1].split() if command else []
 
 
@@ -272,13 +283,15 @@ def _stated(told: Turn | MemoryRecord) -> list[str]:
 
 
 def _said(turn: Turn) -> str:
-    return f"{turn.user_message}\n{turn.assistant_message}"
+    return f"{turn.user_message[:_READ_CHARS]}\n{turn.assistant_message[:_READ_CHARS]}"
 
 
-def _telling(turn: Turn, wrote: set[str]) -> str:
+def _telling(turn: Turn, wrote: Collection[str]) -> str:
     """The statement of a turn that says most of what it wrote."""
     texts = _stated(turn) or [turn.user_message]
-    return one_line(max(texts, key=lambda text: len(wrote & _file_terms(text))), _QUOTED)
+    return one_line(
+        max(texts, key=lambda text: len(_file_words(text).intersection(wrote))), _QUOTED
+    )
 
 
 def _beside(found: str, at: datetime) -> str:
@@ -319,7 +332,7 @@ class Aftermath:
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
         self._terms = [_held(turn) for turn in self._turns]
-        self._written = [_written(turn) for turn in self._turns]
+        self._edits = [_edits(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
         self._weights: dict[Word, float] = {}
         self._stated: dict[str, list[_Statement]] = {}
@@ -371,24 +384,21 @@ class Aftermath:
     def _over(self, turn: Turn, said: str, least: float) -> str:
         """The statement of the last turn that wrote over what this one wrote and says of it, or
         over so much of a file; empty where none did."""
-        wrote = _written(turn)
-        told = _file_terms(said) if wrote else set[str]()
+        wrote = {path: _written(tuple(edits)) for path, edits in _edits(turn).items()}
+        told = _file_words(said) if wrote else frozenset[str]()
         last: tuple[Turn, set[str]] | None = None
-        for later, changes in zip(self._turns, self._written, strict=True):
+        for later, edits in zip(self._turns, self._edits, strict=True):
             if later.timestamp <= turn.timestamp or later.turn_id == turn.turn_id:
                 continue
-            both = {
-                path: changes[path].taken(before)
-                for path, before in wrote.items()
-                if path in changes
-            }
+            changes = {p: _written(tuple(edits[p])) for p in wrote.keys() & edits.keys()}
+            taken = {path: change.taken(wrote[path]) for path, change in changes.items()}
             if any(
-                taken & told or len(taken) >= max(1, least * len(wrote[path].added))
-                for path, taken in both.items()
+                words & told or len(words) >= max(1, least * len(wrote[path].added))
+                for path, words in taken.items()
             ):
-                wrote = {path: changes[path] for path, taken in both.items() if taken}
-                added = {term for change in wrote.values() for term in change.added}
-                told, last = _file_terms(_said(later)), (later, added)
+                wrote = {path: changes[path] for path, words in taken.items() if words}
+                added = {word for change in wrote.values() for word in change.added}
+                told, last = _file_words(_said(later)), (later, added)
         return _telling(*last) if last else ""
 
     def _choice_over(self, turn: Turn) -> str:

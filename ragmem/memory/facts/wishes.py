@@ -4,9 +4,8 @@ One sign says little: "no", "please", or that a sentence is about comments. A se
 several of them, or that the answer takes note of, says how work is to be done from then on.
 """
 
-import re
-
 from ragmem.memory.facts.words import plain
+from ragmem.text import Regex
 
 _ENOUGH = 3
 """Of what the signs of a sentence count."""
@@ -16,7 +15,7 @@ _LEAST_KEPT = 5
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
 
-_NOTED = re.compile(
+_NOTED = Regex(
     r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*(?:noted|understood|"
     r"got it|will do|agreed|makes sense|from now on|i(?:'ll| will) (?:keep|remember|stick|avoid|"
     r"follow|bear|do (?:so|that|it)|write|use)|verstanden|alles klar|notiert|gemerkt|"
@@ -24,19 +23,19 @@ _NOTED = re.compile(
     r"entendu|d'accord|compris|note\b|c'est note|bien note|je (?:m'y tiens|retiens|garde|note))\b"
     r"|\bi'll keep to (?:it|that)\b|\bnoted\b"
 )
-_KEPT = re.compile(
+_KEPT = Regex(
     r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*(?:understood|"
     r"i(?:'ll| will) (?:keep|remember|bear)|verstanden|notiert|gemerkt|ich (?:merke|notiere)|"
     r"entendu|compris|note\b|c'est note|bien note|je (?:retiens|note))\b|\bnoted\b"
 )
 """The same of what was told, where the answer says that it keeps that in mind."""
-_BAN = re.compile(
+_BAN = Regex(
     r"(?:^|[,:;(] ?|\b(?:and|but|also|please|und|bitte|et|mais|aussi) )"
     r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
     r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)\w{2,}"
 )
 _OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
-    re.compile(pattern)
+    Regex(pattern)
     for pattern in (
         # What work is made of
         r"\b(?:code|coding|comments?|docstrings?|commits?|messages?|names?|naming|named|"
@@ -82,17 +81,17 @@ _OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
         r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
     )
 )
-_ONCE = re.compile(
+_ONCE = Regex(
     r"\b(?:says?|said|reports?|this|that one|these|those|here|hier|diese[rsmn]?|ici|cette?|ces|"
     r"(?:line|zeile|ligne) \d+)\b|\b[\w/]+\.(?:py|js|ts|md|html|css|c|h|rs|go|ml|sh|toml|ya?ml|"
     r"json|csv|r)\b"
 )
 """What is before one's eyes, or somebody else's words."""
-_PAST = re.compile(
+_PAST = Regex(
     r"\b(?:was|were|did|had|yesterday|(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|"
     r"hatte|gestern|etait|avait|hier)\b"
 )
-_ORDER = re.compile(
+_ORDER = Regex(
     r"^(?:(?:ok(?:ay)?|and|so|now|then|please|und|et|bitte|dann|jetzt),? )*(?:add|fix|remove|"
     r"rename|move|make|delete|run|show|change|check|update|build|create|put|set|turn|try|look|"
     r"find|draw|plot|load|clean|open|read|explain|undo|convert|write (?:a|the)|fug\w*|schreib|"
@@ -101,7 +100,7 @@ _ORDER = re.compile(
     r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
 """What is to be done now, or holds for now."""
-_OF_SELF = re.compile(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
+_OF_SELF = Regex(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
 
 
 def is_kept(sentence: str, answer: str) -> bool:
