@@ -264,9 +264,9 @@ def test_the_tests_run_on_the_oldest_python_that_is_there(tmp_path: Path) -> Non
 def test_the_tests_of_neo4j_share_a_worker(request: pytest.FixtureRequest) -> None:
     """They empty one database: side by side they would empty it under each other.
 
-    Those of the page share a browser.
+    Those of the page share a browser, those that import litellm its import.
     """
     grouped = [i for i in request.session.items if i.get_closest_marker("xdist_group")]
     if hasattr(request.config, "workerinput"):
-        shared = re.compile("@(neo4j|browser)")
+        shared = re.compile("@(neo4j|browser|litellm)")
         assert [i.nodeid for i in grouped if not shared.search(i.nodeid)] == []
