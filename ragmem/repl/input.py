@@ -71,6 +71,9 @@ if TYPE_CHECKING:
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
 REDRAW_S = 0.03
+_ALT_S, _SEQUENCE_S = 0.05, 1.0
+"""So long after Esc a key is one with Alt, which terminals send at once; and after another key the
+next of a sequence."""
 """What streams by is drawn so often; a key at once."""
 _OFFERED_AGAIN = 5
 _GO_BACK, _EXPAND = "/rewind", "/expand"
@@ -140,7 +143,7 @@ class LiveTerminal:
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
         self._app.renderer = ChatRenderer(self._app, environment())
-        self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.05
+        self._app.ttimeoutlen = _ALT_S
         self._app.key_processor.before_key_press += self._note_key
         self._app.key_processor.after_key_press += self._show_key
         self._shows_key = False
@@ -533,6 +536,9 @@ class LiveTerminal:
 
     def _show_key(self, _: object) -> None:
         """Draw what a key has done at once: what streams by may wait, who types may not."""
+        pending = self._app.key_processor.key_buffer
+        begins = bool(pending) and pending[0].key == Keys.Escape
+        self._app.timeoutlen = _ALT_S if begins else _SEQUENCE_S
         if not self._shows_key:
             self._shows_key = True
             asyncio.get_running_loop().call_soon(self._draw)

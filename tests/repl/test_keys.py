@@ -106,6 +106,17 @@ def test_vi_keys_by_a_setting(tmp_path: Path) -> None:
         chat.wait_for(r"^  interrupted$")
 
 
+def test_the_first_letter_after_esc_is_typed(chat: FakeChat) -> None:
+    """It is no key with Alt: a command that lost its slash would be sent to the model."""
+    for typed in ("banana", "/x1"):
+        chat.send("\x1b")
+        chat.wait_for_screen(r"^  Esc again")
+        chat.send(typed)
+        chat.wait_for_screen(rf"^› {typed}$")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+
+
 @pytest.mark.parametrize("word", ["exit", "quit"])
 def test_a_bare_word_for_leaving_leaves(chat: FakeChat, word: str) -> None:
     chat.send(f"{word}\r")
