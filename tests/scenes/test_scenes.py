@@ -43,7 +43,7 @@ def last_kept(name: str, columns: int, rows: int) -> str:
 
 
 IN_TIME = {"resized"}
-"""What these show depends on how far an answer has come when a key is pressed: on a quiet machine."""
+"""What these show depends on how far an answer has come at a key: for a quiet machine."""
 
 
 @pytest.mark.parametrize(
