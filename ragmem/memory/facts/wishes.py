@@ -34,7 +34,7 @@ _BAN = Regex(
     r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
     r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)\w{2,}"
 )
-_OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
+_OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, *_OTHERS = (
     Regex(pattern)
     for pattern in (
         # What work is made of
@@ -54,7 +54,8 @@ _OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
         r"dependances?|paquets?|bibliotheques?|abreviations?)\b",
         # That somebody wants it
         r"\b(?:please|pls|i (?:prefer|want|like|hate|love|can't stand)|i'd (?:like|rather)|wants?|"
-        r"spare me|bitte|lieber|will|(?:ich|wir) (?:mochte|mag|hasse|brauche)|"
+        r"spare me|bitte|lieber|will (?=.*\b(?:und|nicht|keine?n?|immer|nur)\b)|"
+        r"(?:ich|wir) (?:mochte|mag|hasse|brauche)|"
         r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
         r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
         # That it holds in general
@@ -64,6 +65,11 @@ _OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
         r"ab jetzt|kunftig|meist(?:ens)?|hochstens|uber \d+|unter \d+|toujours|tous|toutes|"
         r"chaque|partout|seulement|uniquement|desormais|maximum|au plus(?! tard)|d'habitude|"
         r"dans (?:ce|le|tout le) (?:projet|code))\b",
+        # That it is said in passing
+        r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
+        r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
+        r"nebenbei|noch (?:was|etwas)|ach ja|au fait|au passage|d'ailleurs|sinon|a propos)\b|"
+        r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
         # That something is not to be
         r"\b(?:no|not|don't|do not|never|without|avoid|instead of|rather than|kein\w*|nicht|nie|"
         r"niemals|ohne|statt|pas|jamais|sans|plutot que)\b",
@@ -74,11 +80,6 @@ _OF_WORK, _WANTED, _IN_GENERAL, *_OTHERS = (
         r"mein\w* (?:handy|bildschirm|laptop|editor|augen)|"
         r"je (?:relis|lis|travaille|suis|ne (?:parle|lis|vois)|n'ai)|"
         r"mon (?:ecran|telephone|editeur)|moi)\b",
-        # That it is said in passing
-        r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
-        r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
-        r"nebenbei|noch (?:was|etwas)|ach ja|au fait|au passage|d'ailleurs|sinon|a propos)\b|"
-        r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
     )
 )
 _ONCE = Regex(
@@ -116,13 +117,14 @@ def is_wish(sentence: str, answer: str) -> bool:
     that takes note of it is a sign of that."""
     flat = plain(sentence)
     noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
-    is_ban = _BAN.search(flat) is not None
-    of_what = is_ban + sum(
-        sign.search(flat) is not None for sign in (_OF_WORK, _WANTED, _IN_GENERAL)
-    )
-    if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS or not of_what:
+    is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED, _IN_PASSING)]
+    of_what = [sign.search(flat) is not None for sign in (_OF_WORK, _IN_GENERAL)]
+    # What only says that something is not so may be a fault that is reported.
+    may_be = any(is_willed) or (noted and any(of_what))
+    if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS or not may_be:
         return False
-    signs = of_what + sum(sign.search(flat) is not None for sign in _OTHERS) + 2 * noted
+    signs = sum(is_willed) + sum(of_what) + 2 * noted
+    signs += sum(sign.search(flat) is not None for sign in _OTHERS)
     against = (_ONCE.search(flat) is not None) + (_PAST.search(flat) is not None)
     against += 2 * (_ORDER.search(flat) is not None)
     return signs - against >= _ENOUGH

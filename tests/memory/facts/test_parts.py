@@ -267,6 +267,9 @@ def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind:
         ("Please fix the failing test in the login page.", "Understood: it is fixed.", ""),
         ("I need backups of all files.", "Both ways would do.", ""),
         ("Error: No space left on device", "That is a limit.", ""),
+        ("The tests will not run on all machines.", "I look.", ""),
+        ("The function does not return any type.", "I look.", ""),
+        ("Lea will keine langen Namen, immer kurze.", "", "preference"),
     ],
 )
 def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
