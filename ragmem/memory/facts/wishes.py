@@ -15,8 +15,9 @@ _LEAST_KEPT = 5
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
 
+_AGREED = r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*"
 _NOTED = Regex(
-    r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*(?:noted|understood|"
+    rf"{_AGREED}(?:noted|understood|"
     r"got it|will do|agreed|makes sense|from now on|i(?:'ll| will) (?:keep|remember|stick|avoid|"
     r"follow|bear|do (?:so|that|it)|write|use)|verstanden|alles klar|notiert|gemerkt|"
     r"mache ich|geht klar|in ordnung|einverstanden|ich (?:halte|merke|werde|nehme)|"
@@ -24,7 +25,7 @@ _NOTED = Regex(
     r"|\bi'll keep to (?:it|that)\b|\bnoted\b"
 )
 _KEPT = Regex(
-    r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*(?:understood|"
+    rf"{_AGREED}(?:understood|"
     r"i(?:'ll| will) (?:keep|remember|bear)|verstanden|notiert|gemerkt|ich (?:merke|notiere)|"
     r"entendu|compris|note\b|c'est note|bien note|je (?:retiens|note))\b|\bnoted\b"
 )
