@@ -210,6 +210,11 @@ def _home() -> Path | None:
         return None
 
 
+def folder_of_git(cwd: Path) -> Path:
+    """Return the checkout that a folder is in, as its project is told by; itself outside of one."""
+    return _project_root(cwd, (), _home())
+
+
 def _project_root(cwd: Path, known: Collection[str], home: Path | None) -> Path:
     home = normalize_cwd(home) if home else None
     candidates = [p for p in (cwd, *cwd.parents) if p != home and p != Path(p.anchor)]

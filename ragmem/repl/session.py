@@ -226,10 +226,9 @@ class ChatSession:
     def see_branch(self) -> None:
         """Read which branch the folder is on; what git keeps of it is one small file."""
         from ragmem.memory.checkouts import read_branch
+        from ragmem.memory.projects import folder_of_git
 
-        cwd = self.app.cwd
-        top = next((each for each in (cwd, *cwd.parents) if os.path.lexists(each / ".git")), cwd)
-        self.branch = read_branch(top)
+        self.branch = read_branch(folder_of_git(self.app.cwd))
 
     # --- what is said of it -----------------------------------------------------
 
