@@ -56,8 +56,8 @@ from ragmem.text import (
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.index.links import FoundCode
-    from ragmem.memory.facts.values import FactHit
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
+    from ragmem.memory.facts import FactHit
     from ragmem.memory.recall import SimilarSession
     from ragmem.records import Session
 
@@ -166,7 +166,7 @@ def found_hits(
 
 
 def _hit(hit: "Hit | FactHit", now: datetime, width: int, paint: Paint, light: Light) -> list[str]:
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
     from ragmem.memory.memories import memory_facts
 
     if isinstance(hit, Hit):
@@ -371,7 +371,7 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.hits import close_first, worth_showing
+        from ragmem.memory import close_first, worth_showing
 
         hits, none_close = worth_showing(hits, floor)
         hits, _ = close_first(hits, floor)
@@ -512,7 +512,7 @@ async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
     from ragmem.index.links import find_code
-    from ragmem.memory.hits import worth_showing
+    from ragmem.memory import worth_showing
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

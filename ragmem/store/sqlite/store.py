@@ -82,7 +82,7 @@ def _writes(change: Query[P, T]) -> Method[P, T]:
 class SQLiteStore:
     """Memory in one file. Writes and reads have a thread and a connection each.
 
-    See `ragmem.store.base.Store` for what each method promises.
+    See `ragmem.store.Store` for what each method promises.
     """
 
     def __init__(
