@@ -23,7 +23,6 @@ from ragmem.cli.command import (
     option,
     say_notices,
 )
-from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.output import Paint, Part, drawn, joined, print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -511,6 +510,7 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: in
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
+    from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
     from ragmem.index.links import find_code
     from ragmem.memory import worth_showing
 
