@@ -33,7 +33,7 @@ from ragmem.store.open import KINDS, home_owner, open_archive, owner_of_file, ta
 from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
-    from ragmem.store.base import Archive
+    from ragmem.store import Archive
     from ragmem.store.neo4j_server import ServerStatus
     from ragmem.store.transfer import OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument

@@ -31,10 +31,10 @@ from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
-from ragmem.memory.context import ContextBuilder, Place
-from ragmem.memory.facts.values import Remembered
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit, Question
+from ragmem.memory.context import Place
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
     Instructions,
@@ -54,7 +54,7 @@ from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.records import Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from types import ModuleType
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -33,17 +32,17 @@ def _without(*names: str) -> Iterator[None]:
         sys.meta_path.remove(absent)
 
 
-def load_httpx() -> tuple[ModuleType, ModuleType]:
-    """httpx and httpx_sse; without a command line (click, rich, pygments) and HTTP/2 (h2, hpack).
-
-    Each is imported only if it is there, and takes two thirds of the import's time.
-    """
-    with _without("httpx._main", "h2"):
+def load_httpcore() -> None:
+    """httpcore without HTTP/2 (h2, hpack), which takes half of its import's time."""
+    with _without("h2"):
         import httpcore  # noqa: F401
-        import httpx
-    import httpx_sse
 
-    return httpx, httpx_sse
+
+def load_httpx() -> None:
+    """httpx without a command line (click, rich, pygments) and HTTP/2: litellm imports it."""
+    load_httpcore()
+    with _without("httpx._main"):
+        import httpx  # noqa: F401
 
 
 def load_neo4j() -> None:

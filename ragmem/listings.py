@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragmem.events import TurnFinished
 from ragmem.ids import short_id
-from ragmem.memory.hits import NOBODY
+from ragmem.memory import NOBODY
 from ragmem.messages import Json
 from ragmem.records import FileAccess, MemoryRecord, Session, Turn, Work
 from ragmem.text import (
@@ -33,9 +33,9 @@ from ragmem.text import (
 if TYPE_CHECKING:
     from ragmem.index import CodeHit
     from ragmem.index.links import FoundCode
+    from ragmem.memory import Hit
     from ragmem.memory.code_past import CodePast, CodeSession
-    from ragmem.memory.facts.values import FactHit
-    from ragmem.memory.hits import Hit
+    from ragmem.memory.facts import FactHit
     from ragmem.memory.memories import Line
 
 _NARROWEST = 20
@@ -181,7 +181,7 @@ FURTHER = "Further from it:"
 
 def hits_text(hits: "Sequence[Hit | FactHit]", now: datetime, *, width: int, close: int = 0) -> str:
     """Where each stands, why it was found, and below it what it says; the first few are close."""
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
     from ragmem.memory.memories import memory_facts, memory_rows
 
     width = max(_NARROWEST, width)
@@ -406,7 +406,7 @@ def conversation_document(
 
 def hit_document(hit: "Hit | FactHit") -> Document:
     """A turn, summary or memory that was found; of a memory, where it was said first."""
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
 
     if isinstance(hit, Hit):
         said = hit.summary.text if hit.summary else ""

@@ -63,7 +63,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmem.memory.leases._PATIENCE_S", 60.0)
     monkeypatch.setattr("ragmem.tools.shell._PATIENCE_S", 60.0)
     # Nobody waits between answers of a model that can't be used.
-    monkeypatch.setattr("ragmem.memory.summaries.attempts.PAUSES", (0, 0, 0))
+    monkeypatch.setattr("ragmem.memory.summaries.summarizer.PAUSES", (0, 0, 0))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -143,7 +143,7 @@ def test_pickle_and_eval_are_not_used() -> None:
     assert found == set()
 
 
-HEAVY = {"rich", "httpx", "litellm", "neo4j", "prompt_toolkit", "pygments", "openai", "numpy"}
+HEAVY = {"rich", "httpcore", "litellm", "neo4j", "prompt_toolkit", "pygments", "openai", "numpy"}
 
 
 @pytest.mark.parametrize("module", ["ragmem.__main__", "ragmem.cli.main", "ragmem.app"])

@@ -60,20 +60,13 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.ids import short_id
-from ragmem.listings import (
-    Document,
-    document,
-    result_document,
-    text_block,
-    tool_result_block,
-    tool_use_block,
-)
 from ragmem.messages import Json
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
+    from ragmem.listings import Document
 
 
 app = commands()
@@ -239,6 +232,8 @@ class JsonOutput:
 
     def show(self, event: Event) -> None:
         """Print the result; say the rest on stderr."""
+        from ragmem.listings import result_document
+
         self._progress.show(event)
         if isinstance(event, TurnFinished):
             write_json(to_json(result_document(event)))
@@ -260,12 +255,16 @@ class StreamJsonOutput:
 
     def show(self, event: Event) -> None:
         """Print the event's line, if it has one."""
+        from ragmem.listings import result_document
+
         if isinstance(event, TurnFinished):
             write_json(to_json(result_document(event), indent=None))
         elif line := self._line(event):
             write_json(to_json(line, indent=None))
 
-    def _line(self, event: Event) -> Document | None:
+    def _line(self, event: Event) -> "Document | None":
+        from ragmem.listings import text_block, tool_result_block, tool_use_block
+
         match event:
             case TurnStarted():
                 where = {"cwd": self._cwd, "permission_mode": self._permission_mode}
@@ -292,11 +291,13 @@ class StreamJsonOutput:
             case _:
                 return None
 
-    def _of(self, kind: str, *events: Event, **others: object) -> Document:
+    def _of(self, kind: str, *events: Event, **others: object) -> "Document":
+        from ragmem.listings import document
+
         line = document(_LINE, *events, type=kind, session_id=self._session_id, **others)
         return {name: value for name, value in line.items() if value is not None}
 
-    def _partial(self, delta: dict[str, Json]) -> Document:
+    def _partial(self, delta: dict[str, Json]) -> "Document":
         return self._of("stream_event", event={"type": "content_block_delta", "delta": delta})
 
 

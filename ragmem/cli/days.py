@@ -9,7 +9,7 @@ import msgspec
 from ragmem.cli.output import Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
-from ragmem.memory.hits import NOBODY
+from ragmem.memory import NOBODY
 from ragmem.memory.memories import marks
 from ragmem.records import MemoryRecord, Session
 from ragmem.repl.early import sign

@@ -189,8 +189,7 @@ async def check_background(app: "App") -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.background import is_at_work
     from ragmem.listings import waiting_text
-    from ragmem.memory.summaries.attempts import TRIES, given_up_text
-    from ragmem.memory.summaries.summarizer import away_text
+    from ragmem.memory.summaries.summarizer import TRIES, away_text, given_up_text
 
     worker, store = app.config.memory.worker, await app.store()
     pending, mark = await store.count_pending(), await store.embedder()

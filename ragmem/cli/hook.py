@@ -18,7 +18,10 @@ from ragmem.errors import EXIT_DONE, RagmemError
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import Context, Strategy
+    from ragmem.memory.context import (
+        Context,
+        Strategy,
+    )
 
 _MOST_BYTES = 4_000_000
 _PROMPT_CHARS = 20_000
@@ -100,7 +103,8 @@ async def bearing_on(
     """
     from ragmem.errors import StoreError
     from ragmem.llm.base import ModelInfo
-    from ragmem.memory.context import ContextBuilder, Place
+    from ragmem.memory.context import Place
+    from ragmem.memory.context.builder import ContextBuilder
     from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
     from ragmem.text import clean, visible
     from ragmem.tools.seen import SeenFiles, SessionCode

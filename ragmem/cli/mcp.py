@@ -33,7 +33,8 @@ from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts import Draft
+from ragmem.memory.facts.trust import vouch
 from ragmem.memory.files import stored_path
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
 from ragmem.memory.projects import real_folder, registrations
@@ -50,7 +51,6 @@ from ragmem.records import (
 from ragmem.text import clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
-from ragmem.tools.vouching import vouch
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

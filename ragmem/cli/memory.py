@@ -45,8 +45,8 @@ from ragmem.cli.output import (
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import memory_document, page, table
-from ragmem.memory.facts.values import Draft, Remembered, expiry
-from ragmem.memory.hits import NOBODY, others_of
+from ragmem.memory import NOBODY, others_of
+from ragmem.memory.facts import Draft, Remembered, expiry
 from ragmem.memory.memories import (
     Chain,
     about,

@@ -23,7 +23,6 @@ from ragmem.cli.command import (
     option,
     say_notices,
 )
-from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.output import Paint, Part, drawn, joined, print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -56,8 +55,8 @@ from ragmem.text import (
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.index.links import FoundCode
-    from ragmem.memory.facts.values import FactHit
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
+    from ragmem.memory.facts import FactHit
     from ragmem.memory.recall import SimilarSession
     from ragmem.records import Session
 
@@ -166,7 +165,7 @@ def found_hits(
 
 
 def _hit(hit: "Hit | FactHit", now: datetime, width: int, paint: Paint, light: Light) -> list[str]:
-    from ragmem.memory.hits import Hit
+    from ragmem.memory import Hit
     from ragmem.memory.memories import memory_facts
 
     if isinstance(hit, Hit):
@@ -371,7 +370,7 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.hits import close_first, worth_showing
+        from ragmem.memory import close_first, worth_showing
 
         hits, none_close = worth_showing(hits, floor)
         hits, _ = close_first(hits, floor)
@@ -511,8 +510,9 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: in
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
+    from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory.hits import worth_showing
+    from ragmem.memory import worth_showing
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

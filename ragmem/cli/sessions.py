@@ -441,8 +441,7 @@ async def insights(
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summary_model
-    from ragmem.memory.summaries.attempts import TRIES
-    from ragmem.memory.summaries.summarizer import Summarizer, is_too_small
+    from ragmem.memory.summaries.summarizer import TRIES, Summarizer, is_too_small
     from ragmem.memory.titles import insight_into, insight_item
 
     config, paths = opened.config, opened.paths

@@ -53,7 +53,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.redact import redact
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.text import clean, one_line
 
 _HEAD_RECORDS = 200

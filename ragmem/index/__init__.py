@@ -40,7 +40,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     language: str
     scopes: tuple[CutScope, ...] = ()
     imports: tuple[str, ...] = ()
-    """As the language writes them, made plain: `ragmem.store.base`, `./util`, `../a/b.js`,
+    """As the language writes them, made plain: `ragmem.store`, `./util`, `../a/b.js`,
     `net/http`, `crate::store::base`, `java.util.List`; a relative Python one with its dots."""
     line_count: int = 0
     generated: bool = False

@@ -17,9 +17,14 @@ from ragmem.interface import shapes
 from ragmem.interface.memory import Folder, OpenMemory, Work
 from ragmem.interface.shapes import checked_strategy, place_of
 from ragmem.llm.base import LLM, Chunk, Request
-from ragmem.memory.context import Context, ContextBuilder, Counts, Place, Strategy
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit, Question
+from ragmem.memory.context import (
+    Context,
+    Counts,
+    Place,
+    Strategy,
+)
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, Places
 from ragmem.memory.recall import SimilarSession, similar_sessions

@@ -35,16 +35,18 @@ from ragmem.interface.shapes import (
     writes_of,
 )
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Strategy
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit, Question
+from ragmem.memory.context import (
+    Context,
+    Strategy,
+)
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
 from ragmem.memory.recall import ScopeName
 from ragmem.memory.recording import kept, redacted
-from ragmem.memory.summaries import summary_id
-from ragmem.memory.summaries.plan import to_roll_up
+from ragmem.memory.summaries import summary_id, to_roll_up
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import (

@@ -1,4 +1,4 @@
-"""A model's HTTP API, spoken to by httpx and server-sent events; protocols are subclasses.
+"""A model's HTTP API, spoken to by requests and server-sent events; protocols are subclasses.
 
 OpenAI's two are here: chat completions, which most others speak as well, and Responses
 (https://platform.openai.com/docs/api-reference/responses), for its models that think, or that
@@ -7,19 +7,18 @@ pays.
 """
 
 import asyncio
-import codecs
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.errors import AnswerTooLong, LLMError, StreamCut, chain
-from ragmem.libraries import load_httpx
+from ragmem.errors import LLMError, StreamCut, chain
 from ragmem.llm import faults, wire
 from ragmem.llm.base import (
     Chunk,
@@ -35,16 +34,13 @@ from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, Tool
 from ragmem.text import clean
 
 if TYPE_CHECKING:
-    import httpx
-    from httpx import AsyncClient
+    from httpcore import Response
 
-CONNECT_TIMEOUT_S = 10.0
+    from ragmem.llm.connection import Requests
+
 AFTER_END_S = 2.0
 """How long usage may follow the end before we stop listening."""
 MAX_ERROR_BYTES = 64 * 1024
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Of one event, or of an answer that comes in one piece."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +77,7 @@ class HttpClient(ABC):
         self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._retries = retries
-        self._http: AsyncClient | None = None
+        self._http: Requests | None = None
         self._takes_schemas = True
         url = urlsplit(endpoint.base_url)
         self._peer = Peer(
@@ -129,7 +125,7 @@ class HttpClient(ABC):
 
     async def prepare(self) -> None:
         """Import the HTTP library."""
-        await asyncio.to_thread(load_httpx)
+        await asyncio.to_thread(import_module, "ragmem.llm.connection")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -138,14 +134,15 @@ class HttpClient(ABC):
             await http.aclose()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        httpx, _ = load_httpx()
+        from ragmem.llm import connection
+
         reader = self._reader()
         fault: LLMError | None = None
         try:
             http = self._client()
             while fault is None and not reader.end_reason:
                 async with self._asked(http, request) as response:
-                    if response.status_code != 200:
+                    if response.status != 200:
                         fault, again = await self._refused(response, request)
                         if again:
                             continue
@@ -155,7 +152,7 @@ class HttpClient(ABC):
                     break
         except LLMError as error:
             fault = error.with_traceback(None)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except connection.FAULTS as error:
             fault = self._fault(error)
         except TimeoutError:
             fault = faults.timed_out(self._peer, self._timeout_s)
@@ -176,25 +173,25 @@ class HttpClient(ABC):
         return msgspec.json.encode({**self._endpoint.extra_body, **self._body(request)})
 
     @asynccontextmanager
-    async def _asked(
-        self, http: "AsyncClient", request: Request
-    ) -> AsyncGenerator["httpx.Response", None]:
+    async def _asked(self, http: "Requests", request: Request) -> AsyncGenerator["Response", None]:
         """The response, once its head is there: byte by byte it has no more time than at once."""
         async with AsyncExitStack() as stack:
-            asked = http.stream("POST", self._url, content=self._encoded(request))
+            asked = http.post(self._encoded(request))
             async with asyncio.timeout(self._timeout_s):
                 response = await stack.enter_async_context(asked)
             yield response
 
     async def _chunks(
-        self, response: "httpx.Response", reader: EventReader
+        self, response: "Response", reader: EventReader
     ) -> AsyncGenerator[Chunk, None]:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        from ragmem.llm.connection import MAX_EVENT_BYTES, header, too_long
+
+        kind = header(response, "content-type").partition(";")[0].strip().lower()
         if kind == "application/json":
             async with asyncio.timeout(self._timeout_s):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
             if len(body) > MAX_EVENT_BYTES:
-                raise _too_long(MAX_EVENT_BYTES)
+                raise too_long(MAX_EVENT_BYTES)
             for chunk in self._feed(body.decode("utf-8", "surrogateescape"), reader):
                 yield chunk
             reader.done()
@@ -220,56 +217,61 @@ class HttpClient(ABC):
         raise faults.from_event(self._peer, error)
 
     async def _refused(
-        self, response: "httpx.Response", request: Request
+        self, response: "Response", request: Request
     ) -> tuple[LLMError | None, bool]:
         """The error of a status, or that the same request in other words may do."""
+        from ragmem.llm.connection import header
+
         async with asyncio.timeout(self._timeout_s):
             body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
-        if response.status_code in (400, 422) and self._adapt(body):
+        if response.status in (400, 422) and self._adapt(body):
             return None, True
-        if self._schema_of(request) and _may_mean_schema(response.status_code, body):
+        if self._schema_of(request) and _may_mean_schema(response.status, body):
             self._takes_schemas = False
             return None, True
-        seconds = faults.retry_after(response.headers.get("retry-after"), body)
-        status = response.status_code
+        seconds = faults.retry_after(header(response, "retry-after"), body)
+        status = response.status
         return faults.from_status(self._peer, status, body, retry_after_s=seconds), False
 
-    def _client(self) -> "AsyncClient":
-        if self._http is not None:
-            return self._http
-        library, _ = load_httpx()
-        endpoint = self._endpoint
-        headers = {"User-Agent": "ragmem", "Content-Type": "application/json"}
-        headers["Accept"] = "text/event-stream, application/json"
-        headers |= self._headers()
-        self._http = library.AsyncClient(
-            # A proxy of the environment is honoured, but never stands before this machine itself.
-            trust_env=not self._own_machine,
-            transport=library.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None,
-            # Loading certificates takes 20 ms, for nothing on a plain connection.
-            verify=self._url.startswith("https:"),
-            timeout=library.Timeout(
-                self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)
-            ),
-            headers={**headers, **endpoint.headers},
-            follow_redirects=False,
-        )
-        return cast("AsyncClient", self._http)
+    def _client(self) -> "Requests":
+        if self._http is None:
+            from ragmem.llm.connection import Requests
+
+            endpoint = self._endpoint
+            headers = {
+                "User-Agent": "ragmem",
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream, application/json",
+                "Accept-Encoding": "identity",
+                **self._headers(),
+                **endpoint.headers,
+            }
+            self._http = Requests(
+                self._url,
+                headers,
+                timeout_s=self._timeout_s,
+                uds=endpoint.uds,
+                own_machine=self._own_machine,
+            )
+        return self._http
 
     def _fault(self, error: Exception) -> LLMError:
-        """An httpx error, as ours."""
-        httpx, _ = load_httpx()
+        """An error of the connection, as ours."""
+        import httpcore
+
+        from ragmem.llm.connection import CONNECT_TIMEOUT_S
+
         peer = self._peer
         reason = _reason(error)
-        if isinstance(error, httpx.ConnectTimeout):
+        if isinstance(error, httpcore.ConnectTimeout):
             return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, httpcore.TimeoutException):
             return faults.timed_out(peer, self._timeout_s)
         if any(isinstance(each, ssl.SSLError) for each in chain(error)):
             return faults.bad_tls(peer, reason)
-        if isinstance(error, httpx.ConnectError | httpx.ProxyError):
+        if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
             return faults.unreachable(peer, reason)
-        if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+        if isinstance(error, httpcore.UnsupportedProtocol):
             return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
         return faults.Passing(f"The connection to {peer.name} was lost: {reason}.")
 
@@ -279,31 +281,6 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
-class _Text:
-    """A response as text, within bounds; EventSource reads it.
-
-    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
-    """
-
-    headers = {"content-type": "text/event-stream"}  # noqa: RUF012
-
-    def __init__(self, response: "httpx.Response") -> None:
-        self._response = response
-
-    async def aiter_text(self) -> AsyncGenerator[str, None]:
-        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        size = line = 0
-        async for data in self._response.aiter_bytes():
-            size += len(data)
-            line = len(data) - end if (end := data.rfind(b"\n") + 1) else line + len(data)
-            if size > MAX_ANSWER_BYTES:
-                raise _too_long(MAX_ANSWER_BYTES)
-            if line > MAX_EVENT_BYTES:
-                raise _too_long(MAX_EVENT_BYTES)
-            if text := decoder.decode(data):
-                yield text
-
-
 def _may_mean_schema(status: int, body: str) -> bool:
     """Whether a request with a schema was refused for it; some say so as that nothing is there."""
     told = body.casefold()
@@ -311,22 +288,16 @@ def _may_mean_schema(status: int, body: str) -> bool:
     return status in (400, 422) or (status in (404, 500, 501) and named)
 
 
-def _too_long(limit: int) -> AnswerTooLong:
-    return AnswerTooLong(
-        f"The answer is longer than {limit >> 20} MB.",
-        hint="Ask in other words, or use another model (-m).",
-    )
-
-
 async def _events(
-    response: "httpx.Response", reader: EventReader, timeout_s: float
+    response: "Response", reader: EventReader, timeout_s: float
 ) -> AsyncGenerator[str, None]:
     """The data of each event; after the end was said, only what follows at once.
 
     TimeoutError when none comes in time, whatever else does: comments, pieces of a line.
     """
-    _, httpx_sse = load_httpx()
-    events = httpx_sse.EventSource(_Text(response)).aiter_sse()
+    from ragmem.llm.connection import event_data
+
+    events = event_data(response.aiter_stream())
     ends_at: float | None = None
     try:
         while True:
@@ -335,22 +306,22 @@ async def _events(
                 ends_at = now + AFTER_END_S
             try:
                 async with asyncio.timeout_at(ends_at or now + timeout_s):
-                    event = await anext(events)
+                    data = await anext(events)
             except StopAsyncIteration:
                 return
             except TimeoutError:
                 if reader.end_reason:
                     return
                 raise
-            yield event.data
+            yield data
     finally:
         await events.aclose()
 
 
-async def _read(response: "httpx.Response", limit: int) -> bytes:
+async def _read(response: "Response", limit: int) -> bytes:
     """At most `limit` bytes of a body."""
     data = bytearray()
-    async for piece in response.aiter_bytes():
+    async for piece in response.aiter_stream():
         data += piece
         if len(data) >= limit:
             break

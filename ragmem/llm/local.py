@@ -124,8 +124,12 @@ class LocalLLM:
 
     @property
     def pid(self) -> int | None:
-        """Of the child, while there is one."""
-        return self._process.pid if self._process is not None else None
+        """Of the child, while it lives."""
+        return self._process.pid if self._lives and self._process else None
+
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """See `LLM.stream`; tools are left out."""
@@ -147,7 +151,7 @@ class LocalLLM:
     async def start(self) -> None:
         """Load the model, which takes a second or two; nothing to do where it is loaded."""
         async with self._starting:
-            if self._process is not None and self._process.returncode is None:
+            if self._lives:
                 return
             await self.aclose()
             try:

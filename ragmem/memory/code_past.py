@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.memory.hits import others_of, sessions_by_id
+from ragmem.memory import others_of, sessions_by_id
 from ragmem.records import (
     REFERENCE_HOWS,
     CodeStore,

@@ -17,7 +17,7 @@ from ragmem.errors import (
     StoreError,
     StoreUnavailable,
 )
-from ragmem.memory.hits import sessions_by_id
+from ragmem.memory import sessions_by_id
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
@@ -30,7 +30,7 @@ from ragmem.records import (
     Summary,
     Turn,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Metrics
 
 _BATCH = 16

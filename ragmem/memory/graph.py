@@ -28,7 +28,7 @@ from ragmem.records import (
     TurnsQuery,
 )
 from ragmem.redact import redact
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import counted, one_line, visible
 
 NodeKind = Literal["session", "turn", "file", "code", "memory", "summary"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.memory.context.values import SessionRecap
+from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
 from ragmem.memory.facts.ranking import is_generic
@@ -21,7 +21,7 @@ from ragmem.memory.files import extract_accessed_files, locator, written_since
 from ragmem.memory.since import Aftermath, left_open, states_undone
 from ragmem.memory.summaries.digest import opening, prose_sentences
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word
 from ragmem.text import Regex, one_line
 

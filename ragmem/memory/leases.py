@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.records import Leases
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 
 @asynccontextmanager

@@ -11,9 +11,7 @@ import msgspec
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
-from ragmem.memory.context.sections import told_by
-from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import (
+from ragmem.memory import (
     NOBODY,
     Hit,
     close_first,
@@ -22,6 +20,8 @@ from ragmem.memory.hits import (
     sessions_by_id,
     worth_showing,
 )
+from ragmem.memory.context.sections import told_by
+from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
@@ -34,7 +34,7 @@ from ragmem.records import (
     Session,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import ago, clip_to_width, counted, hanging, one_line
 
 if TYPE_CHECKING:

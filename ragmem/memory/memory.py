@@ -18,19 +18,18 @@ from ragmem.embedder import Embedder
 from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
+from ragmem.memory import Hit, Question
 from ragmem.memory.context import (
     Context,
-    ContextBuilder,
     FindCode,
     Place,
     SessionRecap,
     Strategy,
 )
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Collector, ContextInput
+from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Remembered
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Recall
@@ -55,7 +54,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.service import Client
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean
 from ragmem.usage import Metrics
 

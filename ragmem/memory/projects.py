@@ -25,7 +25,7 @@ from ragmem.text import mark_for, one_line, quoted, visible
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
-    from ragmem.store.base import Store
+    from ragmem.store import Store
 
 _SHOWN_CHARS = 200
 

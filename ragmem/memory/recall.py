@@ -14,9 +14,18 @@ import msgspec
 from ragmem.embedder import Embedder, cosines
 from ragmem.errors import EmbedderError, StoreError
 from ragmem.libraries import load_numpy
+from ragmem.memory import (
+    BY_TIME,
+    BY_WORDS,
+    Found,
+    Hit,
+    Question,
+    Ranked,
+    TimeSpan,
+    others_of,
+    sessions_by_id,
+)
 from ragmem.memory.embedding import ComparableVectors
-from ragmem.memory.found import Found, Question, Ranked, TimeSpan
-from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
@@ -36,7 +45,7 @@ from ragmem.records import (
 )
 from ragmem.service import SEARCH_S, Client
 from ragmem.similarity import WORDS_AS_COSINE, rarity
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Metrics
 
 FIND = "find"

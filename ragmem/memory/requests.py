@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.errors import StoreUnavailable
 from ragmem.files import append_line, lock, replace_private
-from ragmem.memory.context.values import Context
+from ragmem.memory.context import Context
 from ragmem.redact import redact
 from ragmem.text import one_line
 

@@ -21,7 +21,7 @@ from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import argument
 from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
 

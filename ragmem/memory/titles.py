@@ -38,7 +38,7 @@ from ragmem.records import (
     UpdateSession,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clip_middle, one_line
 
 TITLE_CHARS = 60

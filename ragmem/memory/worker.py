@@ -16,13 +16,12 @@ from typing import Protocol
 from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.memory import titles
+from ragmem.memory import summaries, titles
 from ragmem.memory.embedding import Embedding
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import plan
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
     AddSummary,
@@ -35,7 +34,7 @@ from ragmem.records import (
     Work,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import one_line
 from ragmem.usage import Metrics
 
@@ -281,7 +280,7 @@ class Worker:
         found = await self._fresh(store, "level1", limit=_PAGE)
         if not found:
             return False
-        made = await plan.level1_of(store, found)
+        made = await summaries.level1_of(store, found)
         await summarizer.consider(store, (item.session_id for item in found))
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
         asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
@@ -305,7 +304,7 @@ class Worker:
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
-            made = await plan.level1_of(store, items)
+            made = await summaries.level1_of(store, items)
             writes = []
             for turn in await store.get(Turn, [item.record_id for item in items]):
                 before = made.get(turn.turn_id)
@@ -329,14 +328,14 @@ class Worker:
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
         """The stand-ins above those that a model has replaced, lowest level first."""
         for session_id in sorted(self._renewed):
-            for old, below in await plan.renewable(store, session_id):
+            for old, below in await summaries.renewable(store, session_id):
                 key = f"renew:{old.level}:{old.summary_id}"
                 if key in self._passed or not summarizer.uses_model(session_id):
                     continue
                 self._passed.add(key)
                 async with self._leased(store, key) as mine:
                     # Whoever had it before may have done it.
-                    if not mine or (old, below) not in await plan.renewable(store, session_id):
+                    if not mine or (old, below) not in await summaries.renewable(store, session_id):
                         continue
                     summary = await summarizer.summarize_summaries(
                         session_id, below, instead_of=old
@@ -349,7 +348,10 @@ class Worker:
     async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
         async def do(item: Pending) -> bool:
             due = partial(
-                plan.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
+                summaries.due_roll_up,
+                store,
+                item.session_id,
+                rollup_chars=self._config.rollup_chars,
             )
             if not await due():
                 return False
@@ -370,8 +372,8 @@ class Worker:
 
         async def do(item: Pending) -> bool:
             def due(session: Session) -> bool:
-                rested = plan.has_rested(session, self._clock())
-                return rested or plan.thread_summary_due(session, every=every)
+                rested = summaries.has_rested(session, self._clock())
+                return rested or summaries.thread_summary_due(session, every=every)
 
             if not due(await store.session(item.session_id)):
                 return False
@@ -379,7 +381,7 @@ class Worker:
                 session = await store.session(item.session_id)
                 if not mine or not due(session):
                     return False
-                if not plan.thread_summary_due(session, every=every):
+                if not summaries.thread_summary_due(session, every=every):
                     return await self._digest_rest(store, summarizer, session)
                 await summarizer.reckon(store, item.session_id)
                 await self.summarize_thread(store, summarizer, session)
@@ -398,7 +400,7 @@ class Worker:
     async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
         """The same of one that has rested, from its turns' summaries; false before all are made."""
         since = await self._turns_since(store, session)
-        ids = [plan.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
+        ids = [summaries.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
         made = {each.summary_id: each for each in await store.get(Summary, ids)}
         if not since or len(made) < len(ids):
             return False

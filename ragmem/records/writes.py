@@ -6,20 +6,17 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from ragmem.records.code import (
+from ragmem.records.conversation import (
+    ALL_TURNS,
     ChangedTogether,
     CodeFile,
     CodeReference,
     CodeTurn,
-    FoundScope,
-    ScopeQuery,
-    TurnsQuery,
-)
-from ragmem.records.conversation import (
-    ALL_TURNS,
     FileAccess,
+    FoundScope,
     Project,
     Record,
+    ScopeQuery,
     Session,
     SessionQuery,
     SessionStatus,
@@ -27,6 +24,7 @@ from ragmem.records.conversation import (
     ToolCall,
     Turn,
     TurnQuery,
+    TurnsQuery,
     TurnStatus,
     Usage,
 )

@@ -16,9 +16,9 @@ from ragmem.ids import short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, files_table, hits_text, page
 from ragmem.llm.base import Effort
+from ragmem.memory import worth_showing
+from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import worth_showing
 from ragmem.memory.memories import (
     chain_of,
     facts_of,

@@ -1,0 +1,303 @@
+"""The Store protocol: what a memory's storage does, and what every store promises.
+
+Promises, checked by `tests/store/test_contract*.py` on each implementation:
+
+- `apply` is one transaction: all of the writes or none; when it returns, they
+  survive kill -9.
+- Every write is idempotent: applied twice (a retry, a replay), the effect is
+  that of once. `BeginTurn` again returns the index it got the first time.
+- Turn indexes of a session are 1, 2, 3 … without gaps or duplicates, whatever
+  number of processes write it at once.
+- Text rows, links and derived fields (`turn_count`, `last_message` …) change in
+  the same transaction as their source.
+- A store is opened for an owner, the person whose home it is. What is written without one is
+  theirs; memories about a person and the profile are seen by their owner alone. What stood
+  without one when the store came to know owners belongs to who opened it then. Opened for
+  nobody, as tools do, a store shows all.
+- Nothing is deleted, except by `Archive.delete_session` and `forget_memories`.
+- Ids that do not exist raise `SessionNotFound`; a store that can't be reached
+  raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
+
+Of recall: stores find and score candidates; ranking, thresholds, embedding and summarising live
+above them.
+
+- A turn's row in the text index is written in the transaction that finishes the turn, a
+  summary's in that which adds it, from `ragmem.terms`; what is deleted leaves the index too.
+- Vectors are compared only with vectors of the same embedder; `similarity` is the raw cosine.
+- What is to be done is derived from what is stored: a crash loses no work, and a lease
+  keeps two processes from doing the same at once.
+
+Of memories: stores keep, filter and link them; what is like what, and what takes whose place, is
+decided above them.
+
+- A memory, its evidence and what it supersedes are written in one transaction.
+- Memories that were superseded stay, until they are forgotten; none goes by its age alone.
+- In the graph a memory hangs on its turns (REMEMBERS) and on what it took the place of
+  (SUPERSEDES).
+
+Of code: the index that is searched is a file of this machine (`ragmem.index`), made anew at any
+time; what can't be made anew is here: the identity of scopes, and what was done with them.
+
+- A file's scopes are replaced in one transaction, a turn's references too.
+- A scope that turns refer to stays when it leaves its file, and is found again by its id.
+- In the graph a File DEFINES its Scopes and IMPORTS Files, a turn REFERENCES_CODE {how} a Scope
+  and has ACCESSED a File.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from ragmem.errors import StoreRefused
+from ragmem.records import (
+    MEMORY_LEVEL,
+    Attempts,
+    Candidate,
+    CodeStore,
+    EmbedderMark,
+    FileAccess,
+    Finding,
+    MemoryRecord,
+    Owner,
+    Pending,
+    Profile,
+    PutMemory,
+    PutTurn,
+    PutVectors,
+    RegisterProject,
+    SearchQuery,
+    Session,
+    Span,
+    StoreInfo,
+    Summary,
+    ToolCall,
+    Work,
+    Write,
+)
+
+AHEAD = timedelta(minutes=5)
+"""A time that is further ahead is a wrong clock's: it is not what is newest."""
+
+
+class RecallStore(Protocol):
+    """Search by words and by meaning, and what is still to be done."""
+
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        """The best by text and the best by vector, and of turns their neighbours; in no order.
+
+        A turn's neighbours are those before and after it in what its session sees.
+        Of each interval half of `limit` come by text, by vector, and the newest, without
+        neighbours: among its newest `LOOKED_THROUGH`, by text perhaps only among as many hits.
+        Each record comes once, with both of its scores. Only completed turns are
+        compared by vector; text finds finished ones of any status.
+        """
+
+    async def embedder(self) -> EmbedderMark | None:
+        """Of which its vectors are; None before there are any."""
+
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        """From now on vectors are of this one: those of another are dropped, and wait to be made.
+
+        Nothing changes when it is the one already.
+        """
+
+    async def pending(
+        self, work: Work, *, limit: int, session_id: str | None = None
+    ) -> list[Pending]:
+        """Work to be done, that of the latest activity first; what is leased is left out.
+
+        `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
+        a summary, each without vectors of the store's embedder. A session's summary and a
+        memory's content and subjects lose theirs when they change. Of a memory `session_id` is
+        empty: it is left out where a session is asked for.
+        `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
+        `roll_up`: sessions with at least two summaries of one level that none covers.
+        `thread`: sessions with more messages than when their summary was made.
+        `memories`: turns that were completed here (`FinishTurn`; not `PutTurn`) since the store
+        knows memories, and were not looked through for them (`MarkExtracted`); oldest first.
+        `references`: completed turns of a project whose files define scopes, of which it is not
+        known what they have to do with those (`PutReferences`); newest first.
+        """
+
+    async def count_pending(self) -> dict[Work, int]:
+        """How much of each there is, at most a thousand."""
+
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
+
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
+
+
+class MemoryStore(Protocol):
+    """Memories, the profile, people."""
+
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change: while it stays, what was read holds.
+
+        By one with each `apply` that changes some, so that who wrote knows whether others did.
+        """
+
+    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+        """Those whose id, without its dashes, is or ends with the reference; newest first."""
+
+    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
+        """What this one took the place of, and what that did, and so on; newest first."""
+
+    async def small_vectors(
+        self, record_ids: Sequence[str], level: int, embedder: str
+    ) -> dict[str, bytes]:
+        """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian.
+
+        Of those that have one of this embedder, by id.
+        """
+
+    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
+        """Remove these and what they took the place of, with all that hangs on them; how many."""
+
+    async def profile(self) -> Profile:
+        """The person's; empty before anything was said."""
+
+
+class Store(RecallStore, MemoryStore, CodeStore, Protocol):
+    """Conversations, and with the others all that a memory asks; see the module's text."""
+
+    async def store_id(self) -> str:
+        """The store's own id, random, kept in it; empty where it has none and can't keep one."""
+
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded).
+
+        With `mine` only those of the owner for whom the store was opened.
+        """
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """The newest call of a session whose id, without its dashes, ends with the reference."""
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Newest first. `not_rolled_up`: those that no higher summary covers."""
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Characters of completed turns that no level-1 summary covers; 0 for none."""
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; returns the other live owners' ids.
+
+        Turns left `running` by owners that live no more become `interrupted`.
+        An owner lives while its process does (SQLite: a file lock, freed by the
+        kernel) or while its lease holds (Neo4j: 30 s on the server's clock).
+        """
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+
+    async def info(self) -> StoreInfo:
+        """What it is, where, and how much is in it."""
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+
+
+class Archive(Store, Protocol):
+    """A store whose whole content can be moved, looked through, and deleted by session.
+
+    Moving goes by `spans`: a session's turns have the same indexes in every store, so that the
+    same span of two stores holds the same turns.
+    """
+
+    async def spans(self) -> list[Span]:
+        """Every session with all of its own turns."""
+
+    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
+        """The turns in these spans, each with its tool calls and their accesses, in order."""
+
+    async def owners(self) -> list[Owner]:
+        """Everybody who has something here, or a name, by id."""
+
+    async def profiles(self) -> list[Profile]:
+        """Everybody's, whoever the store was opened for."""
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        """All of the kind; one stands after those that it covers, or that it superseded."""
+
+    async def code_projects(self) -> list[str]:
+        """Every project whose files define scopes."""
+
+    async def branches(self, session_id: str) -> list[Session]:
+        """The sessions that were forked from this one, oldest first."""
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Remove a session and all that belongs to it alone; counts of what went, by kind.
+
+        Memories whose only evidence was said in it go too; the others lose that evidence.
+
+        StoreRefused while a fork shares its turns, or a process works in it.
+        """
+
+    async def check(self) -> list[Finding]:
+        """What is broken: the files, links, indexes of turns, counters. Empty when all is well."""
+
+
+def touches_memories(writes: Sequence[Write]) -> bool:
+    """Whether what `memories` or their `small_vectors` answer may be another after these."""
+    return any(
+        isinstance(write, PutMemory)
+        or (isinstance(write, PutVectors) and write.level == MEMORY_LEVEL)
+        or (isinstance(write, RegisterProject) and write.project.joined_into is not None)
+        for write in writes
+    )
+
+
+def misplaced(session_id: str, turn_index: int) -> StoreRefused:
+    """The error for a turn whose place in the session is another turn's, or past a gap."""
+    return StoreRefused(
+        f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
+        "different way.",
+        hint="To keep both, export the session from the other store, and import it here with "
+        "--as-new.",
+    )
+
+
+def of_another_turn(tool_call_id: str) -> StoreRefused:
+    """The error for a tool call that can't be put in place: its id is taken."""
+    return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
+
+
+def anothers(memory_id: str) -> StoreRefused:
+    """The error for a memory that can't be replaced: it is about another person."""
+    return StoreRefused(f"Memory {memory_id} is another person's.")
+
+
+def forked(session_id: str, fork_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: a fork shares its turns."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: {fork_id} was forked from it and shares its "
+        "turns.",
+        hint="Delete the fork first.",
+    )
+
+
+def in_use(session_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: some process works in it."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: a process works in it.",
+        hint="Leave it there first.",
+    )

@@ -13,7 +13,7 @@ from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import new_id
 from ragmem.records import Write, changed
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 
 KINDS = ("sqlite", "neo4j")
 _PATIENCE_S = 120.0

@@ -17,12 +17,12 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
+from ragmem.memory import Hit, Question
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, relevance, told_by
-from ragmem.memory.facts.values import Draft, FactHit, Remembered
+from ragmem.memory.facts import Draft, FactHit, Remembered
+from ragmem.memory.facts.trust import REMEMBER, vouch
 from ragmem.memory.files import stored_path
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import passage, result_text
@@ -36,7 +36,6 @@ from ragmem.records import (
 )
 from ragmem.text import ago, counted, line_range, one_line, visible
 from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
-from ragmem.tools.vouching import REMEMBER, vouch
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts

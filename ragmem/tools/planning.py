@@ -7,7 +7,7 @@ import msgspec
 
 from ragmem.errors import StoreError
 from ragmem.events import MemoryWritten
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts import Draft
 from ragmem.memory.last_time import TASKS_TOOL
 from ragmem.memory.memory import Memory
 from ragmem.records import Evidence, Session, ToolCall

@@ -25,7 +25,7 @@ from benches.results import CannotMeasure, Result, result
 from benches.starts import children_ms, instant_server, timed
 from ragmem.embedder.models import INFO
 from ragmem.records import EmbedderMark
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Neo4jStore
 
 TURNS = {"sqlite": 1_000, "neo4j": 10_000}

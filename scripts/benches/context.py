@@ -26,13 +26,17 @@ from ragmem.embedder import Embedder
 from ragmem.embedder.models import INFO
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Strategy
+from ragmem.memory.context import (
+    Context,
+    Strategy,
+)
 from ragmem.memory.context import Place as Workplace
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.messages import TextPart, ToolAnswer
 from ragmem.records import EmbedderMark, Project, SessionQuery, utc_now
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from tests.recall.labelled import labelled_sets
 
 SIZES = "1000,10000,100000"

@@ -29,7 +29,7 @@ from benches.spread import Spread, spread
 from benches.tables import aligned, machine
 from ragmem.ids import short_id
 from ragmem.records import SessionQuery, TurnQuery
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.transfer import copy, stream_of
 from ragmem.store.transfer.document import document_of, encoded

@@ -15,12 +15,12 @@ from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
-from ragmem.memory.found import Question
+from ragmem.memory import Question
 from ragmem.memory.recall import Recall
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, PutSession, PutTurn, RegisterProject, Scope, Session, Write
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from tests.recall.labelled import LabelledSet, labelled_sets
 
 DEPTHS = (5, 10, 20)

@@ -16,7 +16,7 @@ from benches.growth import Place, in_child
 from benches.memories import opened_with_embedder
 from benches.tables import aligned
 from ragmem.records import SearchQuery, SessionQuery, Turn, TurnQuery, WeightedTerm
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.terms import query_terms
 from tests.fakes.neo4j import ask
 from tests.recall.stories import DAYS, Outcome, Probe, Story, Teller, outcome_of, stories

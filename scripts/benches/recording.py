@@ -23,7 +23,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 STEPS = ("turn begun", "tool call", "turn ended")
 

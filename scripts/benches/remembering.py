@@ -24,10 +24,10 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, embedding_hash
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import ContextBuilder
 from ragmem.memory.context import Place as Workplace
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import (
@@ -41,7 +41,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from tests.memory.facts.labelled import measured, turns
 from tests.recall.labelled import labelled_sets
 

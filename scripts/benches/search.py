@@ -23,7 +23,7 @@ from benches.neo4j_server import server
 from benches.spread import Spread, best, spread
 from benches.tables import aligned
 from ragmem.records import Scope, SearchQuery
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 
 QUESTIONS = 60
 ROUNDS = 5

@@ -12,12 +12,13 @@ import pytest
 from ragmem.agent import Agent, Dependencies, Limits
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import ContextBuilder, Place
+from ragmem.memory.context import Place
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.messages import ToolUse
 from ragmem.records import Session
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset

@@ -13,10 +13,10 @@ from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, Event, MemoryWritten, TextDelta, ToolFinished, TurnFinished
 from ragmem.llm.base import Request
-from ragmem.memory.facts.values import Draft, Remembered
+from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.memory import Memory
 from ragmem.records import MemoryRecord, MemorySource
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.scripted_llm import Says
 
 from .conftest import Bench, reads, use

@@ -8,7 +8,7 @@ from ragmem.events import Event, TextDelta, TurnFinished, TurnStarted
 from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.memory import Memory
 from ragmem.records import Turn
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.agent.conftest import Bench, reads
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says

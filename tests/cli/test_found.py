@@ -12,8 +12,8 @@ from ragmem.cli.output import Paint
 from ragmem.cli.search import Light, excerpt, found_hits, without_markdown
 from ragmem.cli.sessions import conversation_painted
 from ragmem.ids import new_id
-from ragmem.memory.facts.values import FactHit
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit
+from ragmem.memory.facts import FactHit
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.text import display_width
 

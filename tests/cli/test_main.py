@@ -121,7 +121,7 @@ def test_a_group_without_a_command_is_its_help(capfd: pytest.CaptureFixture[str]
 
 HEAVY = (
     "rich",
-    "httpx",
+    "httpcore",
     "litellm",
     "neo4j",
     "prompt_toolkit",

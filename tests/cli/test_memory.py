@@ -36,7 +36,7 @@ from ragmem.records import (
     Session,
     Write,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.open import open_archive
 from ragmem.text import display_width

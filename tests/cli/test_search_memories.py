@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.memory.facts.values import FactHit
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit
+from ragmem.memory.facts import FactHit
 from ragmem.memory.memories import merged
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmem.records import SessionQuery, ToolCall, Turn
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from tests.crash.scenario import CALLS, Said, done, notes
 
 _EVERYTHING = 10_000

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ragmem.config import find_paths
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.open import home_owner
 from ragmem.store.sqlite import SQLiteStore

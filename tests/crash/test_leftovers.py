@@ -11,7 +11,7 @@ import pytest
 from ragmem.errors import StoreUnavailable
 from ragmem.failpoints import POINTS, arm
 from ragmem.records import Applied, SessionQuery, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore

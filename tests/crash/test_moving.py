@@ -25,7 +25,7 @@ from ragmem.records import (
     WeightedTerm,
     Write,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.transfer import KINDS
 from ragmem.terms import query_terms

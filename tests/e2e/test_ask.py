@@ -423,7 +423,7 @@ def test_no_entry_of_pythonpath_imports_anything_of_the_folder(
     hits = tmp_path / "hits"
     (ragmem.project / "src").mkdir()
     for folder in (ragmem.project, ragmem.project / "src"):
-        for name in ("asyncio", "typer", "apsw", "httpx", "tree_sitter", "numpy", "onnxruntime"):
+        for name in ("asyncio", "typer", "apsw", "httpcore", "tree_sitter", "numpy", "onnxruntime"):
             (folder / f"{name}.py").write_text(f"open({str(hits)!r}, 'a').write(__name__)\n")
     entries = ["", ".", str(ragmem.project), str(ragmem.project / "src")]
     path = os.pathsep.join([*entries, ragmem.env["PYTHONPATH"]])

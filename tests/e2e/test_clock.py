@@ -14,7 +14,7 @@ import pytest
 from ragmem.config import MemoryConfig
 from ragmem.memory.memory import Memory
 from ragmem.records import Project, SessionQuery, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.text import ago

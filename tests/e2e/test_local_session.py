@@ -9,7 +9,7 @@ import ragmem as package
 from ragmem.app import App, Options
 from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, find_paths
 from ragmem.records import TurnQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.tools.base import deny_all
 
 pytestmark = [pytest.mark.local_model, pytest.mark.campaign]

@@ -230,8 +230,7 @@ def _main(control: int) -> None:
     for module in walk_packages(ragmem.__path__, "ragmem."):
         if module.name not in _LEFT_OUT:
             import_module(module.name)
-    for name in ("httpx", "neo4j"):
-        import_module(name)
+    import_module("neo4j")
 
     import gc
 

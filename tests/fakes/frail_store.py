@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ragmem import failpoints
 from ragmem.errors import StoreUnavailable
 from ragmem.records import Applied, Write
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 
 Mode = Literal["fine", "refusing", "losing_answers", "silent"]
 

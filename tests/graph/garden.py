@@ -28,7 +28,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 START = datetime(2026, 11, 9, 8, 30, tzinfo=UTC)
 PROJECT = Project(project_id="garden", path="/home/ana/garden", created_at=START)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import CreateSession, MemoryRecord
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.graph.garden import PROJECT, START, fill, garden, requests
 from tests.store.conftest import open_store, store
 from tests.store.samples import a_session, whole_turn

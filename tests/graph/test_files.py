@@ -11,7 +11,7 @@ import pytest
 
 from ragmem.graph import to_graphml, to_html, to_json
 from ragmem.memory.graph import Graph, Node, Wanted, _clipped, collect
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.graph.evil import EVIL
 from tests.graph.garden import garden, requests
 from tests.store.conftest import opens, store

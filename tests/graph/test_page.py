@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Page
 from ragmem.graph import to_html
 from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import in_thread, open_empty_neo4j_store

@@ -23,7 +23,7 @@ from ragmem.records import (
     WeightedTerm,
     Write,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 from tests.importers.reading import (

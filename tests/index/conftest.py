@@ -17,7 +17,7 @@ from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
 from ragmem.records import Project, Session, Turn
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
 from ragmem.tools.patterns import PermissionRules

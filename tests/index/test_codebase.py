@@ -27,7 +27,7 @@ from ragmem.index import codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder
 

@@ -21,7 +21,7 @@ from ragmem.records import (
     TurnsQuery,
     utc_now,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
 

@@ -20,7 +20,7 @@ from tests.index.cuts import Index, function
         ("parse_duration and AuthService", ["parse_duration", "AuthService"]),
         ("Auth::renew, Auth#renew, auth->renew", ["Auth.renew", "auth.renew"]),
         ("see `pip install x_y`", ["x_y"]),
-        ("ragmem.store.base.Store is it", ["ragmem.store.base.Store"]),
+        ("ragmem.store.Store is it", ["ragmem.store.Store"]),
         ("Überprüfung der Größe", []),
         ("größe_prüfen", ["größe_prüfen"]),
         ("Hello. World", []),

@@ -13,7 +13,7 @@ from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
 from ragmem.index.rows import FileRow
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace

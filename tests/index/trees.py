@@ -14,7 +14,7 @@ from ragmem.index.database import database_of
 from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex
 from ragmem.records import Project, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 PROJECT_ID = "11111111-1111-4111-8111-111111111111"
 

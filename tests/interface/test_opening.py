@@ -21,7 +21,7 @@ from tests.fakes.neo4j import ask
 from .conftest import Spot
 from .test_docs import PROGRAMS
 
-_HEAVY = ("apsw", "litellm", "onnxruntime", "neo4j", "numpy", "httpx", "msgspec", "asyncio")
+_HEAVY = ("apsw", "litellm", "onnxruntime", "neo4j", "numpy", "httpcore", "msgspec", "asyncio")
 
 
 def in_python(code: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:

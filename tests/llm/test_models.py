@@ -475,7 +475,7 @@ def test_choosing_imports_nothing_heavy() -> None:
         "import sys, ragmem.llm.models as m\n"
         "from ragmem.config import Config\n"
         "m.choose_model(Config(), {'OPENAI_API_KEY': 'k'})\n"
-        "heavy = ('httpx', 'litellm', 'rich', 'asyncio', 'xllamacpp')\n"
+        "heavy = ('httpcore', 'litellm', 'rich', 'asyncio', 'xllamacpp')\n"
         "print([n for n in heavy if n in sys.modules])\n"
     )
     out = subprocess.run(

@@ -1,17 +1,21 @@
 """What the direct adapter does beyond the common contract."""
 
 import json
+import ssl
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncGenerator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import trustme
 
 from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, Request
+from ragmem.llm.connection import event_data
 from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.messages import user
 from tests.fakes.llm_server import Answer, LLMServer
@@ -119,6 +123,70 @@ async def test_a_proxy_is_honoured_but_not_for_this_machine(
         await far.aclose()
 
 
+async def test_a_proxy_is_told_its_own_name_and_left_out_for_hosts_that_need_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with LLMServer([Answer("through the proxy")]) as proxy:
+        monkeypatch.setenv("ALL_PROXY", f"me:pass%20word@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("NO_PROXY", ".near.invalid")
+        far, near = openai_client("http://far.invalid"), openai_client("http://a.near.invalid")
+        assert (await complete(far)).text == "through the proxy"
+        assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cGFzcyB3b3Jk"
+        with pytest.raises(ProviderUnavailable, match="can't be reached"):
+            await complete(near)
+        await near.aclose()
+        await far.aclose()
+
+
+async def test_a_name_in_the_address_is_told_to_the_server() -> None:
+    with LLMServer([Answer("hello")]) as server:
+        llm = openai_client(server.url.replace("//", "//me:pass%20word@"))
+        assert (await complete(llm)).text == "hello"
+        await llm.aclose()
+        assert server.requests[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
+        assert server.requests[0].headers["host"] == f"127.0.0.1:{server.port}"
+
+
+async def test_a_server_is_believed_by_the_certificates_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    body = b'data: {"choices":[{"delta":{"content":"sealed"},"finish_reason":"stop"}]}\n\n'
+    with RawServer(b"Content-Type: text/event-stream\r\n", body, tls=context) as server:
+        stranger = openai_client(server.url)
+        with pytest.raises(ProviderUnavailable, match="certificate"):
+            await complete(stranger)
+        await stranger.aclose()
+        authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        known = openai_client(server.url)
+        assert (await complete(known)).text == "sealed"
+        await known.aclose()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+async def test_events_end_with_any_end_of_line_and_come_in_any_pieces(end: bytes) -> None:
+    lines = (
+        b"event: x",
+        b": a comment",
+        b"data: caf\xc3\xa9",
+        b"data",
+        b"data:  two",
+        b"id: 1",
+        b"",
+    )
+    stream = b"".join(line + end for line in lines) * 2 + b"data: cut"
+    for size in (1, 2, 3, 7, len(stream)):
+
+        async def pieces(size: int = size) -> AsyncGenerator[bytes, None]:
+            for start in range(0, len(stream), size):
+                yield stream[start : start + size]
+
+        assert [data async for data in event_data(pieces())] == ["caf\u00e9\n\n two"] * 2
+
+
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
 async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
@@ -129,7 +197,7 @@ async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragmem.llm.http_client.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("ragmem.llm.connection.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
         llm = openai_client(server.url)
         assembler = Assembler()
@@ -146,12 +214,12 @@ async def test_closing_twice() -> None:
 
 
 def test_the_import_stays_small() -> None:
-    """Start-up: httpx comes without its command line and HTTP/2, and others can still get both."""
+    """Start-up: the connection comes without HTTP/2 and httpx, and others can still get both."""
     code = (
-        "import sys; from ragmem.llm.http_client import load_httpx\n"
-        "early = [m for m in ('httpx', 'rich', 'click', 'litellm', 'neo4j') if m in sys.modules]\n"
-        "load_httpx()\n"
-        "late = [m for m in ('rich', 'click', 'pygments', 'h2', 'litellm') if m in sys.modules]\n"
+        "import sys, ragmem.llm.http_client\n"
+        "early = [m for m in ('httpcore', 'rich', 'litellm', 'neo4j') if m in sys.modules]\n"
+        "import ragmem.llm.connection\n"
+        "late = [m for m in ('httpx', 'rich', 'click', 'h2', 'litellm') if m in sys.modules]\n"
         "import h2, httpx._main\n"
         "assert (early, late) == ([], []), (early, late)\n"
     )
@@ -167,7 +235,13 @@ class RawServer:
     """Answers every POST with the same bytes; `hold` leaves the connection open."""
 
     def __init__(
-        self, headers: bytes, body: bytes, *, status: bytes = b"200 OK", hold: bool = False
+        self,
+        headers: bytes,
+        body: bytes,
+        *,
+        status: bytes = b"200 OK",
+        hold: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         ended = threading.Event()
 
@@ -186,7 +260,11 @@ class RawServer:
         self._ended = ended
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        scheme, host = "http", "127.0.0.1"
+        if tls:
+            scheme, host = "https", "localhost"
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{scheme}://{host}:{self._server.server_port}/v1"
 
     def __enter__(self) -> "RawServer":
         self._thread.start()

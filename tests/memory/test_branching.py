@@ -9,7 +9,7 @@ from ragmem.errors import UsageError
 from ragmem.memory.memory import Memory
 from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.memory.working import context
 from tests.store.samples import at, begun, created, finished, whole_turn
 

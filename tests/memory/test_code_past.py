@@ -15,7 +15,7 @@ from ragmem.records import (
     ScopeKind,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import SpooledStore
 from tests.store.samples import at, begun, called, created, finished, remembered, said
 

@@ -15,12 +15,11 @@ from ragmem.config import ContextConfig, MemoryConfig, RecentConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import (
     Context,
-    ContextBuilder,
     ContextRequest,
     Material,
     Place,
-    context_max_chars,
 )
+from ragmem.memory.context.builder import ContextBuilder, context_max_chars
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.window import NO_WINDOW
 from ragmem.records import FileAccess, Turn

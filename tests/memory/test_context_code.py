@@ -17,12 +17,12 @@ from ragmem.memory.context import (
     STRATEGIES,
     CodePassage,
     Context,
-    ContextBuilder,
     ContextRequest,
     Material,
     Place,
     Strategy,
 )
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import ToolCall, Turn

@@ -16,13 +16,13 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import (
     STRATEGIES,
     Context,
-    ContextBuilder,
     ContextRequest,
     Material,
     Place,
     Strategy,
 )
-from ragmem.memory.facts.values import FactHit
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.window import NO_WINDOW
 from ragmem.records import Evidence, MemoryRecord, Profile, Turn

@@ -14,14 +14,14 @@ from ragmem.app import App
 from ragmem.config import Config, ContextConfig, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import ContextBuilder
-from ragmem.memory.context.history import COMPRESSION_MARKER
-from ragmem.memory.found import Question
+from ragmem.memory import Question
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import scope_of
+from ragmem.memory.window import COMPRESSION_MARKER
 from ragmem.messages import Message
 from ragmem.records import UpdateSession, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.agent.conftest import Bench, bench, open_sqlite
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder

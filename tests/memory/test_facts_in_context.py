@@ -12,14 +12,19 @@ import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.context import (
+    Context,
+    Place,
+    Strategy,
+)
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import PINNED_UNKNOWN
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import MemoryRecord, Project, Session, TurnStatus, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 
 BIG = ModelInfo(name="x/big", context_window=200_000)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.context.history import (
+from ragmem.memory.window import (
     COMPRESSION_MARKER,
     WHOLE_LIMIT,
     HistoryMessage,

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from ragmem.ids import new_id
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts import Draft
 from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
 from ragmem.memory.memory import Memory
 from ragmem.memory.since import Aftermath
 from ragmem.records import Evidence, MemoryKind, Session, ToolCall, Turn
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn

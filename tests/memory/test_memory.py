@@ -15,7 +15,7 @@ from ragmem.memory.leases import Presence
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
 from ragmem.records import FileAccess, Project, Session, SessionQuery, ToolCall, Turn, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.conftest import OpenStore
 
 from .working import a_memory, context

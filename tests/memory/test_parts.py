@@ -47,4 +47,4 @@ def test_a_part_loads_alone(part: str) -> None:
         assert found == [], f"{part} loads {found}"
 
 
-_SHARED = ("ragmem.store.base",)
+_SHARED = ("ragmem.store",)

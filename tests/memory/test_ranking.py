@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.memory import Ranked, TimeSpan
 from ragmem.memory.dates import time_spans
-from ragmem.memory.found import Ranked, TimeSpan
 from ragmem.memory.ranking import Weights, closeness, demoted, of_time, rank
 from ragmem.records import Candidate
 

@@ -13,11 +13,10 @@ from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
-from ragmem.memory.found import Question
-from ragmem.memory.hits import Hit
+from ragmem.memory import Hit, Question
 from ragmem.memory.recall import Recall, ScopeName, scope_of
 from ragmem.records import CreateSession, EmbedderMark, RecordToolCall, Session
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder

@@ -12,17 +12,17 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
+from ragmem.memory import Hit
 from ragmem.memory.context import (
     STRATEGIES,
     Context,
-    ContextBuilder,
     ContextRequest,
     Material,
     Place,
     Strategy,
 )
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.sections import choose
-from ragmem.memory.hits import Hit
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import Summary, Turn
 from ragmem.text import ago

@@ -9,7 +9,7 @@ from ragmem.config import Config, keys, load_config
 from ragmem.errors import ConfigError
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.projects import Instructions
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 from .builders import a_turn
 from .test_context import PLACE, access, build

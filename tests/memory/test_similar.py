@@ -5,7 +5,7 @@ import pytest
 from ragmem.errors import EmbedderError
 from ragmem.memory.recall import about, similar_sessions
 from ragmem.records import SESSION_LEVEL, EmbedderMark, PutVectors, UpdateSession
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import at, created, whole_turn
 

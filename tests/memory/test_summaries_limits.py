@@ -11,7 +11,7 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Spending, UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 

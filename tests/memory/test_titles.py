@@ -29,7 +29,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.summarizing import Naps, a_summarizer, asked
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn

@@ -8,7 +8,7 @@ from typing import Any
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
 from ragmem.records import AddSummary, Applied, ToolCall, Write, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore

@@ -28,13 +28,12 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.summaries import attempts
-from ragmem.memory.summaries.attempts import TRIES
-from ragmem.memory.summaries.summarizer import Summarizer
+from ragmem.memory.summaries import summarizer
+from ragmem.memory.summaries.summarizer import TRIES, Summarizer
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
 from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary, Turn
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
@@ -47,7 +46,7 @@ from .facts.learning import facts_of
 from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
-_PAUSES = attempts.PAUSES
+_PAUSES = summarizer.PAUSES
 """As they are, where nothing is tested."""
 
 
@@ -677,7 +676,7 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes too early waits for what is left of the pause; each of these dies while it does."""
-    monkeypatch.setattr(attempts, "PAUSES", _PAUSES)
+    monkeypatch.setattr(summarizer, "PAUSES", _PAUSES)
     session_id = await a_session(await open_store(), 1)
     [turn] = await (await open_store()).turns(session_id)
     waited: list[float] = []

@@ -14,13 +14,18 @@ from ragmem.embedder import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.context import (
+    Context,
+    Place,
+    Strategy,
+)
+from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, Session, Turn, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Metrics
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM

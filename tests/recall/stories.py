@@ -17,9 +17,13 @@ from ragmem.config import MemoryConfig, SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place
+from ragmem.memory.context import (
+    Context,
+    Place,
+)
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.facts.values import Draft
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries.summarizer import Summarizer
@@ -36,7 +40,7 @@ from ragmem.records import (
     ToolCall,
     Turn,
 )
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 
 DAYS = Path(__file__).parent / "days"
 _MODEL = ModelInfo(name="openai/x", context_window=200_000)

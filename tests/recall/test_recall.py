@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from ragmem.memory.found import Question
+from ragmem.memory import Question
 from ragmem.memory.ranking import DEFAULT_WEIGHTS
 from ragmem.memory.recall import Recall
 from ragmem.records import (
@@ -25,7 +25,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 
 from .labelled import LabelledSet, labelled_sets

@@ -84,7 +84,7 @@ def test_it_imports_nothing_heavy() -> None:
 def test_the_chat_module_is_light() -> None:
     """prompt-toolkit, rich, the app and the memory come later, inside of functions."""
     found = printed("import sys, ragmem.repl.chat; print(*sys.modules)")
-    heavy = "prompt_toolkit rich httpx neo4j litellm typer ragmem.app ragmem.memory ragmem.store"
+    heavy = "prompt_toolkit rich httpcore neo4j litellm typer ragmem.app ragmem.memory ragmem.store"
     assert not set(heavy.split()) & set(found.split())
 
 

@@ -12,8 +12,8 @@ from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
+from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.drafts import candidate
-from ragmem.memory.facts.values import FactHit
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory, utc_now
 from ragmem.repl.commands import is_command, is_note

@@ -17,7 +17,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.records import FileAccess as Access
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.samples import at, called, created, whole_turn
 
 GARDEN, KITCHEN, SHED = "project-garden", "project-kitchen", "project-shed"

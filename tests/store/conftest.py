@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore

@@ -28,7 +28,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean
 from tests.store.seen import seen
 

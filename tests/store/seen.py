@@ -1,7 +1,7 @@
 """All that the queries of a store tell."""
 
 from ragmem.records import Insight, MemoryQuery, SessionQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 
 async def seen(store: Store) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What every Store promises (see `ragmem.store.base`), on each implementation.
+"""What every Store promises (see `ragmem.store`), on each implementation.
 
 All-or-nothing transactions, and what is not there.
 """
@@ -22,7 +22,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.conftest import OpenStore, opens
 from tests.store.samples import (
     START,

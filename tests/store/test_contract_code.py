@@ -1,4 +1,4 @@
-"""What the code index asks of every Store (see `ragmem.store.base`), on each implementation.
+"""What the code index asks of every Store (see `ragmem.store`), on each implementation.
 
 Where the protocol leaves room, it is decided here:
 
@@ -36,7 +36,7 @@ from ragmem.records import (
     TurnsQuery,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.code_samples import (
     ALL_SCOPES,
     GARDEN,

@@ -1,4 +1,4 @@
-"""What memories ask of every Store (see `ragmem.store.base`), on each implementation.
+"""What memories ask of every Store (see `ragmem.store`), on each implementation.
 
 Where the protocol leaves room, it is decided here:
 
@@ -43,7 +43,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from ragmem.store.spool import SpooledStore
 from tests.store.conftest import OpenStore
 from tests.store.samples import (

@@ -1,4 +1,4 @@
-"""What recall asks of every Store (see `ragmem.store.base`), on each implementation."""
+"""What recall asks of every Store (see `ragmem.store`), on each implementation."""
 
 import struct
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from ragmem.records import (
     WeightedTerm,
     Work,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.terms import query_terms
 from tests.store.code_samples import put
 from tests.store.conftest import OpenStore

@@ -17,7 +17,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, at, created, remembered, said, whole_turn
 from tests.store.test_contract_memories import GARDEN, KITCHEN, archive

@@ -1,4 +1,4 @@
-"""What every Store promises (see `ragmem.store.base`), on each implementation.
+"""What every Store promises (see `ragmem.store`), on each implementation.
 
 Sessions, who works on them, and the projects that they belong to.
 """
@@ -7,7 +7,7 @@ import msgspec
 
 from ragmem.ids import new_id, short_id
 from ragmem.records import Project, PutSession, RegisterProject, SessionQuery, UpdateSession
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, a_session, at, begun, called, created, finished, whole_turn
 from tests.store.seen import seen

@@ -12,7 +12,7 @@ from ragmem.records import (
     TurnsQuery,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.code_samples import put, refers, touched
 from tests.store.conftest import OpenStore
 from tests.store.samples import (

@@ -1,4 +1,4 @@
-"""What every Store promises (see `ragmem.store.base`), on each implementation.
+"""What every Store promises (see `ragmem.store`), on each implementation.
 
 Summaries, and forks.
 """
@@ -6,7 +6,7 @@ Summaries, and forks.
 import pytest
 
 from ragmem.records import SessionQuery, Summary, TurnQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.store.samples import at, begun, called, created, finished, summed, texts, whole_turn
 
 # --- summaries --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every Store promises (see `ragmem.store.base`), on each implementation.
+"""What every Store promises (see `ragmem.store`), on each implementation.
 
 Turns, their tool calls, and any text in them.
 """
@@ -10,7 +10,7 @@ import pytest
 
 from ragmem.errors import SessionNotFound
 from ragmem.records import Applied, FileAccess, SessionQuery, Turn, TurnQuery, Usage
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean
 from tests.store.conftest import OpenStore
 from tests.store.samples import (

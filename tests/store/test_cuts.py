@@ -12,7 +12,7 @@ import pytest
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.records import PutSession, PutTurn, SessionQuery, Turn, UpdateSession, Usage, Write
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting

@@ -30,7 +30,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from ragmem.store.spool import Patience, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.transfer import compare, copy, stream_of, stream_of_lines, write_lines

@@ -373,7 +373,7 @@ def test_importing_the_store_is_cheap() -> None:
     """The driver (a quarter of a second) is imported when a store is opened, not before."""
     script = (
         "import sys, ragmem.store.neo4j, ragmem.store.neo4j_server;"
-        "print({'neo4j', 'httpx', 'rich', 'typer'} & set(sys.modules))"
+        "print({'neo4j', 'httpcore', 'rich', 'typer'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -17,7 +17,7 @@ from ragmem.records import (
     RegisterProject,
     SessionQuery,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.open import home_owner, take_owner

@@ -17,7 +17,7 @@ import pytest
 
 from ragmem.errors import StoreRefused
 from ragmem.records import CodeFile, PutCodeFile, PutMemory, RegisterProject, SessionQuery, Write
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row

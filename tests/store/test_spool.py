@@ -17,7 +17,7 @@ import pytest
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.ids import new_id
 from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting

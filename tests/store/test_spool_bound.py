@@ -11,7 +11,7 @@ from ragmem.config import MemoryConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.memory.memory import Memory
 from ragmem.records import Project, SessionQuery, ToolCall
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import START, begun, created, finished, whole_turn

@@ -9,7 +9,7 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.records import Applied, StoreInfo
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import SpooledStore
 from ragmem.store.spool.files import from_line, to_lines
 from tests.store.code_samples import put, refers

@@ -11,7 +11,7 @@ from ragmem.config.address import configured, named
 from ragmem.config.settings import StoreConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.records import SessionQuery
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import SpooledStore
 from ragmem.store.spool.files import count_waiting

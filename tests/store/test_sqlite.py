@@ -141,7 +141,7 @@ def test_starting_imports_nothing_heavy() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    heavy = {"numpy", "neo4j", "httpx", "rich", "typer", "litellm", "prompt_toolkit"}
+    heavy = {"numpy", "neo4j", "httpcore", "rich", "typer", "litellm", "prompt_toolkit"}
     assert "apsw" in found.stdout.split()
     assert not heavy & set(found.stdout.split())
 

@@ -19,7 +19,7 @@ from ragmem.records import (
     WeightedTerm,
     Write,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.sqlite import SQLiteStore

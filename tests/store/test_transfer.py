@@ -16,7 +16,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document

@@ -14,12 +14,12 @@ from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
 from ragmem.index import CodeHit
 from ragmem.index.links import searched_scopes
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts import Draft
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
 from ragmem.records import Project, Session, ToolCall
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import BrainSearch

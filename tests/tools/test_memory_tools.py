@@ -16,13 +16,13 @@ from inline_snapshot import snapshot
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.events import MemoryWritten
+from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft, Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
 from ragmem.messages import ToolSpec, ToolUse
 from ragmem.records import MemoryRecord, Project, Session, ToolCall, utc_now
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import memory_tools

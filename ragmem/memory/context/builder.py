@@ -9,9 +9,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.checkouts import read_branch
-from ragmem.memory.context import sections
-from ragmem.memory.context.code import code_part, seen_rows
-from ragmem.memory.context.values import (
+from ragmem.memory.context import (
     NO_COUNTS,
     Context,
     ContextItem,
@@ -21,7 +19,9 @@ from ragmem.memory.context.values import (
     Material,
     Part,
     Place,
+    sections,
 )
+from ragmem.memory.context.code import code_part, seen_rows
 from ragmem.memory.window import (
     NO_WINDOW,
     Window,

@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from ragmem.memory.context import (
+    CodePassage,
+    Part,
+)
 from ragmem.memory.context.sections import Entries
-from ragmem.memory.context.values import CodePassage, Part
 from ragmem.memory.window import Window, result_text
 from ragmem.messages import TextPart, ToolAnswer
 from ragmem.records import ToolCall

@@ -16,18 +16,17 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
-from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.values import (
+from ragmem.memory import Found, Hit, Question
+from ragmem.memory.context import (
     CodePassage,
     ContextRequest,
     FindCode,
     Material,
     SessionRecap,
 )
-from ragmem.memory.facts.values import FactHit
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
-from ragmem.memory.found import Found, Question
-from ragmem.memory.hits import Hit
 from ragmem.memory.leases import in_time
 from ragmem.memory.recall import Recall, scope_of
 from ragmem.memory.window import window_limit
@@ -41,7 +40,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:

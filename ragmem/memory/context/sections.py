@@ -6,12 +6,24 @@ from datetime import datetime
 from typing import Any
 
 from ragmem.ids import short_id
-from ragmem.memory.context.history import build_history_context, digests_of, messages_of
-from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
-from ragmem.memory.facts.values import FactHit
+from ragmem.memory import Hit, repeats
+from ragmem.memory.context import (
+    ContextItem,
+    Material,
+    Part,
+    SessionRecap,
+)
+from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
-from ragmem.memory.hits import Hit, repeats
-from ragmem.memory.window import passage, question_words, recent_text, result_text
+from ragmem.memory.window import (
+    build_history_context,
+    digests_of,
+    messages_of,
+    passage,
+    question_words,
+    recent_text,
+    result_text,
+)
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line
 

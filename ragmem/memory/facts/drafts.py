@@ -8,7 +8,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.ids import new_id
-from ragmem.memory.facts.values import Draft, expiry
+from ragmem.memory.facts import Draft, expiry
 from ragmem.memory.facts.words import (
     MAX_CONTENT_CHARS,
     is_instruction,

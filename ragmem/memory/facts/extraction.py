@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from ragmem.memory.dates import days
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
-from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_greeting, is_instruction, plain, problem_with
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
@@ -43,7 +43,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean, clip_middle, one_line
 from ragmem.usage import Metrics
 

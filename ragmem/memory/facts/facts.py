@@ -27,7 +27,7 @@ from ragmem.errors import (
 )
 from ragmem.ids import short_id
 from ragmem.memory.embedding import ComparableVectors
-from ragmem.memory.facts.values import Draft, FactHit, Remembered, expiry, past_their_time
+from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.records import (
@@ -44,7 +44,7 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.service import SEARCH_S, Client
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean, one_line
 from ragmem.usage import Metrics
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from ragmem.ids import short_id
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import Source, evidence_of, failed_command
-from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import argument, result_text

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ragmem.memory.date_words import ANYTHING
-from ragmem.memory.facts.values import FactHit
+from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE, rarity

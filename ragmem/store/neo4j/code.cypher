@@ -1,4 +1,4 @@
-// Code as the memory knows it: see `ragmem.store.base`.
+// Code as the memory knows it: see `ragmem.store`.
 //
 // A File that has a `hash` is one of the code index; others are files that tools touched, or that
 // one of the index imports. A File of the index is that of the folder which it is in, itself, while

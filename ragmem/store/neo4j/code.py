@@ -1,4 +1,4 @@
-"""The store's part of code: see `ragmem.store.base` for what each of these promises."""
+"""The store's part of code: see `ragmem.store` for what each of these promises."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial

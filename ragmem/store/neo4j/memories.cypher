@@ -1,4 +1,4 @@
-// Memories and the profile: see `ragmem.store.base`.
+// Memories and the profile: see `ragmem.store`.
 //
 // A memory hangs on the turns that it comes from (REMEMBERS, with the words and their place) and
 // on what it took the place of (SUPERSEDES: as `supersededBy` says, from the other end). Evidence

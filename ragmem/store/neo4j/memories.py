@@ -1,4 +1,4 @@
-"""The store's part of memories: see `ragmem.store.base` for what each of these promises."""
+"""The store's part of memories: see `ragmem.store` for what each of these promises."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ from ragmem.records import (
     PutProfile,
     Trust,
 )
-from ragmem.store.base import anothers
+from ragmem.store import anothers
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text

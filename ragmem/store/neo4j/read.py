@@ -1,4 +1,4 @@
-"""Sessions, turns, summaries and projects, read: see `ragmem.store.base` for the promises."""
+"""Sessions, turns, summaries and projects, read: see `ragmem.store` for the promises."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store.base import AHEAD, forked, in_use
+from ragmem.store import AHEAD, forked, in_use
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns

@@ -1,4 +1,4 @@
-// Search, and what is still to be done: see `ragmem.store.base`.
+// Search, and what is still to be done: see `ragmem.store`.
 //
 // Beside each turn that has ended and each summary stands a SearchEntry, with its terms and
 // its vectors. `number` is given with its first vectors and stays; `sequence` grows with each

@@ -321,7 +321,7 @@ class Searcher:
         self._reading: dict[Key, asyncio.Task[None]] = {}
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
-        """See `ragmem.store.base`."""
+        """See `ragmem.store`."""
         terms = [t for t in query.terms if t.term and t.term == clean(t.term)][:_MOST_TERMS]
         if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []

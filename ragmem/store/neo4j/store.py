@@ -1,4 +1,4 @@
-"""The Store on Neo4j; see `ragmem.store.base` for what it promises.
+"""The Store on Neo4j; see `ragmem.store` for what it promises.
 
 What a room reads or writes is a function of a running transaction; the store's methods of the same
 names run them in transactions of their own.
@@ -29,7 +29,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import touches_memories
+from ragmem.store import touches_memories
 from ragmem.store.neo4j import code, read, repair, schema, vectors
 from ragmem.store.neo4j import memories as of_memories
 from ragmem.store.neo4j.entries import Drafts, index_turns

@@ -35,7 +35,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import AHEAD, misplaced, of_another_turn
+from ragmem.store import AHEAD, misplaced, of_another_turn
 from ragmem.store.neo4j import belonging, code, joining, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns

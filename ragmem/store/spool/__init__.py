@@ -32,7 +32,7 @@ from ragmem.records import (
     StoreInfo,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool.files import (
     Replay,
     Spool,

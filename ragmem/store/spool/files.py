@@ -25,7 +25,7 @@ from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder, take
 from ragmem.ids import new_id
 from ragmem.records import PutVectors, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.text import clean
 
 T = TypeVar("T")

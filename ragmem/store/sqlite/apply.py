@@ -32,7 +32,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import anothers, forked, in_use, misplaced, of_another_turn, touches_memories
+from ragmem.store import anothers, forked, in_use, misplaced, of_another_turn, touches_memories
 from ragmem.store.sqlite import code, joining, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import (

@@ -27,7 +27,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store.base import AHEAD
+from ragmem.store import AHEAD
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1

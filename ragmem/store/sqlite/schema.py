@@ -19,7 +19,7 @@ from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavaila
 from ragmem.failpoints import failpoint
 from ragmem.files import lock, sync_folder
 from ragmem.ids import new_id
-from ragmem.store.base import AHEAD
+from ragmem.store import AHEAD
 from ragmem.store.sqlite import text_index
 from ragmem.store.sqlite.connection import Access, Database, iso
 

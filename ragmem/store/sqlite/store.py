@@ -15,6 +15,7 @@ from ragmem.records import (
     AnyRecord,
     Applied,
     Candidate,
+    Finding,
     MemoryRecord,
     PutReferences,
     PutVectors,
@@ -31,7 +32,6 @@ from ragmem.store.open import owned
 from ragmem.store.sqlite import (
     code,
     read,
-    repair,
     schema,
     search,
     text_index,
@@ -82,7 +82,7 @@ def _writes(change: Query[P, T]) -> Method[P, T]:
 class SQLiteStore:
     """Memory in one file. Writes and reads have a thread and a connection each.
 
-    See `ragmem.store.base.Store` for what each method promises.
+    See `ragmem.store.Store` for what each method promises.
     """
 
     def __init__(
@@ -208,7 +208,12 @@ class SQLiteStore:
     attach = _writes(work.attach)
 
     store_id = _reads(schema.store_id)
-    check = _reads(repair.check)
+
+    async def check(self) -> list[Finding]:
+        """What is broken: see `Archive.check`."""
+        from ragmem.store.sqlite import repair
+
+        return await self._read(repair.check)
 
     async def heartbeat(self, owner_id: str) -> None:
         """Nothing to renew: the kernel holds the lock while the process lives."""
@@ -249,6 +254,7 @@ class SQLiteStore:
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database as it is now into a new file, while others go on."""
+        from ragmem.store.sqlite import repair
 
         def job(db: Database) -> None:
             failpoint("sqlite.backup")
@@ -317,6 +323,7 @@ class SQLiteStore:
         then: Callable[[Database], None] = lambda _: None,
     ) -> tuple[T, bool]:
         """A transaction that removes something, and whether nothing of it is left in the file."""
+        from ragmem.store.sqlite import repair
 
         def job(db: Database) -> tuple[T, bool]:
             db.pragma("secure_delete", True)

@@ -49,7 +49,7 @@ from ragmem.records import (
     changed,
     utc_now,
 )
-from ragmem.store.base import Archive
+from ragmem.store import Archive
 from ragmem.store.room import fitted
 
 T = TypeVar("T")

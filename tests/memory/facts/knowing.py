@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from ragmem.embedder import Embedder
 from ragmem.ids import new_id
+from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft, Remembered
 from ragmem.records import Evidence, MemoryQuery, MemoryRecord
-from ragmem.store.base import Store
+from ragmem.store import Store
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
 """A Wednesday."""

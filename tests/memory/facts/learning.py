@@ -11,7 +11,7 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import ToolCall, Turn, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 from tests.memory.working import no_wait
 from tests.store.samples import begun, called, created, finished

@@ -26,7 +26,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import begun, finished

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ragmem.embedder import Embedder, Kind
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
+from ragmem.memory.facts import Draft, FactHit
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.ranking import (
     Asked,
@@ -20,7 +21,6 @@ from ragmem.memory.facts.ranking import (
     names_of,
     search,
 )
-from ragmem.memory.facts.values import Draft, FactHit
 from ragmem.records import (
     EPISODE_KINDS,
     MEMORY_LEVEL,
@@ -30,7 +30,7 @@ from ragmem.records import (
     PutMemory,
     PutVectors,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore

@@ -9,7 +9,7 @@ from ragmem.errors import AmbiguousMemory, MemoryNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, MemoryQuery, Profile
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 
 from .knowing import EVERYTHING, HERE, NOW, Clock, evidence, facts_of, kept, put, told

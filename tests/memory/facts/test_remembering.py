@@ -10,10 +10,10 @@ import pytest
 from ragmem.embedder import Thresholds
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.errors import StoreError
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import compare
-from ragmem.memory.facts.values import Draft
 from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Write
-from ragmem.store.base import Store
+from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.frail_store import FrailStore, Line, away
@@ -268,7 +268,7 @@ from pathlib import Path
 from ragmem.ids import new_id
 from ragmem.memory.facts import facts as facts_module
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts import Draft
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 

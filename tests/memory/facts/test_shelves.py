@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft
 from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
     Project,
     RegisterProject,
 )
-from ragmem.store.base import Store
+from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.facts.knowing import HERE, NOW, Clock, facts_of, put, told
 from tests.store.conftest import OpenStore

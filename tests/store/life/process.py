@@ -24,7 +24,7 @@ from ragmem.records import (
     SessionQuery,
     Write,
 )
-from ragmem.store.base import Archive, Store
+from ragmem.store import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
