@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
+_READ_S = 1.0
+"""So long after a question, or after an Enter that came before, Enter takes no choice that nobody
+has gone to."""
 REDRAW_S = 0.03
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
@@ -104,7 +107,9 @@ class LiveTerminal:
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
         self.marked: int | None = None
-        """Which of its choices the arrow keys have gone to; none before they are used."""
+        """Which of its choices Enter takes: the one that the arrow keys have gone to, if any."""
+        self._ripe_at = float("-inf")
+        """When it does so, on the loop's clock."""
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
@@ -252,7 +257,8 @@ class LiveTerminal:
                 await self._quiet()
             draft = self.buffer.text
             self.buffer.reset()
-            self.question, self.marked = question, None
+            self.question, self.marked = question, _chosen(question) if not draft else None
+            self._ripe_at = asyncio.get_running_loop().time() + _READ_S
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
@@ -372,7 +378,10 @@ class LiveTerminal:
             self._reply(text)
             return
         if self.question and self.marked is not None:
-            self._reply(self.question.choices[self.marked][0])
+            now = asyncio.get_running_loop().time()
+            if now >= self._ripe_at:
+                self._reply(self.question.choices[self.marked][0])
+            self._ripe_at = max(self._ripe_at, now + _READ_S)  # nor does a key that is held
             return
         if not text.strip():
             return
@@ -382,10 +391,10 @@ class LiveTerminal:
         self._host.submit(Submission(text, shown))
 
     def mark(self, by: int) -> None:
-        """Go to the next choice of the question, or to the one before; round at an end."""
-        count = len(self.question.choices) if self.question else 1
-        before_all = -1 if by > 0 else 0
-        self.marked = ((before_all if self.marked is None else self.marked) + by) % count
+        """Go to the next choice of the question, or to the one before; Enter takes it at once."""
+        last = len(self.question.choices) - 1 if self.question else 0
+        self.marked = 0 if self.marked is None else min(max(0, self.marked + by), last)
+        self._ripe_at = float("-inf")
 
     @property
     def marks(self) -> bool:
@@ -584,6 +593,11 @@ def _shown_by(pager: Sequence[str], text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _chosen(question: ChatQuestion) -> int | None:
+    """Return the place of the choice that is chosen beforehand, if there is one."""
+    return next((i for i, (key, _) in enumerate(question.choices) if key == question.chosen), None)
 
 
 def _joined(*texts: str) -> str:

@@ -34,6 +34,8 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     label: str
     choices: tuple[tuple[str, str], ...] = ()
     """(key, word) each; without any, the answer is a line of text."""
+    chosen: str = ""
+    """The key of the choice that Enter takes unless another is gone to; empty for none."""
 
 
 YES_NO = (("y", "yes"), ("n", "no"))
