@@ -16,6 +16,7 @@ from ragmem.config.file import change, change_list, notes
 from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.listings import folded
 from ragmem.redact import redact
+from ragmem.repl.choices import THEMES, theme_question
 from ragmem.repl.output import columns, listing
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line
@@ -148,6 +149,28 @@ async def settings(said: str, chat: ChatSession) -> None:
             rows = folded("    ", about[key], chat.output.width)
             chat.output.show(listing("\n".join(rows)), "notice")
     chat.output.note("/config key value changes one, /config word looks for it and says more.")
+
+
+async def theme(name: str, chat: ChatSession) -> None:
+    """Run `/theme [name]`: another one is painted in at once, and kept."""
+    output = chat.output
+    if not name:
+        for each in THEMES:
+            output.sample(each)
+        if not output.terminal.picks:
+            return output.note(f"/theme {'|'.join(THEMES)} chooses one.")
+        name = await output.terminal.pick(theme_question(output.colors.name)) or ""
+        if not name:
+            return None
+    chosen = next((each for each in THEMES if each == name), None)
+    if chosen is None:
+        hint = f"It is one of {', '.join(THEMES)}."
+        raise UsageError(f"There is no theme {one_line(name, 40)!r}.", hint=hint)
+    outranked = change("ui.theme", chosen)
+    shows = output.choose_theme(chosen)
+    output.say(f"ui.theme = {chosen}" + ("" if shows else ", from the next start of ragmem on."))
+    if outranked:
+        output.say(outranked, "warning")
 
 
 async def permissions(said: str, chat: ChatSession) -> None:

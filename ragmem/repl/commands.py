@@ -33,7 +33,7 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
+from ragmem.repl.about import compact, jobs, permissions, servers, settings, status, theme
 from ragmem.repl.choices import model_question
 from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
 from ragmem.repl.past import diff, expand, export, rewind, undo
@@ -81,8 +81,26 @@ _READING = {
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
-_BARE = {"exit": "/exit", "quit": "/exit", "?": "/help", "help": "/help"}
+_BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
+_MEANT = {
+    "allowed": "permissions", "approvals": "permissions", "yolo": "permissions",
+    "trust": "permissions", "sandbox": "permissions",
+    "settings": "config", "preferences": "config", "options": "config", "vim": "config",
+    "colors": "theme", "appearance": "theme",
+    "quit": "exit", "bye": "exit", "leave": "exit",
+    "reset": "new", "restart": "new", "history": "sessions", "chats": "sessions",
+    "continue": "resume", "load": "resume", "branch": "fork", "title": "rename", "name": "rename",
+    "checkpoint": "rewind", "restore": "rewind", "back": "rewind", "revert": "undo",
+    "find": "search", "grep": "search", "save": "export", "share": "export", "copy": "export",
+    "tokens": "cost", "spent": "cost", "remember": "pin", "note": "pin", "memories": "memory",
+    "reasoning": "effort", "think": "effort", "provider": "model", "login": "model",
+    "changes": "diff", "review": "diff", "tools": "mcp", "servers": "mcp",
+    "doctor": "status", "version": "status", "about": "status", "info": "status",
+    "tasks": "jobs", "processes": "jobs", "background": "jobs", "stop": "jobs", "kill": "jobs",
+    "mode": "plan", "commands": "help", "keys": "help", "shortcuts": "help",
+}  # fmt: skip
+"""Words that people have for a command, by which one is suggested."""
 
 
 def is_note(text: str) -> bool:
@@ -138,13 +156,20 @@ async def run_command(line: str, chat: ChatSession) -> Then:
         if own is not None:
             return Ask(own.prompt("".join(rest).strip()))
         if handler is None:
-            close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-            hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
-            raise UsageError(f"There is no command /{one_line(name, 40)}.", hint=hint)
+            raise UsageError(
+                f"There is no command /{one_line(name, 40)}.", hint=_meant(name.lower(), chat)
+            )
         return await handler("".join(rest).strip(), chat)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
+
+
+def _meant(name: str, chat: ChatSession) -> str:
+    """Return what to say of a command that there is not: the nearest one, by word or meaning."""
+    known = {**_MEANT, **{each: each for each in (*COMMANDS, *chat.commands)}}
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"Did you mean /{known[close[0]]}?" if close else "/help lists them."
 
 
 # --- the chat and its sessions ------------------------------------------------
@@ -512,6 +537,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("mcp", "servers whose tools the agent may use", servers),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
+    ("theme", "the colours of the chat: /theme [auto|light|dark|plain]", theme),
     ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),
     ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
     (

@@ -207,6 +207,15 @@ class LiveTerminal:
     def _told(self, answer: str) -> None:
         """Take what the terminal says of its background."""
         self._colors.answered(answer)
+        self._restyle()
+
+    def recolor(self) -> None:
+        """Draw in the theme that holds now, and ask for the background where it depends on it."""
+        self._restyle()
+        if self._colors.asks:
+            self.signal(ASKS_BACKGROUND)
+
+    def _restyle(self) -> None:
         self._style = style_of(self._colors.theme)
         self.refresh()
 

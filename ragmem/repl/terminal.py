@@ -139,6 +139,10 @@ class Terminal(Protocol):
         """Empty the screen, where that can be."""
         return
 
+    def recolor(self) -> None:
+        """Draw in the theme that holds now, and ask for the background where it depends on it."""
+        return
+
     def signal(self, sequence: str) -> None:
         """Send a sequence of our own that shows nothing in the window: its title, the bell."""
         return
