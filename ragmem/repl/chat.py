@@ -580,11 +580,11 @@ class ChatLoop:
             self._chat.use_mode(decision.mode)
         return decision
 
-    def _keep_rules(self, rules: Sequence[str]) -> None:
-        from ragmem.repl.about import keep_rules
+    def _keep_rules(self, rules: Sequence[str], place: str) -> None:
+        from ragmem.repl.permissions import keep_rules
 
         if self._chat:
-            keep_rules(rules, self._chat)
+            keep_rules(rules, self._chat, "allow", place)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
         # That a command is denied has been said; what comes of one that is allowed has a block.

@@ -33,10 +33,11 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, jobs, permissions, servers, settings, status, theme
+from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import model_question
 from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
 from ragmem.repl.past import diff, expand, export, rewind, undo
+from ragmem.repl.permissions import permissions
 from ragmem.repl.recalled import items_text, picture, whole
 from ragmem.repl.session import (
     NO_SESSIONS,
@@ -542,7 +543,8 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
     (
         "permissions",
-        "what is done without asking, what never: /permissions [allow|deny|session|remove rule]",
+        "what is done without asking, what never: /permissions "
+        "[allow|project|session|deny|remove rule]",
         permissions,
     ),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),

@@ -41,6 +41,7 @@ from ragmem.repl.output import (
     tool_title,
     wrap,
 )
+from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
@@ -67,7 +68,7 @@ NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by
 _FOLDED = " It is long: a yes shows all of it first."
 _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 """What is asked for in words, by the choice that leads there."""
-_FOR_GOOD = "Allow without asking from now on, in every folder:"
+_FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
@@ -469,13 +470,13 @@ class Approvals:
         output: ChatOutput,
         on_decided: Callable[[Proposal, Decision], None],
         stop: Callable[[], object],
-        keep: Callable[[Sequence[str]], None],
+        keep: Callable[[Sequence[str], str], None],
     ) -> None:
         self._output = output
         self._on_decided = on_decided
         self._stop = stop
         self._keep = keep
-        """Keeps rules for good."""
+        """Keeps rules, for where a key of `PLACES` says."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
         """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
@@ -543,9 +544,12 @@ class Approvals:
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
         question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
-        answer = await self._ask(question)
-        if answer in offers:
-            self._keep(offers[answer])
+        while (answer := await self._ask(question)) in offers:
+            told = " + ".join(offers[answer])
+            where = await self._ask(ChatQuestion(f"Where is {told} allowed?", (*PLACES.items(),)))
+            if where is not None:
+                self._keep(offers[answer], where)
+                return Decision(True)
         if answer == "n":
             return Decision(False, reason=_REFUSED)
         return None if answer is None else Decision(True)
