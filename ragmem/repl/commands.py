@@ -48,6 +48,7 @@ from ragmem.repl.session import (
 )
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import counted, one_line, visible
+from ragmem.tools.patterns import also_run, parse
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ _KEYS = (
     ("@path", "names a file; Tab completes"),
     ("#text", "remembers a fact; with always or never, a rule"),
     ("!command", "runs it; the agent sees with your next prompt what it printed"),
+    ("!!command", "gives it the terminal, as !vim and the like have it anyway"),
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
     ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
@@ -79,6 +81,19 @@ _READING = {
     "mcp", "diff", "compact", "expand",
 }  # fmt: skip
 """Commands that show something and change nothing."""
+_SCREENS = {
+    "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
+    "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
+    "watch", "tmux", "screen", "zellij", "mc", "ranger", "nnn", "lf", "yazi", "ncdu", "tig",
+    "lazygit", "gitui", "lazydocker", "k9s", "fzf", "gdb", "lldb", "visudo", "passwd", "sudo",
+    "doas", "su",
+}  # fmt: skip
+"""Programs that draw on the whole terminal, or ask there for a password."""
+_TALKING = {
+    **dict.fromkeys(("ssh", "psql", "mysql", "sqlite3", "ipython"), 2),
+    **dict.fromkeys(("bash", "sh", "zsh", "fish", "python", "python3", "node", "irb"), 1),
+}
+"""Programs that a person talks with where no more words than these stand there."""
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
@@ -132,9 +147,20 @@ def only_reads(text: str) -> bool:
     return is_command(text) and bool(head) and head[0][1:].lower() in _READING
 
 
+def needs_terminal(text: str) -> bool:
+    """Return whether a `!command` is to have the terminal: `!!command`, or a program like vim."""
+    if text.startswith("!!"):
+        return True
+    for found in parse(text[1:]).commands:
+        for words in (each.words for each in also_run(found)):
+            if words[0] in _SCREENS or len(words) <= _TALKING.get(words[0], 0):
+                return True
+    return False
+
+
 def own_command(text: str, output: ChatOutput) -> str:
     """Return what is to be run; empty where that is nothing, or several lines, which is told."""
-    command = text[1:].strip()
+    command = text[2 if text.startswith("!!") else 1 :].strip()
     if not command:
         output.show(failure("Run what?", "! followed by a command."))
     elif "\n" in command:

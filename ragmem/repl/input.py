@@ -493,18 +493,19 @@ class LiveTerminal:
 
     async def page(self, text: str) -> None:
         """Open the text in $PAGER, or less; print it where there is none."""
-        if self._away or not (pager := _pager()):
+        pager = [] if self._away else _pager()
+        if not pager or not await self.lend(lambda: _shown_by(pager, text)):
             self.write(text)
-            return
-        read: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        async def reading() -> None:
-            shown = await run_in_terminal(lambda: _shown_by(pager, text), in_executor=True)
-            read.set_result(shown)
+    async def lend(self, work: Callable[[], bool]) -> bool:
+        """Have work that needs the whole terminal done in a thread; return what it returns."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        await self._leave_screen(reading())
-        if not read.result():
-            self.write(text)
+        async def lent() -> None:
+            done.set_result(await run_in_terminal(work, in_executor=True))
+
+        await self._leave_screen(lent())
+        return done.result()
 
     def _leave_screen(self, doing: Awaitable[None]) -> asyncio.Task[None]:
         """Let another program have the screen; what is printed meanwhile comes when it ends."""
