@@ -720,6 +720,8 @@ def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
     label = visible(question.label)
     length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
     fits = length <= terminal.columns
+    if not fits:
+        label = "\n".join(wrap(label, terminal.columns))
     pieces: StyleAndTextTuples = [("class:question", label)]
     for at, (key, word) in enumerate(question.choices):
         told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))

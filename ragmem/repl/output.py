@@ -86,13 +86,16 @@ class ChatOutput:
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
+        painted = paint(what, width=self.width, mode=self._mode)
+        self._print(self.colors.theme.recolor(painted), kind)
+
+    def _print(self, painted: str, kind: Kind) -> None:
         follows = kind in _TOGETHER and kind == self._last
         closes = kind == "closing" and self._last != "prompt"
         closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
-        painted = paint(what, width=self.width, mode=self._mode)
-        self.terminal.write(gap + self.colors.theme.recolor(painted))
+        self.terminal.write(gap + painted)
 
     def choose_theme(self, name: ThemeName) -> bool:
         """Paint in another theme from now on; whether that shows before the next start."""
@@ -104,12 +107,10 @@ class ChatOutput:
 
     def sample(self, name: ThemeName) -> None:
         """Print a row as a theme paints it."""
-        row = Text.assemble(
-            (f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in _SAMPLE)
-        )
+        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in _SAMPLE))
         mode: ColorMode = "mono" if name == "plain" and self._mode == "color" else self._mode
         painted = paint(row, width=self.width, mode=mode)
-        self.terminal.write(self.colors.of(name).recolor(painted))
+        self._print(self.colors.of(name).recolor(painted), "notice")
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""

@@ -170,7 +170,7 @@ async def _choose(chat: ChatSession) -> None:
 def _question(entries: Sequence[_Entry]) -> PickQuestion:
     async def rows() -> list[PickRow]:
         held = [
-            PickRow(key=str(at), text=each.text, facts=(each.told,))
+            PickRow(key=str(at), text=each.text, facts=(_KINDS[each.kind], PLACES[each.place]))
             for at, each in enumerate(entries)
         ]
         return [*held, *(PickRow(key=kind, text=text) for kind, text in _NEW.items())]

@@ -64,8 +64,8 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
         chat.send("/permissions\r")
         chat.wait_for_screen(
-            r"^  ▸ run_command\(echo \*\) +allowed in this project\n"
-            r"    run_command\(echo f\*\) +denied in every folder\n"
+            r"^  ▸ run_command\(echo \*\) +allowed +in this project\n"
+            r"    run_command\(echo f\*\) +denied +in every folder\n"
             r"    Allow something without asking …\n    Deny something"
         )
         chat.send("\r")
@@ -73,7 +73,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
             r"^run_command\(echo \*\) is allowed in this project\.  r remove it  s in"
         )
         chat.send("e")
-        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed in every folder\n")
+        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed +in every folder\n")
         chat.send("deny\r")
         chat.wait_for_screen(r"^Which\? Such as")
         chat.send("read_file(.env)\r")
@@ -81,7 +81,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
             r"^Where is read_file\(\.env\) denied\?  p in this project  e in every"
         )
         chat.send("p")
-        chat.wait_for_screen(r"read_file\(\.env\) +denied in this project$")
+        chat.wait_for_screen(r"read_file\(\.env\) +denied +in this project$")
         chat.send("\x1b")
         chat.until(lambda: "Enter picks" not in chat.screen)
         chat.send("/permissions remove run_command(echo f*)\r")
@@ -91,6 +91,12 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
     settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
     own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
     assert settings == {"allow": ["run_command(echo *)"], "deny": [], "projects": own}
+    house.server.extend(run("cat .env"), Answer("Not mine to read."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("fourth\r")
+        chat.wait_for_turn(r"^Not mine to read\.")
+        assert "rule read_file(.env) denies this" in chat.text
 
 
 def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
