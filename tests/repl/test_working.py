@@ -68,6 +68,25 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
             r"    run_command\(echo f\*\) +denied +in every folder\n"
             r"    Allow something without asking …\n    Deny something"
         )
+        chat.send("\x1b")
+        chat.until(lambda: "Enter picks" not in chat.screen)
+        chat.send("/permissions remove run_command(echo f*)\r")
+        chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
+        chat.send("/permissions allow run_comand\r")
+        chat.wait_for(r"There is no tool 'run_comand'")
+    settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
+    own = {str(house.project): {"allow": ["run_command(echo *)"]}}
+    assert settings == {"deny": [], "projects": own}
+
+
+def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path: Path) -> None:
+    """They hold at the next start too, those of the project in it alone."""
+    with house.chat("chat", columns=110) as chat:
+        loaded(chat)
+        chat.send("/permissions project run_command(echo *)\r")
+        chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
+        chat.send("/permissions\r")
+        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed +in this project\n")
         chat.send("\r")
         chat.wait_for_screen(
             r"^run_command\(echo \*\) is allowed in this project\.  r remove it  s in"
@@ -84,13 +103,9 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for_screen(r"read_file\(\.env\) +denied +in this project$")
         chat.send("\x1b")
         chat.until(lambda: "Enter picks" not in chat.screen)
-        chat.send("/permissions remove run_command(echo f*)\r")
-        chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
-        chat.send("/permissions allow run_comand\r")
-        chat.wait_for(r"There is no tool 'run_comand'")
     settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
     own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
-    assert settings == {"allow": ["run_command(echo *)"], "deny": [], "projects": own}
+    assert settings == {"allow": ["run_command(echo *)"], "projects": own}
     house.server.extend(run("cat .env"), Answer("Not mine to read."))
     with house.chat("chat") as chat:
         loaded(chat)
