@@ -499,6 +499,8 @@ class LiveTerminal:
 
     async def lend(self, work: Callable[[], bool]) -> bool:
         """Have work that needs the whole terminal done in a thread; return what it returns."""
+        while self._away:
+            await asyncio.wait({self._away})
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         async def lent() -> None:
