@@ -42,6 +42,7 @@ from ragmem.memory.projects import (
     Places,
     find_instructions,
     folder_name,
+    folder_of_git,
     joinable,
     joined_text,
     moved_text,
@@ -148,7 +149,12 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
-        self.rules = PermissionRules(config.permissions.allow, config.permissions.deny)
+        self.rules_folder = folder_name(folder_of_git(self.cwd))
+        """The folder by which the settings name this project."""
+        own = config.permissions.of_project(self.rules_folder)
+        self.rules = PermissionRules(
+            config.permissions.allow, config.permissions.deny, here=(own.allow, own.deny)
+        )
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []

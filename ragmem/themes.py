@@ -115,26 +115,34 @@ class Colors:
         `good`, `bad`, `warning`, `mode`, `quiet`.
         """
         self._own = {_ROLES[role]: color for role, color in (own or {}).items() if color}
-        self._name = name
+        self.name = name
         self._depth = depth(environ or {})
-        self.theme = Theme()
-        if self._depth and name != "plain":
-            known = {"light": True, "dark": False}
-            self._use(known[name] if name in known else _told((environ or {}).get("COLORFGBG", "")))
+        self._is_light = _told((environ or {}).get("COLORFGBG", ""))
+        """Whether the terminal's background is; None where that is not known."""
+        self.theme = self.of(name)
 
     @property
     def asks(self) -> bool:
         """Return whether it would help to know the terminal's background."""
-        return bool(self._depth) and self._name == "auto"
+        return bool(self._depth) and self.name == "auto"
 
     def answered(self, answer: str) -> None:
         """Take a terminal's answer to `ASKS_BACKGROUND`; what can't be read changes nothing."""
         if self.asks and (is_light := is_light_background(answer)) is not None:
-            self._use(is_light)
+            self._is_light = is_light
+            self.theme = self.of(self.name)
 
-    def _use(self, is_light: bool | None) -> None:
+    def choose(self, name: ThemeName) -> None:
+        """Have another theme hold from now on."""
+        self.name, self.theme = name, self.of(name)
+
+    def of(self, name: ThemeName) -> Theme:
+        """Return what a theme is on this terminal."""
+        if not self._depth or name == "plain":
+            return Theme()
+        is_light = {"light": True, "dark": False}.get(name, self._is_light)
         palette = {} if is_light is None else _PALETTES[is_light]
-        self.theme = Theme({**palette, **self._own}, exact=self._depth == "all")
+        return Theme({**palette, **self._own}, exact=self._depth == "all")
 
 
 def depth(environ: Mapping[str, str]) -> str:

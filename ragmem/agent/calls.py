@@ -24,6 +24,11 @@ from ragmem.records import CallOrigin, ToolCall, utc_now
 from ragmem.text import clean, one_line
 from ragmem.tools.base import InvalidArguments, OutputSoFar, Tell, ToolOutcome, Toolset
 
+_NOT_ALONE = (
+    "Another call of this message was not whole.",
+    "not run: another call beside it was wrong",
+)
+"""What a call is told that comes with a wrong one, and what the person is shown."""
 _SAME_CALL_LIMIT = 3
 """The same call so many times, with nothing changed in between, is not run again."""
 _WHOLE_ENDS = {
@@ -99,11 +104,11 @@ class CallRunner:
             for i, use in enumerate(uses)
         ]
         cut = _cut_short(completion.end_reason)
-        problems = [cut or self._problem(use) for use in uses]
+        problems = [(cut, "") if cut else self._problem(use) for use in uses]
         if any(problems):
             self._broken_in_a_row += 1
             for call, problem in zip(calls, problems, strict=True):
-                await self._refuse(call, problem or "Another call of this message was not whole.")
+                await self._refuse(call, *(problem or _NOT_ALONE))
         else:
             self._broken_in_a_row = 0
             await self._run_all(calls)
@@ -177,11 +182,12 @@ class CallRunner:
             preamble=preamble,
         )
 
-    def _problem(self, use: ToolUse) -> str | None:
+    def _problem(self, use: ToolUse) -> tuple[str, str] | None:
+        """Return what is wrong with a call, for the model and for the person."""
         try:
             self._toolset.check(use)
         except InvalidArguments as error:
-            return f"{error}."
+            return f"{error}.", error.shown
         return None
 
     async def _run_all(self, calls: Sequence[ToolCall]) -> None:
@@ -211,6 +217,7 @@ class CallRunner:
                 f"This is the same {use.name} call for the {_SAME_CALL_LIMIT}rd time or more and "
                 "nothing has changed in between: it was not run again. Use the earlier answer, "
                 "try something else, or tell the person what stands in the way.",
+                f"not run: the same call for the {_SAME_CALL_LIMIT}rd time or more",
             )
             return
         self._emit(self._started(call))
@@ -226,11 +233,15 @@ class CallRunner:
             # A command that the person stops has an answer, and the turn ends all the same.
             raise asyncio.CancelledError
 
-    async def _refuse(self, call: ToolCall, reason: str) -> None:
+    async def _refuse(self, call: ToolCall, reason: str, shown: str = "") -> None:
         text = f"Not executed: {reason}"
         self._emit(self._started(call))
         outcome = ToolOutcome(
-            text=text, display=text, success=False, error=text, started_at=call.started_at
+            text=text,
+            display=shown or text,
+            success=False,
+            error=text,
+            started_at=call.started_at,
         )
         await self._finished(call, outcome)
 

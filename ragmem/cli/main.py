@@ -100,6 +100,14 @@ _ELSEWHERE = {
     "resume": "chat -r",
 }
 """Commands under the names that people look for them by, in chats or other agents."""
+_MODES = {
+    "--mode": "--permission-mode plan|acceptEdits|default",
+    "--plan": "--permission-mode plan",
+    "--accept-edits": "--permission-mode acceptEdits",
+    "--full-auto": "--permission-mode acceptEdits",
+    "--dangerously-skip-permissions": "--yolo",
+}
+"""Flags of other agents for what ours has another one for."""
 
 
 class _Root(TyperGroup):
@@ -244,5 +252,9 @@ def _report_usage(error: TyperException) -> int:
     missing = _MISSING.match(error.message)
     if missing and missing[1] in _ELSEWHERE:
         hint = f"Try `ragmem {_ELSEWHERE[missing[1]]}`."
-    code = report(UsageError(visible(error.format_message()), hint=hint))
+    said, flag = error.format_message(), getattr(error, "option_name", "")
+    if context and flag in _MODES and any(p.name == "mode" for p in context.command.params):
+        said = f"No such option: {flag}"  # those of like letters are not what is meant
+        hint = f"Try `{context.command_path} {_MODES[flag]}`."
+    code = report(UsageError(visible(said), hint=hint))
     return error.exit_code or code

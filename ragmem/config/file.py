@@ -2,12 +2,12 @@
 
 import ast
 import inspect
-import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -31,18 +31,30 @@ def change(key: str, value: str) -> str:
     return f"{shadow} is set in the environment and goes before the file." if shadow else ""
 
 
-def change_list(
-    key: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+def change_rules(
+    kind: Literal["allow", "deny"],
+    *,
+    project: str = "",
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Add to a setting that is a list, and take from it; what it holds then. ConfigError."""
+    """Add rules of permission, and take others away; what there is then. ConfigError.
+
+    They are those for every folder, or those for the project with this folder alone.
+    """
     file = find_paths().make().config_file
     text = read(file)
     tree: Any = tomllib.loads(text)
-    for name in key.split("."):
+    path = ["permissions", kind]
+    if project:
+        named = tree.get("permissions", {}).get("projects", {})
+        same = (each for each in named if os.path.expanduser(each).rstrip("/") == project)
+        path[1:1] = ["projects", next(same, project)]
+    for name in path:
         tree = tree.get(name, {})
     held = [each for each in tree or () if each not in remove]
     held += [each for each in add if each not in held]
-    save(file, with_value(text, file, key, json.dumps(held, ensure_ascii=False)))
+    save(file, _with(text, file, path, held))
     return tuple(held)
 
 
@@ -134,6 +146,10 @@ def toml_value(value: Any) -> str:
 
 def with_value(text: str, source: Path, key: str, value: str) -> str:
     """The file's text with one setting changed, comments kept; ConfigError if that is not valid."""
+    return _with(text, source, key.split("."), _typed(key, value))
+
+
+def _with(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -143,7 +159,7 @@ def with_value(text: str, source: Path, key: str, value: str) -> str:
         raise ConfigError(
             f"{source} is not valid TOML: {error}.", hint="Mend it, or move it away."
         ) from None
-    _put(document, key.split("."), _typed(key, value))
+    _put(document, path, value)
     changed = tomlkit.dumps(document)
     declared.check_tree(tomllib.loads(changed), changed, str(source))
     return changed

@@ -232,6 +232,16 @@ class UiConfig(_Section, frozen=True):
 Rule = Annotated[str, msgspec.Meta(pattern=r"^\s*[A-Za-z_][\w-]*(\([\s\S]+\))?\s*$")]
 
 
+Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
+
+
+class ProjectRules(_Section, frozen=True):
+    """What `permissions` has for one project."""
+
+    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+
+
 class PermissionsConfig(_Section, frozen=True):
     """What may be done without asking, and what never: `tool`, or `tool(pattern)`.
 
@@ -243,9 +253,13 @@ class PermissionsConfig(_Section, frozen=True):
     """Never asked for, but in plan mode and for files that can run by themselves."""
     deny: tuple[Rule, ...] = ()
     """Never done, in any mode, whatever else allows it."""
+    projects: dict[Place, ProjectRules] = {}
+    """The same for one project alone, by its folder: `[permissions.projects."/home/me/garden"]`."""
 
-
-Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
+    def of_project(self, folder: str) -> ProjectRules:
+        """Return the rules for the project with this folder alone."""
+        held = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
+        return held.get(folder.rstrip("/"), ProjectRules())
 
 
 class SandboxConfig(_Section, frozen=True):
@@ -359,6 +373,7 @@ _NEVER_FROM_ENV = {
     ("ui", "permission_mode"),
     ("permissions", "allow"),
     ("permissions", "deny"),
+    ("permissions", "projects"),
 }
 
 
@@ -493,7 +508,10 @@ def _line_of(text: str, path: tuple[str, ...]) -> int:
     return 1
 
 
-_FORMS = {"mcp.servers": "a server is named by letters and numbers, with - or _ between them"}
+_FORMS = {
+    "permissions.projects": "a project is named by its folder, a path that begins with / or ~",
+    "mcp.servers": "a server is named by letters and numbers, with - or _ between them",
+}
 """What is said of a text that has another form, where there is more to say."""
 
 

@@ -1,29 +1,29 @@
-"""What the chat tells of itself: the row below the prompt, the window's title, the settings, the
-rules of permission, jobs and servers.
+"""What the chat tells of itself: the row below the prompt, the window's title, the settings,
+jobs and servers.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 from rich.text import Text
 
 from ragmem import __version__
 from ragmem.config import keys, nearest
-from ragmem.config.file import change, change_list, notes
-from ragmem.errors import ConfigError, StoreError, UsageError
+from ragmem.config.file import change, notes
+from ragmem.errors import StoreError, UsageError
 from ragmem.listings import folded
 from ragmem.redact import redact
+from ragmem.repl.choices import THEMES, theme_question
 from ragmem.repl.output import columns, listing
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
 from ragmem.tools.base import PermissionMode
-from ragmem.tools.patterns import read_rule
 
-_MODES: dict[PermissionMode, tuple[str, str, str]] = {
+MODES: dict[PermissionMode, tuple[str, str, str]] = {
     "default": ("", "", "asks before edits and commands"),
     "acceptEdits": ("warning", "edits allowed", "edits are allowed, commands are asked for"),
     "plan": ("plan", "plan: reads only", "reads only"),
@@ -59,13 +59,6 @@ async def jobs(said: str, chat: ChatSession) -> None:
     output.say(f"{found.title}: {found.state}")
 
 
-_VERBS = ("allow", "deny", "session", "remove")
-_HOW = (
-    "/permissions allow run_command(git status*) asks no more for that, in every folder; deny "
-    "instead never lets it be done, session allows it here alone, remove takes a rule back."
-)
-
-
 async def status(_: str, chat: ChatSession) -> None:
     """Show what answers, where all is kept, and what goes on."""
     app = chat.app
@@ -76,8 +69,8 @@ async def status(_: str, chat: ChatSession) -> None:
         ("model", f"{chat.agent.model}{effort}"),
         ("session", f"{name}{chat.short_id}"),
         ("folder", visible(str(app.cwd))),
-        ("mode", _MODES[chat.options.permission_mode][2]),
-        ("sandbox", await _sandbox(chat)),
+        ("mode", MODES[chat.options.permission_mode][2]),
+        ("sandbox", await sandbox(chat)),
         ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
         ("store", await _store(chat)),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),
@@ -89,7 +82,8 @@ async def status(_: str, chat: ChatSession) -> None:
     chat.output.show(columns(rows))
 
 
-async def _sandbox(chat: ChatSession) -> str:
+async def sandbox(chat: ChatSession) -> str:
+    """Return what commands run in."""
     return visible(await asyncio.to_thread(chat.app.sandbox.told))
 
 
@@ -150,72 +144,26 @@ async def settings(said: str, chat: ChatSession) -> None:
     chat.output.note("/config key value changes one, /config word looks for it and says more.")
 
 
-async def permissions(said: str, chat: ChatSession) -> None:
-    """Run `/permissions`, and with `allow`, `deny`, `session` or `remove` and a rule change it."""
-    verb, _, text = said.partition(" ")
-    rules, text = chat.agent.rules, text.strip()
-    if not verb:
-        return await _show_rules(chat)
-    if verb not in _VERBS or not text:
-        raise UsageError("What about it?", hint=_HOW)
-    if verb == "remove":
-        return _remove(text, chat)
-    rule = read_rule(text)
-    if rule.tool not in chat.agent.tool_names:
-        names = ", ".join(chat.agent.tool_names)
-        raise UsageError(f"There is no tool {one_line(rule.tool, 40)!r}.", hint=f"There is {names}")
-    if verb == "session":
-        rules.flags.append(text)
-        chat.output.say(f"Allowed in this session: {text}")
-    elif verb == "deny":
-        rules.deny[:] = change_list("permissions.deny", add=[text])
-        chat.output.say(f"Denied from now on, in every folder: {text}")
-    else:
-        keep_rules([text], chat)
-
-
-def keep_rules(given: Sequence[str], chat: ChatSession) -> None:
-    """Allow what they say for good, or for this session where the settings can't be written."""
-    try:
-        chat.agent.rules.allow[:] = change_list("permissions.allow", add=given)
-    except ConfigError as error:
-        chat.agent.rules.flags += given
-        chat.output.say(f"{error} It is allowed in this session alone.", "warning")
-    else:
-        chat.output.say(f"Allowed from now on, in every folder: {', '.join(given)}")
-        chat.output.note(f"/permissions remove {given[0]} takes it back.")
-
-
-def _remove(text: str, chat: ChatSession) -> None:
-    rules = chat.agent.rules
-    if text not in (*rules.allow, *rules.deny, *rules.flags):
-        raise UsageError(
-            f"There is no rule {one_line(text, 80)!r}.", hint="/permissions lists them."
-        )
-    for key, held in (("permissions.allow", rules.allow), ("permissions.deny", rules.deny)):
-        if text in held:
-            held[:] = change_list(key, remove=[text])
-    rules.flags[:] = [each for each in rules.flags if each != text]
-    chat.output.say(f"No rule any more: {text}")
-
-
-async def _show_rules(chat: ChatSession) -> None:
-    rules = chat.agent.rules
-    rows = [("mode", _MODES[chat.options.permission_mode][2]), ("sandbox", await _sandbox(chat))]
-    for label, held in (
-        ("allowed for good", rules.allow),
-        ("denied for good", rules.deny),
-        ("in this session", [*rules.flags, *_said_always(chat)]),
-    ):
-        rows += [(label if not i else "", visible(each)) for i, each in enumerate(held)]
-    chat.output.show(columns(rows))
-    chat.output.note(_HOW)
-
-
-def _said_always(chat: ChatSession) -> list[str]:
-    """Return what "always" was said to, in the words of the question."""
-    held = chat.agent.rules.remembered.items()
-    return [f"{label}: {one_line(exact, 100)}" for (_, exact), label in held]
+async def theme(name: str, chat: ChatSession) -> None:
+    """Run `/theme [name]`: another one is painted in at once, and kept."""
+    output = chat.output
+    if not name:
+        for each in THEMES:
+            output.sample(each)
+        if not output.terminal.picks:
+            return output.note(f"/theme {'|'.join(THEMES)} chooses one.")
+        name = await output.terminal.pick(theme_question(output.colors.name)) or ""
+        if not name:
+            return None
+    chosen = next((each for each in THEMES if each == name), None)
+    if chosen is None:
+        hint = f"It is one of {', '.join(THEMES)}."
+        raise UsageError(f"There is no theme {one_line(name, 40)!r}.", hint=hint)
+    outranked = change("ui.theme", chosen)
+    shows = output.choose_theme(chosen)
+    output.say(f"ui.theme = {chosen}" + ("" if shows else ", from the next start of ragmem on."))
+    if outranked:
+        output.say(outranked, "warning")
 
 
 def _values(chat: ChatSession) -> dict[str, str]:
@@ -306,7 +254,7 @@ def dollars(cost_usd: float) -> str:
 
 
 def _left(status: Status) -> list[_Piece]:
-    style, mode, _ = _MODES[status.mode]
+    style, mode, _ = MODES[status.mode]
     jobs = counted(status.jobs, "job") if status.jobs else ""
     always = f"{status.always_count} allowed always" if status.always_count else ""
     pieces = [

@@ -8,6 +8,7 @@ sent before that is done.
 import asyncio
 import errno
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ import msgspec
 
 from ragmem.config import UiConfig, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT
-from ragmem.events import Event, TurnFinished
+from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
@@ -477,11 +478,21 @@ class ChatLoop:
         return not only_reads(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
-        from ragmem.repl.commands import Ask, is_command, is_own_command, own_command, run_command
+        from ragmem.repl.commands import (
+            Ask,
+            is_command,
+            is_own_command,
+            needs_terminal,
+            own_command,
+            run_command,
+        )
         from ragmem.repl.turn import CommandView
 
         if is_own_command(text):
-            if command := own_command(text, chat.output):
+            command = own_command(text, chat.output)
+            if command and needs_terminal(text) and not chat.app.config.sandbox.own_commands:
+                await self._lend(command, chat)
+            elif command:
                 await self._show(chat.agent.run_command(command), CommandView(), chat)
         elif is_command(text):
             match await run_command(text, chat):
@@ -495,6 +506,34 @@ class ChatLoop:
         else:
             await self._ask(text, chat)
         chat.tell_notices()
+
+    async def _lend(self, command: str, chat: ChatSession) -> None:
+        """Let a command of the person's own have the terminal; nothing of it is recorded."""
+        from ragmem.repl.output import command_result
+
+        began = time.monotonic()
+        argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
+        codes: list[int] = []
+
+        def run() -> bool:
+            codes.append(subprocess.run(argv, cwd=chat.app.cwd, check=False).returncode)
+            return True
+
+        try:
+            await self.terminal.lend(run)
+        except OSError as error:
+            return chat.output.say(f"It could not be started: {error.strerror}.", "warning")
+        ended = ToolFinished(
+            tool_call_id="",
+            name="run_command",
+            success=True,
+            text="",
+            display="",
+            exit_code=codes[0],
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+        chat.output.show(command_result(ended), "closing")
+        return None
 
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
         from ragmem.repl.turn import NO_PLAN, TurnView
@@ -580,11 +619,11 @@ class ChatLoop:
             self._chat.use_mode(decision.mode)
         return decision
 
-    def _keep_rules(self, rules: Sequence[str]) -> None:
-        from ragmem.repl.about import keep_rules
+    def _keep_rules(self, rules: Sequence[str], place: str) -> None:
+        from ragmem.repl.permissions import keep_rules
 
         if self._chat:
-            keep_rules(rules, self._chat)
+            keep_rules(rules, self._chat, "allow", place)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
         # That a command is denied has been said; what comes of one that is allowed has a block.

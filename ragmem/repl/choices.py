@@ -15,6 +15,7 @@ from ragmem.records import Session, SessionQuery, Turn
 from ragmem.repl.session import ChatSession, sessions_here
 from ragmem.repl.terminal import PickList, PickQuestion, PickRow
 from ragmem.text import ago, counted
+from ragmem.themes import ThemeName
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -186,6 +187,29 @@ def models_of(app: "App") -> list[tuple[str, str]]:
     return [(each.name, each.why) for each in list_models(environment(), app.config)]
 
 
+# --- themes -------------------------------------------------------------------
+
+THEMES: dict[ThemeName, str] = {
+    "auto": "as the terminal's background is",
+    "light": "for a light background",
+    "dark": "for a dark one",
+    "plain": "bold and dim alone",
+}
+"""What each theme is, as it is offered."""
+
+
+def theme_question(current: ThemeName) -> PickQuestion:
+    """Ask for a theme; the answer is its name."""
+
+    async def rows() -> list[PickRow]:
+        return [
+            PickRow(key=name, text=name, facts=(told,), is_current=name == current)
+            for name, told in THEMES.items()
+        ]
+
+    return PickQuestion(title="Theme", lists=(PickList("themes", rows),))
+
+
 # --- what can follow a slash command -----------------------------------------
 
 Value = tuple[str, str]
@@ -216,6 +240,8 @@ class Values:
         """Return what is known now; None for a command that takes anything. In any thread."""
         if command == "effort":
             return [(level, _EFFORTS[level]) for level in get_args(Effort)]
+        if command == "theme":
+            return list(THEMES.items())
         if command not in self._ways:
             return None
         if command not in self._kept:

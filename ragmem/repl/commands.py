@@ -33,10 +33,11 @@ from ragmem.memory.memories import (
 )
 from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
-from ragmem.repl.about import compact, jobs, permissions, servers, settings, status
+from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import model_question
 from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
 from ragmem.repl.past import diff, expand, export, rewind, undo
+from ragmem.repl.permissions import permissions
 from ragmem.repl.recalled import items_text, picture, whole
 from ragmem.repl.session import (
     NO_SESSIONS,
@@ -47,6 +48,7 @@ from ragmem.repl.session import (
 )
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import counted, one_line, visible
+from ragmem.tools.patterns import also_run, parse
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -63,6 +65,7 @@ _KEYS = (
     ("@path", "names a file; Tab completes"),
     ("#text", "remembers a fact; with always or never, a rule"),
     ("!command", "runs it; the agent sees with your next prompt what it printed"),
+    ("!!command", "gives it the terminal, as !vim and the like have it anyway"),
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
     ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
@@ -78,11 +81,42 @@ _READING = {
     "mcp", "diff", "compact", "expand",
 }  # fmt: skip
 """Commands that show something and change nothing."""
+_SCREENS = {
+    "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
+    "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
+    "watch", "tmux", "screen", "zellij", "mc", "ranger", "nnn", "lf", "yazi", "ncdu", "tig",
+    "lazygit", "gitui", "lazydocker", "k9s", "fzf", "gdb", "lldb", "visudo", "passwd", "sudo",
+    "doas", "su",
+}  # fmt: skip
+"""Programs that draw on the whole terminal, or ask there for a password."""
+_TALKING = {
+    **dict.fromkeys(("ssh", "psql", "mysql", "sqlite3", "ipython"), 2),
+    **dict.fromkeys(("bash", "sh", "zsh", "fish", "python", "python3", "node", "irb"), 1),
+}
+"""Programs that a person talks with where no more words than these stand there."""
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
-_BARE = {"exit": "/exit", "quit": "/exit", "?": "/help", "help": "/help"}
+_BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
+_MEANT = {
+    "allowed": "permissions", "approvals": "permissions", "yolo": "permissions",
+    "trust": "permissions", "sandbox": "permissions",
+    "settings": "config", "preferences": "config", "options": "config", "vim": "config",
+    "colors": "theme", "appearance": "theme",
+    "quit": "exit", "bye": "exit", "leave": "exit",
+    "reset": "new", "restart": "new", "history": "sessions", "chats": "sessions",
+    "continue": "resume", "load": "resume", "branch": "fork", "title": "rename", "name": "rename",
+    "checkpoint": "rewind", "restore": "rewind", "back": "rewind", "revert": "undo",
+    "find": "search", "grep": "search", "save": "export", "share": "export", "copy": "export",
+    "tokens": "cost", "spent": "cost", "remember": "pin", "note": "pin", "memories": "memory",
+    "reasoning": "effort", "think": "effort", "provider": "model", "login": "model",
+    "changes": "diff", "review": "diff", "tools": "mcp", "servers": "mcp",
+    "doctor": "status", "version": "status", "about": "status", "info": "status",
+    "tasks": "jobs", "processes": "jobs", "background": "jobs", "stop": "jobs", "kill": "jobs",
+    "mode": "plan", "commands": "help", "keys": "help", "shortcuts": "help",
+}  # fmt: skip
+"""Words that people have for a command, by which one is suggested."""
 
 
 def is_note(text: str) -> bool:
@@ -113,9 +147,20 @@ def only_reads(text: str) -> bool:
     return is_command(text) and bool(head) and head[0][1:].lower() in _READING
 
 
+def needs_terminal(text: str) -> bool:
+    """Return whether a `!command` is to have the terminal: `!!command`, or a program like vim."""
+    if text.startswith("!!"):
+        return True
+    for found in parse(text[1:]).commands:
+        for words in (each.words for each in also_run(found)):
+            if words[0] in _SCREENS or len(words) <= _TALKING.get(words[0], 0):
+                return True
+    return False
+
+
 def own_command(text: str, output: ChatOutput) -> str:
     """Return what is to be run; empty where that is nothing, or several lines, which is told."""
-    command = text[1:].strip()
+    command = text[2 if text.startswith("!!") else 1 :].strip()
     if not command:
         output.show(failure("Run what?", "! followed by a command."))
     elif "\n" in command:
@@ -138,13 +183,20 @@ async def run_command(line: str, chat: ChatSession) -> Then:
         if own is not None:
             return Ask(own.prompt("".join(rest).strip()))
         if handler is None:
-            close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-            hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
-            raise UsageError(f"There is no command /{one_line(name, 40)}.", hint=hint)
+            raise UsageError(
+                f"There is no command /{one_line(name, 40)}.", hint=_meant(name.lower(), chat)
+            )
         return await handler("".join(rest).strip(), chat)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
+
+
+def _meant(name: str, chat: ChatSession) -> str:
+    """Return what to say of a command that there is not: the nearest one, by word or meaning."""
+    known = {**_MEANT, **{each: each for each in (*COMMANDS, *chat.commands)}}
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"Did you mean /{known[close[0]]}?" if close else "/help lists them."
 
 
 # --- the chat and its sessions ------------------------------------------------
@@ -512,11 +564,13 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("mcp", "servers whose tools the agent may use", servers),
     ("status", "what answers, where all is kept, what goes on", status),
     ("config", "the settings: /config [word], /config key value", settings),
+    ("theme", "the colours of the chat: /theme [auto|light|dark|plain]", theme),
     ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),
     ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
     (
         "permissions",
-        "what is done without asking, what never: /permissions [allow|deny|session|remove rule]",
+        "what is done without asking, what never: /permissions "
+        "[allow|project|session|deny|remove rule]",
         permissions,
     ),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),

@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
+_READ_S = 1.0
+"""So long after a question, or after an Enter that came before, Enter takes no choice that nobody
+has gone to."""
 REDRAW_S = 0.03
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
@@ -104,7 +107,9 @@ class LiveTerminal:
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
         self.marked: int | None = None
-        """Which of its choices the arrow keys have gone to; none before they are used."""
+        """Which of its choices Enter takes: the one that the arrow keys have gone to, if any."""
+        self._ripe_at = float("-inf")
+        """When it does so, on the loop's clock."""
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
@@ -202,6 +207,15 @@ class LiveTerminal:
     def _told(self, answer: str) -> None:
         """Take what the terminal says of its background."""
         self._colors.answered(answer)
+        self._restyle()
+
+    def recolor(self) -> None:
+        """Draw in the theme that holds now, and ask for the background where it depends on it."""
+        self._restyle()
+        if self._colors.asks:
+            self.signal(ASKS_BACKGROUND)
+
+    def _restyle(self) -> None:
         self._style = style_of(self._colors.theme)
         self.refresh()
 
@@ -252,7 +266,8 @@ class LiveTerminal:
                 await self._quiet()
             draft = self.buffer.text
             self.buffer.reset()
-            self.question, self.marked = question, None
+            self.question, self.marked = question, _chosen(question) if not draft else None
+            self._ripe_at = asyncio.get_running_loop().time() + _READ_S
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
@@ -372,7 +387,10 @@ class LiveTerminal:
             self._reply(text)
             return
         if self.question and self.marked is not None:
-            self._reply(self.question.choices[self.marked][0])
+            now = asyncio.get_running_loop().time()
+            if now >= self._ripe_at:
+                self._reply(self.question.choices[self.marked][0])
+            self._ripe_at = max(self._ripe_at, now + _READ_S)  # nor does a key that is held
             return
         if not text.strip():
             return
@@ -382,10 +400,10 @@ class LiveTerminal:
         self._host.submit(Submission(text, shown))
 
     def mark(self, by: int) -> None:
-        """Go to the next choice of the question, or to the one before; round at an end."""
-        count = len(self.question.choices) if self.question else 1
-        before_all = -1 if by > 0 else 0
-        self.marked = ((before_all if self.marked is None else self.marked) + by) % count
+        """Go to the next choice of the question, or to the one before; Enter takes it at once."""
+        last = len(self.question.choices) - 1 if self.question else 0
+        self.marked = 0 if self.marked is None else min(max(0, self.marked + by), last)
+        self._ripe_at = float("-inf")
 
     @property
     def marks(self) -> bool:
@@ -475,18 +493,21 @@ class LiveTerminal:
 
     async def page(self, text: str) -> None:
         """Open the text in $PAGER, or less; print it where there is none."""
-        if self._away or not (pager := _pager()):
+        pager = [] if self._away else _pager()
+        if not pager or not await self.lend(lambda: _shown_by(pager, text)):
             self.write(text)
-            return
-        read: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        async def reading() -> None:
-            shown = await run_in_terminal(lambda: _shown_by(pager, text), in_executor=True)
-            read.set_result(shown)
+    async def lend(self, work: Callable[[], bool]) -> bool:
+        """Have work that needs the whole terminal done in a thread; return what it returns."""
+        while self._away:
+            await asyncio.wait({self._away})
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        await self._leave_screen(reading())
-        if not read.result():
-            self.write(text)
+        async def lent() -> None:
+            done.set_result(await run_in_terminal(work, in_executor=True))
+
+        await self._leave_screen(lent())
+        return done.result()
 
     def _leave_screen(self, doing: Awaitable[None]) -> asyncio.Task[None]:
         """Let another program have the screen; what is printed meanwhile comes when it ends."""
@@ -584,6 +605,11 @@ def _shown_by(pager: Sequence[str], text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _chosen(question: ChatQuestion) -> int | None:
+    """Return the place of the choice that is chosen beforehand, if there is one."""
+    return next((i for i, (key, _) in enumerate(question.choices) if key == question.chosen), None)
 
 
 def _joined(*texts: str) -> str:
@@ -696,6 +722,8 @@ def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
     label = visible(question.label)
     length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
     fits = length <= terminal.columns
+    if not fits:
+        label = "\n".join(wrap(label, terminal.columns))
     pieces: StyleAndTextTuples = [("class:question", label)]
     for at, (key, word) in enumerate(question.choices):
         told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))

@@ -28,7 +28,7 @@ from ragmem.records import Usage
 from ragmem.repl import early
 from ragmem.repl.terminal import Terminal
 from ragmem.text import clusters, counted, display_width, duration, one_line, visible
-from ragmem.themes import Colors
+from ragmem.themes import Colors, ThemeName
 
 _THEME = Theme(
     {
@@ -61,6 +61,11 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "tool", "notice", "closing", "note"]
 """A blank line goes between parts of different kinds."""
 _TOGETHER = {"tool", "notice"}
+_SAMPLE = (
+    ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
+    ("plan", "blue"), ("less important", "dim"),
+)  # fmt: skip
+"""What shows how a theme looks: words, and how they are painted."""
 
 
 class ChatOutput:
@@ -71,7 +76,7 @@ class ChatOutput:
     ) -> None:
         self.terminal = terminal
         self._mode = mode
-        self._colors = colors or Colors()
+        self.colors = colors or Colors()
         self._last: Kind | None = None
 
     @property
@@ -81,13 +86,31 @@ class ChatOutput:
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
+        painted = paint(what, width=self.width, mode=self._mode)
+        self._print(self.colors.theme.recolor(painted), kind)
+
+    def _print(self, painted: str, kind: Kind) -> None:
         follows = kind in _TOGETHER and kind == self._last
         closes = kind == "closing" and self._last != "prompt"
         closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
-        painted = paint(what, width=self.width, mode=self._mode)
-        self.terminal.write(gap + self._colors.theme.recolor(painted))
+        self.terminal.write(gap + painted)
+
+    def choose_theme(self, name: ThemeName) -> bool:
+        """Paint in another theme from now on; whether that shows before the next start."""
+        if self._mode != "color" or name == "plain":
+            return False
+        self.colors.choose(name)
+        self.terminal.recolor()
+        return True
+
+    def sample(self, name: ThemeName) -> None:
+        """Print a row as a theme paints it."""
+        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in _SAMPLE))
+        mode: ColorMode = "mono" if name == "plain" and self._mode == "color" else self._mode
+        painted = paint(row, width=self.width, mode=mode)
+        self._print(self.colors.of(name).recolor(painted), "notice")
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""

@@ -34,6 +34,8 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     label: str
     choices: tuple[tuple[str, str], ...] = ()
     """(key, word) each; without any, the answer is a line of text."""
+    chosen: str = ""
+    """The key of the choice that Enter takes unless another is gone to; empty for none."""
 
 
 YES_NO = (("y", "yes"), ("n", "no"))
@@ -137,6 +139,10 @@ class Terminal(Protocol):
         """Empty the screen, where that can be."""
         return
 
+    def recolor(self) -> None:
+        """Draw in the theme that holds now, and ask for the background where it depends on it."""
+        return
+
     def signal(self, sequence: str) -> None:
         """Send a sequence of our own that shows nothing in the window: its title, the bell."""
         return
@@ -157,6 +163,10 @@ class Terminal(Protocol):
 
     async def page(self, text: str) -> None:
         """Let a long text be read, until the person has done so."""
+
+    async def lend(self, work: Callable[[], bool]) -> bool:
+        """Have work that needs the whole terminal done in a thread; return what it returns."""
+        ...
 
     async def ask(self, question: ChatQuestion) -> str | None:
         """Return the key of a choice, or a line; None when the person refuses to answer."""
@@ -210,6 +220,7 @@ class PlainTerminal(Terminal):
         self._asking = asyncio.Lock()
         self._closed = asyncio.Event()
         self._leaving = PressedTwice()
+        self._is_lent = False
 
     @property
     def columns(self) -> int:
@@ -252,6 +263,17 @@ class PlainTerminal(Terminal):
     async def page(self, text: str) -> None:
         """Print it."""
         self.write(text)
+
+    async def lend(self, work: Callable[[], bool]) -> bool:
+        """Have it done, and read nothing of what is typed meanwhile."""
+        loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
+        loop.remove_reader(fd)
+        self._is_lent = True
+        try:
+            return await asyncio.to_thread(work)
+        finally:
+            self._is_lent = False
+            loop.add_reader(fd, self._read)
 
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask for a line; a choice goes by its first letter, asked until it is one."""
@@ -305,7 +327,7 @@ class PlainTerminal(Terminal):
         return True
 
     def _interrupt(self) -> None:
-        if self._reply(None) or self._host.stop():
+        if self._is_lent or self._reply(None) or self._host.stop():
             return
         if self._leaving.repeated():
             self._host.leave(130)

@@ -41,6 +41,7 @@ from ragmem.repl.output import (
     tool_title,
     wrap,
 )
+from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
@@ -64,7 +65,10 @@ _LABELS = {
     "plan": "Carry out this plan?",
 }
 NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by Shift-Tab."
-_FOR_GOOD = "Allow without asking from now on, in every folder:"
+_FOLDED = " It is long: a yes shows all of it first."
+_WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
+"""What is asked for in words, by the choice that leads there."""
+_FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
 _COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
@@ -466,13 +470,13 @@ class Approvals:
         output: ChatOutput,
         on_decided: Callable[[Proposal, Decision], None],
         stop: Callable[[], object],
-        keep: Callable[[Sequence[str]], None],
+        keep: Callable[[Sequence[str], str], None],
     ) -> None:
         self._output = output
         self._on_decided = on_decided
         self._stop = stop
         self._keep = keep
-        """Keeps rules for good."""
+        """Keeps rules, for where a key of `PLACES` says."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
         """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
@@ -486,56 +490,69 @@ class Approvals:
             self._output.show(outcome, "closing")
         return decision
 
-    async def _decide_plan(self) -> Decision:
-        choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
-        answer = await self._output.terminal.ask(ChatQuestion(_LABELS["plan"], choices))
-        if answer in ("y", "e"):
-            return Decision(True, mode="default" if answer == "y" else "acceptEdits")
-        wish: str | None = ""
-        if answer == "c":
-            wish = await self._output.terminal.ask(ChatQuestion("What is to be otherwise?"))
-        if answer is None or wish is None:
-            self._stop()
-        said = (wish or "").strip()
-        return Decision(False, reason=said or _REFUSED, changes=bool(said))
-
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
-        if proposal.kind == "plan":
-            return await self._decide_plan()
-        answer = await self._answer(proposal, folded=folded)
-        if folded and answer in ("y", "a", "p", "v"):
-            self._output.show(ProposalBlock(proposal, folds=False))
-            if answer != "v":
-                said = "Part of it was folded. All of it is above now: please answer again."
+        """Ask until an answer is one: what is left behind `r`, `c` or `p` is asked anew."""
+        while True:
+            is_plan = proposal.kind == "plan"
+            answer = await (self._answer_plan() if is_plan else self._answer(proposal, folded))
+            if folded and answer in ("y", "a", "p", "v"):
+                self._output.show(ProposalBlock(proposal, folds=False))
+                said = "All of it is above now: please answer."
                 self._output.show(gutter(said, mark="  ", style="bold", words=True), "closing")
-            answer = await self._answer(proposal, folded=False)
-        if answer == "p":
-            answer = await self._for_good(proposal)
-        if answer in ("y", "a"):
-            return Decision(True, remember=answer == "a")
-        reason: str | None = ""
-        if answer == "r":
-            reason = await self._output.terminal.ask(ChatQuestion("Why not? The agent is told:"))
-        if answer is None or reason is None:
-            self._stop()
-        return Decision(False, reason=(reason or "").strip() or _REFUSED)
+                folded = False
+                continue
+            match answer:
+                case "y" | "e" if is_plan:
+                    return Decision(True, mode="default" if answer == "y" else "acceptEdits")
+                case "y" | "a":
+                    return Decision(True, remember=answer == "a")
+                case "p":
+                    if decision := await self._for_good(proposal):
+                        return decision
+                case "r" | "c":
+                    reason = await self._ask(ChatQuestion(_WORDS[answer]))
+                    if reason is not None:
+                        said = reason.strip()
+                        return Decision(
+                            False, reason=said or _REFUSED, changes=is_plan and bool(said)
+                        )
+                case "n":
+                    return Decision(False, reason=_REFUSED)
+                case _:
+                    self._stop()
+                    return Decision(False, reason=_REFUSED)
 
-    async def _answer(self, proposal: Proposal, *, folded: bool) -> str | None:
+    async def _ask(self, question: ChatQuestion) -> str | None:
+        return await self._output.terminal.ask(question)
+
+    async def _answer_plan(self) -> str | None:
+        choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
+        return await self._ask(ChatQuestion(_LABELS["plan"], choices, chosen="y"))
+
+    async def _answer(self, proposal: Proposal, folded: bool) -> str | None:
         always = [("a", f"always: {proposal.always}")] if proposal.always else []
         good = [("p", "permanently …")] if proposal.for_good else []
         whole = [("v", "view all")] if folded else []
         choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
-        return await self._output.terminal.ask(ChatQuestion(_LABELS[proposal.kind], choices))
+        label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
+        # What a warning stands by is not to be allowed by Enter alone.
+        chosen = "v" if folded else "" if proposal.warnings else "y"
+        return await self._ask(ChatQuestion(label, choices, chosen=chosen))
 
-    async def _for_good(self, proposal: Proposal) -> str | None:
-        """Ask which rule is to be kept; `y` where one is, or where it is allowed this once."""
+    async def _for_good(self, proposal: Proposal) -> Decision | None:
+        """Ask which rule is to be kept; None where the person goes back."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
         question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
-        answer = await self._output.terminal.ask(question)
-        if answer in offers:
-            self._keep(offers[answer])
-        return answer if answer in ("n", None) else "y"
+        while (answer := await self._ask(question)) in offers:
+            told = " + ".join(offers[answer])
+            where = await self._ask(ChatQuestion(f"Where is {told} allowed?", (*PLACES.items(),)))
+            if where is not None:
+                self._keep(offers[answer], where)
+                return Decision(True)
+        if answer == "n":
+            return Decision(False, reason=_REFUSED)
+        return None if answer is None else Decision(True)
 
 
 class ProposalBlock:

@@ -5,6 +5,7 @@ escapes `Toolset.call`.
 """
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -205,6 +206,40 @@ class SchemaTool(Tool, Protocol):
 class InvalidArguments(ValueError):
     """Arguments that are not strict JSON or not of the tool's schema."""
 
+    def __init__(self, text: str, shown: str) -> None:
+        """`text` is for the model that made them, `shown` for the person who looks on."""
+        super().__init__(text)
+        self.shown = f"called wrongly: {shown}. The model is told."
+
+
+_IN_WORDS = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "array": "a list", "object": "a table", "null": "nothing",
+    ">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
+}  # fmt: skip
+_FAULTS = (
+    (r"Object missing required field `(.*?)`", "{1} is missing"),
+    (r"Object contains unknown field `(.*?)`", "there is no {1}"),
+    (r"Invalid enum value (.*)", "{0} can't be {1}"),
+    (r"Expected `(.*?)`, got `(.*?)`", "{0} has to be {1}, not {2}"),
+    (r"Expected `.*?` of length >= 1", "{0} is empty"),
+    (r"Expected `.*?` of length >= (\d+)", "{0} is shorter than {1}"),
+    (r"Expected `.*?` of length <= (\d+)", "{0} is longer than {1}"),
+    (r"Expected `.*?` ([<>]=?) (\S+)", "{0} has to be {1} {2}"),
+)
+"""What a validator says of an argument, and the same in a person's words."""
+
+
+def _in_words(fault: str) -> str:
+    """Return what a validator says as a person would: `limit has to be a number, not text`."""
+    said, _, path = fault.partition(" - at `$")
+    argument = one_line(path.strip("`."), 80) or "what is given"
+    for pattern, words in _FAULTS:
+        if found := re.fullmatch(pattern, said.replace(" | null`", "`")):
+            parts = (one_line(_IN_WORDS.get(part, part), 80) for part in found.groups())
+            return words.format(argument, *parts)
+    return f"{argument} does not fit"
+
 
 class Toolset:
     """The tools of one agent, called by name."""
@@ -289,11 +324,11 @@ class Toolset:
                 duration_ms=_ms_since(started),
             )
 
-        def failed(text: str, *, denied: bool = False) -> ToolOutcome:
+        def failed(text: str, *, denied: bool = False, shown: str = "") -> ToolOutcome:
             text = clean(text)
             return ToolOutcome(
                 text=text,
-                display=one_line(text, 300),
+                display=one_line(shown or text, 300),
                 success=False,
                 error=text,
                 denied=denied,
@@ -315,9 +350,8 @@ class Toolset:
             failpoint("tool.ran")
             return outcome(output)
         except InvalidArguments as error:
-            return failed(
-                f"{error}. Nothing was executed; call {use.name} again with valid arguments."
-            )
+            again = f"Nothing was executed; call {use.name} again with valid arguments."
+            return failed(f"{error}. {again}", shown=error.shown)
         except ToolFailure as failure:
             return failed(failure.text, denied=failure.denied)
         except Exception as error:
@@ -330,7 +364,7 @@ class Toolset:
         try:
             return parse_arguments(use.arguments or "{}")
         except ValueError as error:
-            raise InvalidArguments(str(error)) from None
+            raise InvalidArguments(str(error), "its arguments can't be read") from None
 
     def _parse(self, tool: Tool, use: ToolUse) -> msgspec.Struct:
         value = self._parse_json(use)
@@ -339,7 +373,8 @@ class Toolset:
         try:
             return msgspec.convert(value, tool.Params)
         except msgspec.ValidationError as error:
-            raise InvalidArguments(f"arguments do not fit {tool.name}: {error}") from None
+            text = f"arguments do not fit {tool.name}: {error}"
+            raise InvalidArguments(text, _in_words(str(error))) from None
 
 
 def _ms_since(started: float) -> int:

@@ -486,27 +486,37 @@ class PermissionRules:
     """What a person has allowed and denied, in advance; a rule that denies goes before all else."""
 
     def __init__(
-        self, allow: Iterable[str] = (), deny: Iterable[str] = (), *, flags: Iterable[str] = ()
+        self,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        *,
+        flags: Iterable[str] = (),
+        here: tuple[Iterable[str], Iterable[str]] = ((), ()),
     ) -> None:
-        """Take what is written; UsageError for what is no rule."""
+        """Take what is written, `here` for this project alone; UsageError for what is no rule."""
         self.allow = list(allow)
         """For good: from the person's own settings."""
         self.deny = list(deny)
+        self.allow_here, self.deny_here = map(list, here)
         self.flags = list(flags)
         """Allowed in this session: from the command line, or by the person in the chat."""
         self.remembered: dict[tuple[str, str], str] = {}
         """What "always" was said to in this session: a kind and the exact thing of it, and how
         the question called that."""
-        for each in (*self.allow, *self.deny, *self.flags):
+        for each in (*self.allow, *self.allow_here, *self._denying, *self.flags):
             read_rule(each)
 
     @property
     def _allowing(self) -> list[PermissionRule]:
-        return list(map(read_rule, (*self.allow, *self.flags)))
+        return list(map(read_rule, (*self.allow, *self.allow_here, *self.flags)))
+
+    @property
+    def _denying(self) -> list[str]:
+        return [*self.deny, *self.deny_here]
 
     def denial_of_command(self, line: str) -> str:
         """Return the rule that denies any part of a command line; empty where none does."""
-        rules = [(text, read_rule(text)) for text in self.deny]
+        rules = [(text, read_rule(text)) for text in self._denying]
         rules = [(text, rule) for text, rule in rules if rule.tool == COMMAND]
         if not rules:
             return ""
@@ -537,7 +547,7 @@ class PermissionRules:
         kinds = {tool}
         kinds |= {"read_file"} if tool in _READING else set()
         kinds |= {"edit_file"} if tool in _EDITING else set()
-        for text in self.deny:
+        for text in self._denying:
             rule = read_rule(text)
             if rule.tool in kinds and rule.covers_path(names):
                 return text
@@ -551,16 +561,17 @@ class PermissionRules:
         """Return the rules for good, shared, beside those of one session."""
         other = PermissionRules(flags=flags)
         other.allow, other.deny = self.allow, self.deny
+        other.allow_here, other.deny_here = self.allow_here, self.deny_here
         return other
 
     def hides(self, real: Path, cwd: Path) -> bool:
         """Return whether a file at a real path must not be read."""
-        return bool(self.deny and self.denial_of_path("read_file", names_of(real, cwd)))
+        return bool(self._denying and self.denial_of_path("read_file", names_of(real, cwd)))
 
     @property
     def _hiding(self) -> dict[str, PermissionRule]:
         """The rules that keep some files from being read, by how they are written."""
-        rules = {text: read_rule(text) for text in self.deny}
+        rules = {text: read_rule(text) for text in self._denying}
         return {t: rule for t, rule in rules.items() if rule.tool == "read_file" and rule.pattern}
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
@@ -594,7 +605,7 @@ class PermissionRules:
 
     def denies(self, tool: str) -> str:
         """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        return next((text for text in self.deny if read_rule(text) == PermissionRule(tool)), "")
+        return next((text for text in self._denying if read_rule(text) == PermissionRule(tool)), "")
 
 
 def names_of(real: Path, cwd: Path) -> tuple[str, str]:

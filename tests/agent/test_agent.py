@@ -171,6 +171,18 @@ async def test_broken_arguments_execute_nothing_of_the_message(
         assert isinstance(json.loads(call.arguments), dict)
 
 
+async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) -> None:
+    """The model is told what does not fit in its own."""
+    calls = (use("run_command", path="made"), use("run_command", path=3))
+    agent, llm = await bench.agent([Says(tools=calls), Says("Sorry.")])
+    events = [event async for event in agent.ask("go")]
+    assert [event.display for event in events if isinstance(event, ToolFinished)] == [
+        "not run: another call beside it was wrong",
+        "called wrongly: path has to be text, not a whole number. The model is told.",
+    ]
+    assert "Expected `str`, got `int`" in request_text(llm.requests[1])
+
+
 @pytest.mark.parametrize("end", ["length", "content_filter", "abort", "Error"])
 async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: str) -> None:
     """Whole arguments prove nothing where a limit, a filter or a fault made the end."""

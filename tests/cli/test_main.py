@@ -93,6 +93,13 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
     [
         (["sesions"], "error: No such command 'sesions'. Did you mean 'sessions'?"),
         (["why"], "error: No such command 'why'.\nTry `ragmem memory why ID`.\n"),
+        (
+            ["ask", "x", "--mode", "plan"],
+            "error: No such option: --mode\n"
+            "Try `ragmem ask --permission-mode plan|acceptEdits|default`.\n",
+        ),
+        (["chat", "--plan"], "error: No such option: --plan\nTry `ragmem chat --permission-mode"),
+        (["stats", "--plan"], "error: No such option: --plan ("),
         (["sessions", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
         (["ask", "a", "b"], "error: Got unexpected extra argument(s) (b)"),
         (["sessions", "show"], "error: Missing argument 'ID'."),

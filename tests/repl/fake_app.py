@@ -265,7 +265,9 @@ class FakeAgent:
                 body = long_diff(120)
             await self._approve("edit_file", "diff", body, emit)
         else:
-            await self._approve("run_command", "command", "echo hi" + " " * 2000 + "; evil", emit)
+            plain = "plain" in prompt
+            body = "git status" if plain else "echo hi" + " " * 2000 + "; evil"
+            await self._approve("run_command", "command", body, emit, plain=plain)
 
     async def _read(self, emit: Callable[[Event], None], *, held: bool) -> None:
         emit(ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py"))
@@ -275,7 +277,13 @@ class FakeAgent:
         emit(TextDelta(text="It is an app."))
 
     async def _approve(
-        self, tool: str, kind: Any, body: str, emit: Callable[[Event], None]
+        self,
+        tool: str,
+        kind: Any,
+        body: str,
+        emit: Callable[[Event], None],
+        *,
+        plain: bool = False,
     ) -> None:
         emit(ToolStarted(tool_call_id="1", name=tool, title=f"{tool} a.py"))
         decision = await self._approver(
@@ -284,8 +292,9 @@ class FakeAgent:
                 title=f"{tool} a.py",
                 kind=kind,
                 body=body,
-                warnings=("a.py is a link",),
+                warnings=() if plain else ("a.py is a link",),
                 always="every edit of this file in this session",
+                for_good=((f"{tool}({body})",),) if plain else (),
             )
         )
         self._app.log("decided", **{f: getattr(decision, f) for f in DECIDED})

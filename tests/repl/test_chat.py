@@ -279,13 +279,14 @@ def test_what_is_folded_is_shown_before_it_can_be_allowed(
 ) -> None:
     """A yes to a folded change shows the whole of it, and asks again."""
     chat.send("edit long\r")
-    chat.wait_for_screen(r"^  v view all$")
+    chat.wait_for_screen(r"^▸ v view all$")
+    assert "Allow this change? It is long: a yes shows all of it first." in chat.screen
     assert "● Create a.py  +120" in chat.text
     assert "│  20 + line_20 = 20\n  … 81 more rows (v shows all)\n│ 102 + line_102" in chat.text
     chat.send(first)
     chat.wait_for(r"^│  60 \+ line_60 = 60$")
     chat.wait_for_screen(r"^Allow this change\?")
-    assert ("please answer again" in chat.text) == (first != "v")
+    assert "All of it is above now: please answer." in chat.text
     assert "view all" not in chat.screen
     assert not chat.log("decided")
     chat.send(then)
@@ -306,7 +307,7 @@ def test_decisions(tmp_path: Path) -> None:
                 ("n", (False, False, "the person refused")),
                 (f"{DOWN}\r", (True, False, "")),
                 (f"{DOWN}{DOWN}{DOWN}\r", (True, True, "")),
-                (f"{UP}{UP}{UP}\r", (False, False, "the person refused")),
+                (f"{DOWN}{DOWN}{UP}{UP}{UP}\r", (True, False, "")),
             ),
             1,
         ):
@@ -326,6 +327,53 @@ def test_enter_alone_decides_nothing_and_the_arrow_keys_show_what_it_would(chat:
     assert not chat.log("decided")
     chat.send(f"{DOWN}\r")
     chat.wait_for(r"^  ✗ denied$")
+
+
+def test_enter_takes_yes_where_nothing_warns_but_not_in_the_first_moment(chat: FakeChat) -> None:
+    """Nor does an Enter that is held down; and the arrow keys don't go round."""
+    chat.send("command plain\r")
+    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    for _ in range(12):
+        chat.send("\r")
+        chat.pump(0.2)
+    assert not chat.log("decided")
+    chat.send(f"{DOWN * 9}{UP}")
+    chat.wait_for_screen(r"^▸ p permanently …$")
+    chat.send(f"{UP * 9}")
+    chat.wait_for_screen(r"^▸ y yes$")
+    chat.send("\r")
+    chat.until(lambda: chat.log("decided"))
+    assert chat.log("decided")[0]["allowed"]
+
+
+def test_a_draft_that_made_way_for_a_question_is_not_taken_for_a_yes(chat: FakeChat) -> None:
+    """The Enter that was to send it chooses nothing, however late it comes."""
+    chat.send("command plain\rmy draft")
+    chat.wait_for_screen(r"^Allow this command\?\n  y yes$")
+    chat.pump(1.2)
+    chat.send("\r")
+    chat.pump(0.5)
+    assert not chat.log("decided")
+    chat.send("n")
+    chat.wait_for_screen(r"^› my draft$")
+
+
+@pytest.mark.parametrize(
+    ("key", "seen"), [("r", r"^Why not\?"), ("p", r"^Allow without asking from now on")]
+)
+def test_esc_behind_a_choice_goes_back_to_the_choices(chat: FakeChat, key: str, seen: str) -> None:
+    """Nothing is decided by it; a second one there refuses, and ends the turn."""
+    chat.send("command plain\r")
+    chat.wait_for_screen(r"^Allow this command\?")
+    chat.send(key)
+    chat.wait_for_screen(seen)
+    chat.send(ESC)
+    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    assert not chat.log("decided")
+    chat.send(ESC)
+    chat.until(lambda: chat.log("finished"))
+    assert not chat.log("decided")[0]["allowed"]
+    assert chat.log("finished")[0]["subtype"] == "interrupted"
 
 
 @pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])

@@ -117,7 +117,7 @@ def test_the_first_letter_after_esc_is_typed(chat: FakeChat) -> None:
         chat.wait_for_screen(r"^›$")
 
 
-@pytest.mark.parametrize("word", ["exit", "quit"])
+@pytest.mark.parametrize("word", ["exit", "quit", "/quit"])
 def test_a_bare_word_for_leaving_leaves(chat: FakeChat, word: str) -> None:
     chat.send(f"{word}\r")
     assert chat.exit_code() == 0
@@ -150,3 +150,22 @@ def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(tmp_path: Path) -> No
         for typed in ("z", "ze", "zeb"):
             chat.send(typed[-1])
             chat.wait_for_screen(f"^› {typed}$")
+
+
+def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: FakeChat) -> None:
+    """By its letters, or by what it is called elsewhere."""
+    for typed, meant in {
+        "themes": "theme",
+        "models": "model",
+        "permission": "permissions",
+        "setting": "config",
+        "settings": "config",
+        "hlep": "help",
+        "history": "sessions",
+        "remeber": "pin",
+        "exi": "exit",
+    }.items():
+        chat.send(f"/{typed}\r")
+        chat.wait_for(rf"^✗ There is no command /{typed}\.\n  Did you mean /{meant}\?")
+    chat.send("/zzzz\r")
+    chat.wait_for(r"^✗ There is no command /zzzz\.\n  /help lists them\.")

@@ -1,10 +1,12 @@
 """`!command`: the person's own commands in a chat, real processes on a pty, real store."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
-from ragmem.repl.commands import is_own_command
+from ragmem.repl.commands import is_own_command, needs_terminal
 from tests.e2e.house import House, loaded
 from tests.e2e.test_chat_pty import CTRL_C
 from tests.fakes.llm_server import Answer
@@ -151,3 +153,39 @@ def test_on_a_dumb_terminal(house: House) -> None:
 @pytest.mark.parametrize("text", ["!ls", "! ls", "!", " !ls", "![a](b)", "a!"])
 def test_which_prompts_are(text: str) -> None:
     assert is_own_command(text) is (text in ("!ls", "! ls", "!"))
+
+
+@pytest.mark.parametrize(
+    "typed", ["!vim a.py", "!cat a.py | vim -", "!sudo vim a.py", "!!edit a.py"]
+)
+def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
+    house: House, tmp_path: Path, typed: str
+) -> None:
+    """With its keys; then the chat is as it was, and takes prompts."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    draws = (
+        "#!/bin/bash\ntest -t 1 || exit 9\necho full screen\n"
+        "read -rsn1 key </dev/tty\n[ $key = q ] && exit 3\n"
+    )
+    for name in ("vim", "sudo", "edit"):
+        (programs / name).write_text(draws)
+        (programs / name).chmod(0o755)
+    house.server.extend(Answer("All here."))
+    with house.chat("chat", env={"PATH": f"{programs}:{os.environ['PATH']}"}) as chat:
+        loaded(chat)
+        chat.send(f"{typed}\r")
+        chat.wait_for_screen(r"^full screen$")
+        chat.send("q")
+        chat.wait_for_screen(r"^  ✗ exit 3 · ")
+        chat.send("and now?\r")
+        chat.wait_for_turn(r"^All here\.")
+        assert len(house.server.requests) == 1
+        left(chat)
+
+
+def test_what_the_terminal_is_needed_for() -> None:
+    for typed in ("!less x", "!git log | less", "!python3", "!ssh host", "!FOO=1 vim", "!!make x"):
+        assert needs_terminal(typed), typed
+    for typed in ("!which vim", "!echo vim", "!python3 a.py", "!ssh host ls", "!git log", "!make"):
+        assert not needs_terminal(typed), typed

@@ -174,3 +174,28 @@ def test_without_colours_nothing_is_asked_or_coloured(tmp_path: Path, setting: s
         chat.wait_until_loaded()
         assert ASKS_BACKGROUND.encode() not in chat.raw
         assert b"\x1b[3" not in chat.raw
+
+
+def test_a_theme_is_chosen_from_samples_holds_at_once_and_is_kept(tmp_path: Path) -> None:
+    """The file of settings has it; one that there is not is refused."""
+    home = tmp_path / "home"
+    with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
+        chat.wait_until_loaded()
+        chat.send("/theme\r")
+        chat.wait_for_screen(r"^  light +● added +✗ removed[^\n]*\n  dark +● added")
+        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$")
+        dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
+        for theme in (dark, light):
+            assert f"\x1b[{theme.code('green')}m ● added".encode() in chat.raw
+        chat.send("light\r")
+        chat.wait_for(r"^· ui\.theme = light$")
+        assert 'theme = "light"' in (home / "ragmem.toml").read_text()
+        seen = len(chat.raw)
+        chat.send("/themes\r")
+        chat.wait_for(r"Did you mean /theme\?")
+        assert str(light.code("red")).encode() in chat.raw[seen:]
+        assert str(dark.code("red")).encode() not in chat.raw[seen:]
+        chat.send("/theme pink\r")
+        chat.wait_for(r"^✗ There is no theme 'pink'\.\n  It is one of auto, light, dark, plain\.$")
+        chat.send("/theme plain\r")
+        chat.wait_for(r"^· ui\.theme = plain, from the next start of ragmem on\.$")

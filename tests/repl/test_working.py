@@ -1,6 +1,7 @@
 """What may be done, what runs beside the chat, what is to be done: real processes on a pty."""
 
 import os
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,7 +40,15 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.send("p")
         chat.wait_for_screen(r"1 run_command\(echo one\) \+ run_command\(echo two\)")
         chat.send("2")
-        chat.wait_for(r"Allowed from now on, in every folder: run_command\(echo \*\)")
+        chat.wait_for_screen(
+            r"^Where is run_command\(echo \*\) allowed\?  s in this session  p in "
+        )
+        chat.send("\x1b")
+        chat.wait_for_screen(r"^Allow without asking from now on:")
+        chat.send("2")
+        chat.wait_for_screen(r"^Where is run_command\(echo \*\) allowed\?")
+        chat.send("p")
+        chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
         chat.wait_for_turn(r"^Once\.")
         chat.send("again\r")
         # What writes a file does more than the rule allows, and none can be offered for it.
@@ -54,14 +63,55 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for_turn(r"^Thrice\.")
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
         chat.send("/permissions\r")
-        chat.wait_for(r"allowed for good\s+run_command\(echo \*\)\s+denied for good\s+run_command")
+        chat.wait_for_screen(
+            r"^  ▸ run_command\(echo \*\) +allowed +in this project\n"
+            r"    run_command\(echo f\*\) +denied +in every folder\n"
+            r"    Allow something without asking …\n    Deny something"
+        )
+        chat.send("\x1b")
+        chat.until(lambda: "Enter picks" not in chat.screen)
         chat.send("/permissions remove run_command(echo f*)\r")
         chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
         chat.send("/permissions allow run_comand\r")
         chat.wait_for(r"There is no tool 'run_comand'")
-    settings = (tmp_path / "home" / "ragmem.toml").read_text()
-    assert 'allow = ["run_command(echo *)"]' in settings
-    assert "deny = []" in settings
+    settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
+    own = {str(house.project): {"allow": ["run_command(echo *)"]}}
+    assert settings == {"deny": [], "projects": own}
+
+
+def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path: Path) -> None:
+    """They hold at the next start too, those of the project in it alone."""
+    with house.chat("chat", columns=110) as chat:
+        loaded(chat)
+        chat.send("/permissions project run_command(echo *)\r")
+        chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
+        chat.send("/permissions\r")
+        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed +in this project\n")
+        chat.send("\r")
+        chat.wait_for_screen(
+            r"^run_command\(echo \*\) is allowed in this project\.  r remove it  s in"
+        )
+        chat.send("e")
+        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed +in every folder\n")
+        chat.send("deny\r")
+        chat.wait_for_screen(r"^Which\? Such as")
+        chat.send("read_file(.env)\r")
+        chat.wait_for_screen(
+            r"^Where is read_file\(\.env\) denied\?  p in this project  e in every"
+        )
+        chat.send("p")
+        chat.wait_for_screen(r"read_file\(\.env\) +denied +in this project$")
+        chat.send("\x1b")
+        chat.until(lambda: "Enter picks" not in chat.screen)
+    settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
+    own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
+    assert settings == {"allow": ["run_command(echo *)"], "projects": own}
+    house.server.extend(run("cat .env"), Answer("Not mine to read."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("fourth\r")
+        chat.wait_for_turn(r"^Not mine to read\.")
+        assert "rule read_file(.env) denies this" in chat.text
 
 
 def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
@@ -119,6 +169,10 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
         assert not (house.project / "gate.txt").exists()
         assert "Plan mode: read and search" in house.last_prompt()
+        chat.send("c")
+        chat.wait_for_screen(r"What is to be otherwise\?")
+        chat.send("\x1b")
+        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
         chat.send("c")
         chat.wait_for_screen(r"What is to be otherwise\?")
         chat.send("green\r")

@@ -195,3 +195,31 @@ def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
         load_config(file, environ={})
     with pytest.raises(ConfigError, match="never come from the environment"):
         load_config(tmp_path / "none", environ={"RAGMEM_PERMISSIONS__ALLOW": "run_command"})
+    with pytest.raises(ConfigError, match="never come from the environment"):
+        load_config(tmp_path / "none", environ={"RAGMEM_PERMISSIONS__PROJECTS": "{}"})
+    file.write_text('[permissions.projects.garden]\nallow = ["run_command"]\n')
+    with pytest.raises(ConfigError, match="a project is named by its folder"):
+        load_config(file, environ={})
+
+
+def test_rules_of_a_project_hold_there_alone_and_what_denies_goes_first(tmp_path: Path) -> None:
+    """Whichever of the two is for every folder."""
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[permissions]\nallow = ["run_command(make *)"]\ndeny = ["run_command(git push*)"]\n'
+        '[permissions.projects."/w/garden/"]\n'
+        'allow = ["run_command(git *)"]\ndeny = ["run_command(make clean)", "read_file(.env)"]\n'
+        '[permissions.projects."~/shed"]\nallow = ["run_command"]\n'
+    )
+    held = load_config(file, environ={}).permissions
+    assert held.of_project(str(Path.home() / "shed")).allow == ("run_command",)
+    for elsewhere in ("/w", "/w/garden/deep", "/w/gardens"):
+        assert held.of_project(elsewhere).allow == held.of_project(elsewhere).deny == ()
+    own = held.of_project("/w/garden")
+    rules = PermissionRules(held.allow, held.deny, here=(own.allow, own.deny)).for_session()
+    assert rules.allows_command("git status && make all")
+    assert not rules.allows_command("ls")
+    assert rules.denial_of_command("git push") == "run_command(git push*)"
+    assert rules.denial_of_command("make clean") == "run_command(make clean)"
+    assert rules.hides(Path("/w/garden/.env"), Path("/w/garden"))
+    assert not PermissionRules(held.allow, held.deny).allows_command("git status")

@@ -109,3 +109,23 @@ def test_no_fixed_temporary_names():
     """CVE-2026-46406: nothing predictable in a folder that others can write to."""
     for source in SOURCES:
         assert not re.search(r"[\"']/tmp|gettempdir|mktemp\(", source.read_text()), source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"pattern": "x", "limit": "3"}, "limit has to be a whole number, not text"),
+        ({"pattern": "x", "limit": 0}, "limit has to be at least 1"),
+        ({"pattern": 3}, "pattern has to be text, not a whole number"),
+        ({}, "pattern is missing"),
+        ({"pattern": "x", "where": "here"}, "there is no where"),
+        ({"pattern": "x", "mode": "all"}, "mode can't be 'all'"),
+        ({"pattern": "x", "path": None}, "path has to be text, not nothing"),
+    ],
+)
+async def test_wrong_arguments_are_told_the_person_in_words_and_the_model_exactly(
+    desk, arguments: dict[str, object], shown: str
+) -> None:
+    outcome = await desk.fails("grep_files", **arguments)
+    assert outcome.display == f"called wrongly: {shown}. The model is told."
+    assert "arguments do not fit grep_files: " in outcome.text

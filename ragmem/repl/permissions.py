@@ -1,0 +1,212 @@
+"""What may be done without asking, and what never: seen, added to and taken from in the chat."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ragmem.config.file import change_rules
+from ragmem.errors import ConfigError, UsageError
+from ragmem.repl.about import MODES, sandbox
+from ragmem.repl.output import columns
+from ragmem.repl.session import ChatSession
+from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
+from ragmem.text import one_line, visible
+from ragmem.tools.patterns import read_rule
+
+Kind = Literal["allow", "deny"]
+PLACES = {"s": "in this session", "p": "in this project", "e": "in every folder"}
+"""Where a rule holds, by the key that chooses that."""
+_KINDS: dict[Kind, str] = {"allow": "allowed", "deny": "denied"}
+_VERBS: dict[str, tuple[Kind, str]] = {
+    "allow": ("allow", "e"),
+    "project": ("allow", "p"),
+    "session": ("allow", "s"),
+    "deny": ("deny", "e"),
+}
+_HOW = (
+    "/permissions allow run_command(git status*) asks no more for that, in every folder; project "
+    "allows it in this one, session here alone, deny never lets it be done, remove takes it back."
+)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A rule that holds, or something that "always" was said to."""
+
+    kind: Kind
+    place: str
+    text: str
+    said_to: tuple[str, str] | None = None
+    """What "always" was said to, as `PermissionRules.remembered` has it."""
+
+    @property
+    def told(self) -> str:
+        return f"{_KINDS[self.kind]} {PLACES[self.place]}"
+
+
+async def permissions(said: str, chat: ChatSession) -> None:
+    """Run `/permissions`, or with `allow`, `project`, `session`, `deny` or `remove` and a rule."""
+    verb, _, text = said.partition(" ")
+    text = text.strip()
+    if not verb:
+        await _show(chat)
+        if chat.output.terminal.picks:
+            return await _choose(chat)
+        return chat.output.note(_HOW)
+    if verb not in (*_VERBS, "remove") or not text:
+        raise UsageError("What about it?", hint=_HOW)
+    if verb != "remove":
+        keep_rules([_checked(text, chat)], chat, *_VERBS[verb])
+        return None
+    held = [each for each in _entries(chat) if each.text == text and each.said_to is None]
+    if not held:
+        raise UsageError(
+            f"There is no rule {one_line(text, 80)!r}.", hint="/permissions lists them."
+        )
+    for each in held:
+        _remove(each, chat)
+    return chat.output.say(f"No rule any more: {text}")
+
+
+def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) -> str:
+    """Have rules hold from now on, and return where they do.
+
+    Those of this session are kept nowhere; so is what is allowed where nothing can be kept.
+    """
+    told = ", ".join(given)
+    try:
+        _change(chat, kind, place, add=given)
+    except ConfigError as error:
+        if kind == "deny":
+            raise
+        _change(chat, kind, "s", add=given)
+        chat.output.say(f"{error} It is allowed in this session alone.", "warning")
+        return "s"
+    since = "" if place == "s" else " from now on,"
+    chat.output.say(f"{_KINDS[kind].capitalize()}{since} {PLACES[place]}: {told}")
+    if place != "s":
+        chat.output.note(f"/permissions remove {given[0]} takes it back.")
+    return place
+
+
+def _checked(text: str, chat: ChatSession) -> str:
+    """Return a rule as it was given; UsageError for one that no tool has."""
+    rule = read_rule(text)
+    if rule.tool not in chat.agent.tool_names:
+        names = ", ".join(chat.agent.tool_names)
+        raise UsageError(f"There is no tool {one_line(rule.tool, 40)!r}.", hint=f"There is {names}")
+    return text.strip()
+
+
+def _lists(chat: ChatSession) -> dict[tuple[Kind, str], list[str]]:
+    """Return the rules that hold, by what they do and where."""
+    rules = chat.agent.rules
+    return {
+        ("allow", "e"): rules.allow,
+        ("allow", "p"): rules.allow_here,
+        ("allow", "s"): rules.flags,
+        ("deny", "e"): rules.deny,
+        ("deny", "p"): rules.deny_here,
+    }
+
+
+def _change(
+    chat: ChatSession, kind: Kind, place: str, *, add: Sequence[str] = (), remove: str = ""
+) -> None:
+    held = _lists(chat)[kind, place]
+    if place == "s":
+        kept = [each for each in held if each != remove]
+        held[:] = [*kept, *(each for each in add if each not in kept)]
+    else:
+        project = chat.app.rules_folder if place == "p" else ""
+        held[:] = change_rules(kind, project=project, add=add, remove=[remove])
+
+
+def _entries(chat: ChatSession) -> list[_Entry]:
+    rules = [_Entry(*at, text) for at, held in _lists(chat).items() for text in held]
+    always = (
+        _Entry("allow", "s", f"{label}: {one_line(what[1], 100)}", what)
+        for what, label in chat.agent.rules.remembered.items()
+    )
+    return [*rules, *always]
+
+
+def _remove(entry: _Entry, chat: ChatSession) -> None:
+    if entry.said_to is None:
+        _change(chat, entry.kind, entry.place, remove=entry.text)
+    elif chat.agent.rules.remembered.pop(entry.said_to, None):
+        chat.always_count -= 1
+
+
+async def _show(chat: ChatSession) -> None:
+    rows = [("mode", MODES[chat.options.permission_mode][2]), ("sandbox", await sandbox(chat))]
+    if not chat.output.terminal.picks:
+        rows += [(each.told, visible(each.text)) for each in _entries(chat)]
+    chat.output.show(columns(rows))
+
+
+# --- the list that one chooses from --------------------------------------------------
+
+_NEW: dict[Kind, str] = {
+    "allow": "Allow something without asking …",
+    "deny": "Deny something, whatever else allows it …",
+}
+_WHICH = "Which? Such as run_command(git status*), edit_file(src/**) or run_command:"
+
+
+async def _choose(chat: ChatSession) -> None:
+    """Let rules be added, taken away and put elsewhere, until the person leaves the list."""
+    while True:
+        entries = _entries(chat)
+        picked = await chat.output.terminal.pick(_question(entries))
+        if picked is None:
+            return
+        if kind := next((each for each in _NEW if each == picked), None):
+            await _add(kind, chat)
+        else:
+            await _put_elsewhere(entries[int(picked)], chat)
+
+
+def _question(entries: Sequence[_Entry]) -> PickQuestion:
+    async def rows() -> list[PickRow]:
+        held = [
+            PickRow(key=str(at), text=each.text, facts=(_KINDS[each.kind], PLACES[each.place]))
+            for at, each in enumerate(entries)
+        ]
+        return [*held, *(PickRow(key=kind, text=text) for kind, text in _NEW.items())]
+
+    return PickQuestion(title="Permissions", lists=(PickList("rules", rows),))
+
+
+async def _add(kind: Kind, chat: ChatSession) -> None:
+    text = await chat.output.terminal.ask(ChatQuestion(_WHICH))
+    if not (text or "").strip():
+        return
+    rule = _checked(text or "", chat)
+    if place := await _place(kind, rule, chat):
+        keep_rules([rule], chat, kind, place)
+
+
+async def _place(kind: Kind, rule: str, chat: ChatSession) -> str | None:
+    places = tuple(each for each in PLACES.items() if kind == "allow" or each[0] != "s")
+    label = f"Where is {one_line(rule, 80)} {_KINDS[kind]}?"
+    return await chat.output.terminal.ask(ChatQuestion(label, places))
+
+
+async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:
+    """Take a rule away, or have it hold elsewhere."""
+    others = [
+        (key, word)
+        for key, word in PLACES.items()
+        if entry.said_to is None and key != entry.place and (key != "s" or entry.kind == "allow")
+    ]
+    label = f"{one_line(entry.text, 80)} is {entry.told}."
+    answer = await chat.output.terminal.ask(ChatQuestion(label, (("r", "remove it"), *others)))
+    if answer is None:
+        return
+    if answer == "r":
+        _remove(entry, chat)
+        chat.output.say(f"No rule any more: {one_line(entry.text, 100)}")
+    # First there, then no longer here: a rule that denies holds all the while.
+    elif keep_rules([entry.text], chat, entry.kind, answer) != entry.place:
+        _remove(entry, chat)
