@@ -553,6 +553,7 @@ class TurnRun:
                         match chunk:
                             case TextChunk(text):
                                 self._said.append(text)
+                                self._recording.answering(self._said)
                                 self._emit(TextDelta(text=clean(text)))
                             case ReasoningChunk(text):
                                 self._emit(ReasoningDelta(text=clean(text)))
