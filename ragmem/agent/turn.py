@@ -599,7 +599,7 @@ class TurnRun:
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
             cost_usd=cost,
-            model_calls=1,
+            model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )
 

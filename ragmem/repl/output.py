@@ -342,9 +342,13 @@ def closing(event: TurnFinished) -> RenderableType:
 
 
 def spent(usage: Usage, duration_ms: int | None = None) -> str:
-    """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known."""
+    """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known.
+
+    Of a turn that lasted so long and that no model has answered in, the calls are left unsaid.
+    """
     parts = [] if duration_ms is None else [duration(duration_ms)]
-    parts.append(counted(usage.model_calls, "model call"))
+    if usage.model_calls or duration_ms is None:
+        parts.append(counted(usage.model_calls, "model call"))
     if usage.input_tokens is not None:
         parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens or 0:,} out")
     if usage.cost_usd is not None:

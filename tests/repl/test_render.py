@@ -197,6 +197,7 @@ def test_how_turns_end() -> None:
             finished("interrupted"),
             finished("error_max_turns", error="The limit was reached.", hint="Go on with `-c`."),
             finished("error_during_execution", error="429 from the provider.", hint="Wait."),
+            finished("error_during_execution", error="It is away.", usage=Usage()),
         )
     )
     assert shown == snapshot("""\
@@ -214,6 +215,8 @@ def test_how_turns_end() -> None:
   Wait.
   2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
   $0.0123
+✗ It is away.
+  2.3 s
 """)
 
 
