@@ -58,8 +58,8 @@ _FIRST, _LAST = 60, 140
 ColorMode = Literal["color", "mono", "none"]
 """Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 Level = Literal["info", "warning", "error"]
-Kind = Literal["prompt", "recall", "text", "tool", "notice", "closing", "note"]
-"""A blank line goes between parts of different kinds."""
+Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
+"""A blank line goes between parts of different kinds; an `item` goes on with a list."""
 _TOGETHER = {"tool", "notice"}
 
 
@@ -82,6 +82,7 @@ class ChatOutput:
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
         follows = kind in _TOGETHER and kind == self._last
+        follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
         closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"

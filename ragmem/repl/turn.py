@@ -53,7 +53,11 @@ _FENCE = re.compile(
     r"(?P<indent>\s*)(?P<list>(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)(?P<mark>`{3,}|~{3,})"
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
-_MOST_PIECES = 256
+_ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]+\S")
+"""How an item begins of a list that is in nothing else."""
+_RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
+"""A line across, which looks like an item: `- - -`."""
+_MOST_PIECES, _MARK_PIECES = 256, 8
 _PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {
@@ -100,6 +104,7 @@ class TurnView:
         self._shows_thoughts = shows_thoughts
         """Whether how much was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
+        self._last_block = ""
         self._tasks = tasks
         """The agent's list, a row each; empty where there is none, or all is done."""
         self._tasks_changed = False
@@ -129,8 +134,8 @@ class TurnView:
             case TextDelta(text=text):
                 thoughts = self._thoughts()
                 self._answering, self._retry = True, None
-                blocks = self._stream.feed(text)
-                return [*thoughts, *(("text", answer(block)) for block in blocks)]
+                blocks = [self._block(block) for block in self._stream.feed(text)]
+                return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
                 self._thought, self._retry = self._thought + len(text), None
                 return []
@@ -170,7 +175,13 @@ class TurnView:
             case _:
                 return []
         rest = self._stream.finish()
-        return [("text", answer(rest)), *parts] if rest.strip() else parts
+        return [self._block(rest), *parts] if rest.strip() else parts
+
+    def _block(self, block: str) -> Part:
+        """Render a block; an item belongs to the list that the block before it was of."""
+        follows = _goes_on(self._last_block, block)
+        self._last_block = block
+        return ("item" if follows else "text", answer(block))
 
     def _thoughts(self) -> list[Part]:
         """Say once how much was thought, when something follows."""
@@ -365,7 +376,8 @@ class MarkdownStream:
 
     Blocks and `tail` together are always exactly what was fed. A block closes
     at a blank line that a line without indentation follows, after a heading,
-    and around a code fence; never inside of a fence.
+    around a code fence, and before an item of a list that is in nothing else;
+    never inside of a fence.
     """
 
     def __init__(self) -> None:
@@ -391,7 +403,9 @@ class MarkdownStream:
             self._partial.append(rest)
             if len(self._partial) > _MOST_PIECES:
                 self._partial = ["".join(self._partial)]
-            if self._gap and not self._partial[0][0].isspace():
+            follows = self._gap and not self._partial[0][0].isspace()
+            is_short = len(self._partial) <= _MARK_PIECES
+            if follows or (is_short and self._begins_item("".join(self._partial))):
                 self._close(blocks)
         return blocks
 
@@ -418,6 +432,8 @@ class MarkdownStream:
         if self._gap and not line[0].isspace():
             self._close(blocks)
         self._gap = False
+        if self._begins_item(line):
+            self._close(blocks)
         if _HEADING.match(line):
             self._close(blocks)
             self._lines.append(line)
@@ -429,6 +445,14 @@ class MarkdownStream:
             if not self._nested:
                 self._close(blocks)
         self._lines.append(line)
+
+    def _begins_item(self, line: str) -> bool:
+        """Return whether an item begins with this line, which ends all that came before it."""
+        found = None if self._fence else _ITEM.match(line)
+        # A paragraph is ended by a list's first item alone: "In the year\n1984. That was".
+        return found is not None and (
+            found["number"] in (None, "1") or _ITEM.match(self._first_line()) is not None
+        )
 
     def _fence_of(self, line: str) -> re.Match[str] | None:
         found = _FENCE.match(line)
@@ -453,6 +477,16 @@ class MarkdownStream:
             blocks.append("".join(self._lines))
             self._lines = []
         self._gap = False
+
+
+def _goes_on(before: str, block: str) -> bool:
+    """Return whether a block is the next item of the list that the one before it was of."""
+    before = before.lstrip("\n")
+    one, two = _ITEM.match(before), _ITEM.match(block)
+    ends_list = not before.rpartition("\n")[0].rpartition("\n")[2].strip()
+    if not (one and two) or ends_list or _RULE.match(before) or _RULE.match(block):
+        return False
+    return (one["bullet"], one["end"]) == (two["bullet"], two["end"])
 
 
 class Approvals:

@@ -349,6 +349,37 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     assert len(shown_live(view, rows=2)) == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- one\n- **two**\n  on\n- three\n",
+        "So:\n* one\n  * in it\n  1. and\n* two\n\nEnd.",
+        "1. one\n\n   more\n2. two\n```\n- no\n- item\n```\n3. three",
+        "> q\n- one\n- two\n+ three\n+ four\n1. five\n2) six\n",
+        "- one\n- two\n\n- three\n\n# End\n- four\n- five",
+        "| a | b |\n|---|---|\n| 1 | 2 |\n- one\n- - two\n- - -\n- [x] three",
+    ],
+)
+def test_a_list_is_printed_item_by_item_and_looks_as_if_it_had_come_at_once(text: str) -> None:
+    whole, view, paper = Paper(40), TurnView(), Paper(40)
+    blocks = ChatOutput(whole, mode="none")
+    for block in re.split(r"(?<=\n\n)(?=- three|End|# End)|(?<=# End\n)|(?=```\n- no)", text):
+        blocks.answer(block)
+    output = ChatOutput(paper, mode="none")
+    for char in text:
+        for kind, part in view.show(TextDelta(text=char)):
+            output.show(part, kind)
+    for kind, part in view.show(finished("success"))[:-1]:
+        output.show(part, kind)
+    assert paper.text == whole.text
+
+
+def test_an_item_of_a_list_is_printed_as_soon_as_the_next_begins() -> None:
+    view = TurnView()
+    view.show(TextDelta(text="- **one**\n- t"))
+    assert shown_live(view)[1] == "- t"
+
+
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
     """Calls of one message run in parallel; each stays beside its result."""
     view = TurnView(clock=lambda: 0.0)
