@@ -43,7 +43,16 @@ from ragmem.repl.output import (
 )
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
+from ragmem.text import (
+    INLINE,
+    clip_to_width,
+    counted,
+    display_width,
+    duration,
+    one_line,
+    reveal,
+    visible,
+)
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.planning import PresentPlan
 
@@ -57,6 +66,7 @@ _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]
 """How an item begins of a list that is in nothing else."""
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 """A line across, which looks like an item: `- - -`."""
+_INLINE_STYLES = ("code", "strong", "emphasis")
 _MOST_PIECES, _MARK_PIECES = 256, 8
 _PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
@@ -287,7 +297,11 @@ class TurnView:
             return [(), *below][-rows:]
         # Only the end can be seen: what is longer than all rows need not be wrapped.
         end = visible(tail[-columns * room :])
-        return [(), *((("", row),) for row in wrap(end, columns)[-room:]), (), *below]
+        if self._stream.is_in_fence:
+            shown: list[Line] = [(("", row),) for row in wrap(end, columns)]
+        else:
+            shown = _lit(end, columns)
+        return [(), *shown[-room:], (), *below]
 
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
@@ -330,6 +344,39 @@ class TurnView:
             doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started - self._waited)
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
+
+
+def _lit(text: str, columns: int) -> list[Line]:
+    """Cut an open block into rows, and show in it what is code, strong or emphasized by now.
+
+    The rows are those of the block as it came, so that nothing above moves as a mark closes.
+    """
+    text = text.expandtabs(4)
+    pieces: list[tuple[str, int, int]] = []
+    """Style, begin and end of what is shown; the marks between are not."""
+    end = 0
+    for found in INLINE.finditer(text):
+        for group, style in enumerate(_INLINE_STYLES, 1):
+            if found[group]:
+                pieces += [("", end, found.start()), (style, *found.span(group))]
+                end = found.end()
+    pieces.append(("", end, len(text)))
+    rows: list[Line] = []
+    first, at = 0, 0
+    for row in wrap(text, columns):
+        at = text.index(row, at)  # blanks at the ends of rows are left out
+        to = at + len(row)
+        while pieces[first][2] < at:
+            first += 1
+        line: list[tuple[str, str]] = []
+        for style, begins, ends in pieces[first:]:
+            if begins >= to:
+                break
+            if shown := text[max(begins, at) : min(ends, to)]:
+                line.append((style, shown))
+        rows.append(tuple(line))
+        at = to
+    return rows
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
@@ -389,6 +436,11 @@ class MarkdownStream:
     def tail(self) -> str:
         """Return what belongs to no closed block yet."""
         return "".join(self._lines) + "".join(self._partial)
+
+    @property
+    def is_in_fence(self) -> bool:
+        """Return whether what comes is code."""
+        return bool(self._fence)
 
     def feed(self, text: str) -> list[str]:
         """Take more text and return the blocks that it closes."""

@@ -380,6 +380,51 @@ def test_an_item_of_a_list_is_printed_as_soon_as_the_next_begins() -> None:
     assert shown_live(view)[1] == "- t"
 
 
+def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
+    """What is not closed yet stays as it came, and so does code."""
+    view = TurnView()
+    view.show(TextDelta(text="A **bold `x`** word, `co*d*e`, *so* [it](x) 2*3*4 **op"))
+    (row,) = view.live(80, 8)[1:2]
+    assert row == (
+        ("", "A "), ("strong", "bold `x`"), ("", " word, "), ("code", "co*d*e"), ("", ", "),
+        ("emphasis", "so"), ("", " [it](x) 2*3*4 **op"),
+    )  # fmt: skip
+    # A mark that closes on the next row is its own, not the beginning of another.
+    assert view.live(24, 9)[1:4] == [
+        (("", "A "), ("strong", "bold `x`"), ("", " word,")),
+        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " [it](x)")),
+        (("", "2*3*4 **op"),),
+    ]
+    over = TurnView()
+    over.show(TextDelta(text="so `one two` and `three`"))
+    assert over.live(8, 9)[1:5] == [
+        (("", "so "), ("code", "one")), (("code", "two"), ("", " and")), (("code", "three"),),
+        (),
+    ]  # fmt: skip
+    view.show(TextDelta(text="\n\n```\n**a**\n"))
+    assert shown_live(view)[1:3] == ["```", "**a**"]
+    view.show(TextDelta(text=f"```\n`{EVIL}`"))
+    assert "\x1b" not in "".join(shown_live(view))
+
+
+@given(
+    text=st.text(alphabet="ab `*\t\n[]()x日-", min_size=1, max_size=80),
+    width=st.integers(4, 20),
+)
+def test_an_open_block_keeps_its_rows_and_its_words(text: str, width: int) -> None:
+    """But for the marks, which are in no word."""
+    view = TurnView()
+    view.show(TextDelta(text=f"x {text}"))
+    tail = view._stream.tail.strip("\n")
+    if view._stream.is_in_fence:
+        return
+    rows = shown_live(view, width, 200)[1:-2]
+    wanted = wrap(tail[-width * 198 :], width)
+    assert len(rows) == len(wanted)
+    for row, whole in zip(rows, wanted, strict=True):
+        assert re.sub(r"[`*]", "", row) == re.sub(r"[`*]", "", whole)
+
+
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
     """Calls of one message run in parallel; each stays beside its result."""
     view = TurnView(clock=lambda: 0.0)
