@@ -279,9 +279,14 @@ class ChatSession:
             self.output.say(text)
 
     @property
+    def is_named(self) -> bool:
+        """Return whether the session has a name."""
+        return self.session.title != DEFAULT_TITLE
+
+    @property
     def called(self) -> str:
         """Return the session's name, or its short id where it has none."""
-        return self.short_id if self.session.title == DEFAULT_TITLE else self.session.title
+        return self.session.title if self.is_named else self.short_id
 
     def use_mode(self, mode: "PermissionMode") -> None:
         """Let another mode hold from the next tool call on, also in the sessions that follow."""

@@ -25,7 +25,7 @@ def test_a_question_and_its_answer(chat: FakeChat) -> None:
     chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
     chat.send("markdown\r")
     chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
-    chat.wait_for_screen(r"^  openai/scripted · 00000002 +▓▓▓▓░░░░░░ 41% · \$0\.026$")
+    chat.wait_for_screen(r"^  openai/scripted · 00000002 · no sandbox +▓▓▓▓░░░░░░ 41% · \$0\.026$")
     chat.leave()
     assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
     assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
