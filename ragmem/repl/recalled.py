@@ -39,15 +39,20 @@ _KINDS = {
     "Pinned": ("memory", "memories"),
     "Preferences": ("memory", "memories"),
     "Remembered Facts": ("memory", "memories"),
-    "Relevant Turns": ("turn", "turns"),
+    "Relevant Turns": ("earlier turn", "earlier turns"),
     "Relevant Summaries": ("summary", "summaries"),
     "Level 1 Summaries": ("summary", "summaries"),
     "Relevant Code": ("place in code", "places in code"),
     "Last Time": ("last session", "last sessions"),
 }
 """What an item of each section is called, one and several; in the order in which they count."""
-_SHORT = {"place in code": "place", "places in code": "places"}
-_MARK = "◆ "
+_SHORT = {
+    "earlier turn": "turn",
+    "earlier turns": "turns",
+    "place in code": "place",
+    "places in code": "places",
+}
+_MARK = "◆ recalled "
 _GAP = "    "
 _STEP = 2
 _QUOTED_CHARS = 2_000
@@ -109,7 +114,7 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
             facts = facts_of(app.memory)
             chain = await chain_of(await facts.find(item.id), facts, await app.store())
             return [*told(chain, now), (0, ""), (0, f"In this request: {head[1][1]}")]
-        case "turn":
+        case "earlier turn":
             return [*head, *await _turns(app, [item.id])]
         case "summary":
             return [*head, *await _summary(app, item.id)]
@@ -177,7 +182,7 @@ _NAMES = {
     "Recent Conversation (Raw)": "conversation",
     "Conversation History": "conversation",
     "Last User Queries": "earlier questions",
-    "Relevant Code": "code",
+    "Relevant Code": "places in code",
     "Relevant Turns": "earlier turns",
     "Relevant Summaries": "summaries",
     "Level 1 Summaries": "newest summaries",
