@@ -353,3 +353,33 @@ def _spell(char: str) -> str:
         return f"\\x{code:02x}"
     # An undecodable byte, as surrogateescape carries it.
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else char
+
+
+# --- Markdown as plain words
+
+_FENCE = Regex(r"^ {0,3}(?:`{3,}|~{3,})[^`\n]*$|^[ \t|:+-]*-{3,}[ \t|:+-]*$", re.MULTILINE)
+_LEAD = Regex(r"^[ \t]{0,12}(?:#{1,6}[ \t]+|>[ \t]?)+", re.MULTILINE)
+_BULLET = Regex(r"^([ \t]{0,12})[-*+][ \t]+(?:\[[ xX]\][ \t]+)?", re.MULTILINE)
+INLINE = Regex(
+    r"`([^`\n]{1,400})`"
+    r"|\*\*(?=\S)([^*\n]{1,400})(?<=\S)\*\*"
+    r"|(?<![\w*])\*(?=\S)([^*\n]{1,400})(?<=\S)\*(?![\w*])"
+    r"|!?\[([^\]\n]{0,400})\]\([^)\s]{0,500}\)"
+)
+"""Code, strong and emphasized words, and the words of a link: a group each."""
+
+
+def without_markdown(text: str) -> str:
+    """Return what a text in Markdown says: no fences, heading marks, stars, backticks, links.
+
+    Names with underscores stay as they are, and so does what stands in backticks.
+    """
+    text = _BULLET.sub(r"\1• ", _LEAD.sub("", _FENCE.sub("", text)))
+    return INLINE.sub(_inner, text)
+
+
+def _inner(found: re.Match[str]) -> str:
+    code, *others = found.groups()
+    if code is not None:
+        return code
+    return INLINE.sub(_inner, next((each for each in others if each), ""))

@@ -558,6 +558,7 @@ class TurnRun:
                         match chunk:
                             case TextChunk(text):
                                 self._said.append(text)
+                                self._recording.answering(self._said)
                                 self._emit(TextDelta(text=clean(text)))
                             case ReasoningChunk(text):
                                 self._emit(ReasoningDelta(text=clean(text)))
@@ -603,7 +604,7 @@ class TurnRun:
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
             cost_usd=cost,
-            model_calls=1,
+            model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )
 

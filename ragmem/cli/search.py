@@ -50,6 +50,7 @@ from ragmem.text import (
     hanging,
     one_line,
     visible,
+    without_markdown,
 )
 
 if TYPE_CHECKING:
@@ -71,31 +72,6 @@ _STEM, _ENDING = 4, 4
 """A word of so many letters is found again with another ending of at most so many."""
 _WORD = re.compile(r"\w+")
 _LIT = "bold yellow"
-_FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[^`\n]*$|^[ \t|:+-]*-{3,}[ \t|:+-]*$", re.MULTILINE)
-_LEAD = re.compile(r"^[ \t]{0,12}(?:#{1,6}[ \t]+|>[ \t]?)+", re.MULTILINE)
-_BULLET = re.compile(r"^([ \t]{0,12})[-*+][ \t]+(?:\[[ xX]\][ \t]+)?", re.MULTILINE)
-_INLINE = re.compile(
-    r"`([^`\n]{1,400})`"
-    r"|\*\*(?=\S)([^*\n]{1,400})(?<=\S)\*\*"
-    r"|(?<![\w*])\*(?=\S)([^*\n]{1,400})(?<=\S)\*(?![\w*])"
-    r"|!?\[([^\]\n]{0,400})\]\([^)\s]{0,500}\)"
-)
-
-
-def without_markdown(text: str) -> str:
-    """Return what a text in Markdown says: no fences, heading marks, stars, backticks, links.
-
-    Names with underscores stay as they are, and so does what stands in backticks.
-    """
-    text = _BULLET.sub(r"\1• ", _LEAD.sub("", _FENCE.sub("", text)))
-    return _INLINE.sub(_inner, text)
-
-
-def _inner(found: re.Match[str]) -> str:
-    code, *others = found.groups()
-    if code is not None:
-        return code
-    return _INLINE.sub(_inner, next((each for each in others if each), ""))
 
 
 class Light:

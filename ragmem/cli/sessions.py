@@ -51,7 +51,6 @@ from ragmem.cli.output import (
     write_json,
     write_utf8,
 )
-from ragmem.cli.search import without_markdown
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import (
@@ -84,6 +83,7 @@ from ragmem.text import (
     hanging,
     one_line,
     visible,
+    without_markdown,
 )
 
 if TYPE_CHECKING:

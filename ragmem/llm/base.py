@@ -251,6 +251,11 @@ class Assembler:
         return "".join(self._reasoning)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of an answer has come: a call that failed before that gave nothing."""
+        return self._room < MOST_CHARS or bool(self._end_reason) or self._usage != UsageChunk()
+
+    @property
     def usage(self) -> UsageChunk:
         """Tokens as reported so far."""
         return self._usage

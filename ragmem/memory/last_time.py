@@ -244,9 +244,15 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
     for i, turn in reversed(telling[-_RECENT:]):
         for each in left_open(turn):
             _add_open(told, each, after.steps_done(each, turn.timestamp))
-        if i == len(turns) - 1 and turn.status in ("interrupted", "failed") and is_newest:
-            told[f"{turn.status}: “{one_line(turn.user_message, _ASKED_CHARS)}”"] = None
+        if i == len(turns) - 1 and is_newest and (cut := unfinished(turn)):
+            told[cut] = None
     return list(found | dict.fromkeys(list(told)[:_MOST]))
+
+
+def unfinished(turn: Turn) -> str:
+    """What is still open of a turn that did not come to its end; empty for one that did."""
+    ended = {"interrupted": "cut off", "failed": "ended with an error"}.get(turn.status, "")
+    return f"“{one_line(turn.user_message, _ASKED_CHARS)}” ({ended})" if ended else ""
 
 
 def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:

@@ -4,14 +4,17 @@ What is written here is written without secrets (`redacted`); the turn in flight
 keeps them, for the model that is at work on it.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from ragmem.errors import RagmemError
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.records import (
@@ -19,6 +22,7 @@ from ragmem.records import (
     BeginTurn,
     FinishTurn,
     Record,
+    RecordAnswer,
     RecordToolCall,
     Session,
     ToolCall,
@@ -35,6 +39,12 @@ from ragmem.usage import Metrics
 
 Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
 """Writes to the store, or to its spool while it is away; None where nothing is recorded."""
+
+
+_ANSWER_EVERY_S, _ANSWER_CHARS_PER_S = 1.0, 20_000
+"""What has come of an answer is kept so often; a long one more seldom, since each time all of it is
+written.
+"""
 
 
 class TurnRecording:
@@ -54,6 +64,9 @@ class TurnRecording:
         self._session = session
         self._write = record
         self._clock = clock
+        self._keeping: asyncio.Task[None] | None = None
+        self._answer_chars = 0
+        """Of what has come of an answer, as far as it is kept."""
 
     async def begin(self, *, next_index: int) -> None:
         """Write the turn; `next_index` stands in for the store's word while it is away."""
@@ -76,8 +89,39 @@ class TurnRecording:
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
 
+    def answering(self, pieces: Sequence[str]) -> None:
+        """Keep, a moment later, what there is then of the answer whose pieces are coming.
+
+        Should nobody finish the turn, it is its answer. Nobody waits for it, and what could not be
+        kept is nothing that was promised.
+        """
+        if self.recorded and self._kept and (self._keeping is None or self._keeping.done()):
+            self._keeping = asyncio.create_task(self._keep_answer(pieces))
+
+    async def _keep_answer(self, pieces: Sequence[str]) -> None:
+        await asyncio.sleep(max(_ANSWER_EVERY_S, self._answer_chars / _ANSWER_CHARS_PER_S))
+        if text := clean("".join(pieces)):
+            self._answer_chars = len(text)
+            with suppress(RagmemError):
+                await self._write([self._answer_so_far(text)])
+
+    def _answer_so_far(self, text: str) -> RecordAnswer:
+        ids = {"turn_id": self.turn.turn_id, "session_id": self.turn.session_id}
+        return RecordAnswer(assistant_message=self._room.so_far(text), **ids)
+
+    async def _answered(self) -> None:
+        """Keep no more of an answer that has come to its end."""
+        if task := self._keeping:
+            self._keeping = None
+            task.cancel()
+            await asyncio.wait({task})
+
     async def call(self, call: ToolCall) -> None:
-        """Write a call that starts (its result is empty) or has finished."""
+        """Write a call that starts (its result is empty) or has finished.
+
+        What was said before it is the call's then, and the answer is still to come.
+        """
+        await self._answered()
         call = msgspec.structs.replace(
             call,
             arguments=clean(call.arguments),
@@ -93,9 +137,13 @@ class TurnRecording:
         calls = tuple(sorted((*others, call), key=lambda c: c.order))
         self.turn = msgspec.structs.replace(self.turn, tool_calls=calls)
         failpoint("call.result" if call.result else "call.start")
-        await self._record(
-            [RecordToolCall(session_id=self.turn.session_id, call=call, accesses=accesses)]
-        )
+        writes: list[Write] = [
+            RecordToolCall(session_id=self.turn.session_id, call=call, accesses=accesses)
+        ]
+        if self._answer_chars:
+            self._answer_chars = 0
+            writes.append(self._answer_so_far(""))
+        await self._record(writes)
         failpoint("call.result_kept" if call.result else "call.start_kept")
 
     def _fitted(self, call: ToolCall) -> ToolCall:
@@ -116,6 +164,7 @@ class TurnRecording:
         self, status: TurnStatus, text: str, *, reasoning: str = "", usage: Usage | None = None
     ) -> None:
         """Write how it ended."""
+        await self._answered()
         ended = self._clock()
         answer, thoughts = self._room.end(clean(text), clean(reasoning))
         self.turn = msgspec.structs.replace(

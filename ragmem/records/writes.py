@@ -102,6 +102,18 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
     accesses: tuple[FileAccess, ...] = ()
 
 
+class RecordAnswer(_Write, frozen=True, kw_only=True, tag="answer"):
+    """What has come of the answer of a turn that runs, all of it; it replaces what had come before.
+
+    It is the turn's answer should nobody finish it. One that has ended stays as it is.
+    """
+
+    texts = ("assistant_message",)
+    turn_id: str
+    session_id: str
+    assistant_message: str
+
+
 class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
     """The turn has ended, whichever way. A turn that is `completed` stays so."""
 
@@ -258,6 +270,7 @@ Write = (
     | UpdateSession
     | BeginTurn
     | RecordToolCall
+    | RecordAnswer
     | FinishTurn
     | AddSummary
     | PutVectors

@@ -30,6 +30,11 @@ MODES: dict[PermissionMode, tuple[str, str, str]] = {
     "bypassPermissions": ("danger", "everything allowed", "everything is allowed"),
 }
 """How each mode is shown in the row, its name there (the usual one has none), what it does."""
+_SHORT_MODES = {
+    "edits allowed": "edits ok",
+    "plan: reads only": "plan",
+    "everything allowed": "all allowed",
+}
 
 
 async def jobs(said: str, chat: ChatSession) -> None:
@@ -63,7 +68,7 @@ async def status(_: str, chat: ChatSession) -> None:
     """Show what answers, where all is kept, and what goes on."""
     app = chat.app
     effort = f", effort {chat.agent.effort}" if chat.agent.effort else ""
-    name = "" if chat.called == chat.short_id else f"{one_line(chat.called, 80)} · "
+    name = f"{one_line(chat.called, 80)} · " if chat.is_named else ""
     rows = [
         ("ragmem", __version__),
         ("model", f"{chat.agent.model}{effort}"),
@@ -184,7 +189,9 @@ def _spelled(value: object) -> str:
 # --- the row below the prompt ------------------------------------------------
 
 BAR_CELLS = 10
-_NAME_CELLS = 30
+_NAME_CELLS, _SHORT_NAME_CELLS = 30, 12
+_BESIDES = 9
+"""From this rank on a piece is left out before another one is shortened."""
 _FULL, _NEARLY_FULL = 0.9, 0.75
 _CENT, _LEAST_USD = 0.1, 0.001
 CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
@@ -197,6 +204,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     session: str
     """Its name, or the short id of one that has none."""
+    is_named: bool = True
     mode: PermissionMode = "default"
     always_count: int = 0
     """How many things the person has allowed always, in this session."""
@@ -210,8 +218,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What goes on in the background."""
     jobs: int = 0
     """Commands that run in the background."""
-    sandboxed: bool = False
-    """Commands are known to run in a sandbox."""
+    sandboxed: bool | None = None
+    """Whether commands run in a sandbox; None until that is known."""
     branch: str = ""
     """That the folder is on."""
 
@@ -222,22 +230,54 @@ class _Piece(msgspec.Struct, frozen=True):
     rank: int
     style: str
     text: str
+    short: str = ""
+    """What says the same in less room, where there is such."""
 
 
 def toolbar(status: Status, columns: int) -> Line:
-    """Return the row: who and how on the left, how much on the right, within so many columns."""
+    """Return the row: who and how on the left, how much on the right, within so many columns.
+
+    Words are shortened before one that matters is left out.
+    """
     left, right = _left(status), _right(status)
-    while _width(left, right) > columns and len(left) + len(right) > 1:
-        last = max(*left, *right, key=lambda piece: piece.rank)
+    ranked = sorted([*left, *right], key=lambda piece: piece.rank)
+    while not (row := _fitted(left, right, ranked, columns)) and len(ranked) > 1:
+        last = ranked.pop()
         left = [piece for piece in left if piece is not last]
         right = [piece for piece in right if piece is not last]
+    if not row:
+        short = _row(_shortened(ranked, ranked), [], columns)
+        row = [("dim", clip_to_width("".join(text for _, text in short), columns))]
+    return tuple(row)
+
+
+def _fitted(
+    left: list[_Piece], right: list[_Piece], ranked: list[_Piece], columns: int
+) -> list[tuple[str, str]]:
+    """Return the row with no more words shortened than must be, or nothing where it is too wide."""
+    matters = ranked[-1].rank < _BESIDES
+    can_give = [piece for piece in reversed(ranked) if piece.short] if matters else []
+    for count in range(len(can_give) + 1):
+        given = can_give[:count]
+        row = _row(_shortened(left, given), _shortened(right, given), columns)
+        if _cells(row) <= columns:
+            return row
+    return []
+
+
+def _shortened(pieces: list[_Piece], given: list[_Piece]) -> list[_Piece]:
+    return [
+        msgspec.structs.replace(piece, text=piece.short or piece.text) if piece in given else piece
+        for piece in pieces
+    ]
+
+
+def _row(left: list[_Piece], right: list[_Piece], columns: int) -> list[tuple[str, str]]:
     row = [("dim", "  "), *_joined(left)]
     if right:
         gap = columns - _cells(row) - _cells(_joined(right)) - 1
-        row += [("", " " * max(1, gap)), *_joined(right)]
-    if _cells(row) > columns:
-        row = [("dim", clip_to_width("".join(text for _, text in row), columns))]
-    return tuple(row)
+        row += [("", " " * max(1 + bool(left), gap)), *_joined(right)]
+    return row
 
 
 def next_mode(mode: PermissionMode) -> PermissionMode:
@@ -255,18 +295,26 @@ def dollars(cost_usd: float) -> str:
 
 def _left(status: Status) -> list[_Piece]:
     style, mode, _ = MODES[status.mode]
+    model, session, branch = map(visible, (status.model, status.session, status.branch))
     jobs = counted(status.jobs, "job") if status.jobs else ""
-    always = f"{status.always_count} allowed always" if status.always_count else ""
+    always, few = f"{status.always_count} allowed always", f"{status.always_count} always"
+    off = "no sandbox" if status.sandboxed is False else ""
     pieces = [
-        _Piece(3, "dim", visible(status.model)),
-        _Piece(5, "dim", clip_to_width(visible(status.session), _NAME_CELLS)),
-        _Piece(0, style, mode),
-        _Piece(2, "warning", always),
-        _Piece(4, "dim", jobs),
-        _Piece(8, "dim", clip_to_width(visible(status.branch), _NAME_CELLS)),
-        _Piece(9, "dim", "sandbox" if status.sandboxed else ""),
+        _Piece(4, "dim", model, model.rpartition("/")[2]),
+        _Piece(8 if status.is_named else _BESIDES, "dim", *_names(session)),
+        _Piece(0, style, mode, _SHORT_MODES.get(mode, "")),
+        _Piece(3, "warning", always if status.always_count else "", few),
+        _Piece(5, "dim", jobs),
+        _Piece(6, "dim", *_names(branch)),
+        _Piece(1, "warning", off),
+        _Piece(_BESIDES + 3, "dim", "sandbox" if status.sandboxed else ""),
     ]
     return [piece for piece in pieces if piece.text]
+
+
+def _names(name: str) -> tuple[str, str]:
+    """A name within the room that it may have, and within less."""
+    return clip_to_width(name, _NAME_CELLS), clip_to_width(name, _SHORT_NAME_CELLS)
 
 
 def _right(status: Status) -> list[_Piece]:
@@ -276,13 +324,13 @@ def _right(status: Status) -> list[_Piece]:
         style = "danger" if share >= _FULL else "warning" if share >= _NEARLY_FULL else "dim"
         filled = max(1, round(share * BAR_CELLS))
         bar = "▓" * filled + "░" * (BAR_CELLS - filled)
-        pieces += [_Piece(6, style, bar), _Piece(1, style, f"{share * 100:.0f}%")]
+        pieces += [_Piece(_BESIDES + 1, style, bar), _Piece(2, style, f"{share * 100:.0f}%")]
     elif status.tokens:
-        pieces.append(_Piece(1, "dim", f"{in_short(status.tokens)} tokens"))
+        pieces.append(_Piece(2, "dim", f"{in_short(status.tokens)} tokens"))
     if status.cost_usd:
-        pieces.append(_Piece(4, "dim", dollars(status.cost_usd)))
+        pieces.append(_Piece(7, "dim", dollars(status.cost_usd)))
     if status.doing:
-        pieces.append(_Piece(7, "dim", f"⟳ {visible(status.doing)}"))
+        pieces.append(_Piece(_BESIDES + 2, "dim", f"⟳ {visible(status.doing)}"))
     return pieces
 
 
@@ -293,11 +341,6 @@ def _joined(pieces: list[_Piece]) -> list[tuple[str, str]]:
             row.append(("dim", " " if before.text[0] in "▓░" else " · "))
         row.append((piece.style, piece.text))
     return row
-
-
-def _width(left: list[_Piece], right: list[_Piece]) -> int:
-    between = 2 if left and right else 0
-    return 2 + _cells(_joined(left)) + between + _cells(_joined(right)) + 1
 
 
 def _cells(row: list[tuple[str, str]]) -> int:

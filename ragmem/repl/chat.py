@@ -346,6 +346,7 @@ class ChatLoop:
         status = Status(
             model=chat.agent.model,
             session=chat.called,
+            is_named=chat.is_named,
             mode=chat.options.permission_mode,
             always_count=chat.always_count,
             tokens=chat.context_tokens,
@@ -353,7 +354,7 @@ class ChatLoop:
             cost_usd=self._beside.total(chat.cost_usd),
             doing=self._beside.doing,
             jobs=len(chat.app.jobs.running),
-            sandboxed=bool(chat.app.sandbox.known) and chat.app.sandbox.is_on,
+            sandboxed=chat.app.sandbox.is_on if chat.app.sandbox.is_known else None,
             branch=chat.branch,
         )
         return toolbar(status, columns)
@@ -425,9 +426,8 @@ class ChatLoop:
 
     def _name(self, chat: ChatSession) -> None:
         """Let the window's title say what this is about."""
-        is_named = chat.called != chat.short_id
         if self._attention:
-            self._attention.name(chat.called if is_named else self._cwd.name)
+            self._attention.name(chat.called if chat.is_named else self._cwd.name)
 
     async def _next(self, chat: ChatSession) -> Submission:
         looked_at = time.monotonic()

@@ -12,6 +12,7 @@ from ragmem.ids import short_id
 from ragmem.llm.base import Effort
 from ragmem.memory.files import extract_accessed_files, rewind_to
 from ragmem.records import Session, SessionQuery, Turn
+from ragmem.repl.recalled import without_verdict
 from ragmem.repl.session import ChatSession, sessions_here
 from ragmem.repl.terminal import PickList, PickQuestion, PickRow
 from ragmem.text import ago, counted
@@ -103,7 +104,7 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
     """Return what was last asked and how the answer began, and what came of the session."""
     last = recap.outcome or recap.about or recap.session.last_message or ""
     came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
-    came += [f"failed: {each}" for each in recap.failed[:1]]
+    came += [f"did not work: {without_verdict(each)}" for each in recap.failed[:1]]
     came += [f"open: {each}" for each in recap.open[:1]]
     return [f"last: {last}", " · ".join(came)]
 

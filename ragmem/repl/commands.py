@@ -308,6 +308,8 @@ async def _context(text: str, chat: ChatSession) -> None:
     context = await chat.agent.context(rest.strip() if lists else text)
     window, width = chat.agent.context_window, chat.output.width
     chat.output.show(picture(context, width=width, window=window, items=lists))
+    if chat.recalled is None and not (rest.strip() if lists else text):
+        chat.output.note(f"{_NOTHING_SENT} So much goes with any; {_SHOWS_BEFORE}.")
 
 
 async def _summarize(_: str, chat: ChatSession) -> None:
@@ -470,6 +472,10 @@ def _memories(found: Sequence[MemoryRecord], width: int) -> RenderableType:
     return listing(hits_text(hits, datetime.now(UTC), width=width))
 
 
+_NOTHING_SENT = "This chat has sent no request yet."
+_SHOWS_BEFORE = "/context and what you would ask shows what memory would add to it"
+
+
 async def _why(reference: str, chat: ChatSession) -> None:
     now, output = datetime.now(UTC), chat.output
     if not reference:
@@ -488,8 +494,9 @@ async def _why(reference: str, chat: ChatSession) -> None:
 def _why_last(now: datetime, chat: ChatSession) -> None:
     if chat.recalled is None:
         raise UsageError(
-            "Nothing was asked in this session yet.",
-            hint="/why followed by an id, as /memory shows it, tells where a memory comes from.",
+            f"{_NOTHING_SENT} Ask something first, and /why tells what memory put in.",
+            hint=f"{_SHOWS_BEFORE}. /why followed by an id, as /memory shows it, tells where a "
+            "memory comes from.",
         )
     if not chat.recalled:
         return chat.output.note("Memory put nothing into the last request.")

@@ -36,6 +36,9 @@ _STYLE = {
     "chosen": "bold",
     "match": "bold underline ansicyan",
     "argument": "ansicyan",
+    "code": "ansicyan",
+    "strong": "bold",
+    "emphasis": "italic",
 }
 
 

@@ -1,4 +1,4 @@
-"""The prompt of an interactive terminal: its keys, its layout, its pastes and its history.
+"""The prompt of an interactive terminal: what its keys do, its layout, its pastes and its history.
 
 The prompt stays at the bottom while output is printed above it. The terminal is
 asked nothing but, once, the colour of its background; the answer never lands in
@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,10 +20,10 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, has_focus
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
@@ -53,6 +52,7 @@ from ragmem.repl.drawing import (
     PromptHistory,
     style_of,
 )
+from ragmem.repl.keys import key_bindings
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
@@ -614,43 +614,6 @@ def _chosen(question: ChatQuestion) -> int | None:
 
 def _joined(*texts: str) -> str:
     return "\n".join(filter(None, texts))
-
-
-# --- keys ------------------------------------------------------------------
-
-
-def key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
-    """Return our bindings, which go before prompt-toolkit's own."""
-    keys = KeyBindings()
-    typing = has_focus(terminal.buffer)
-
-    def add(act: Callable[[], None], *names: str, when: FilterOrBool = typing) -> None:
-        keys.add(*names, filter=when)(lambda _: act())
-
-    for enter in ("enter", "c-j"):
-        add(terminal.enter, enter)
-        add(terminal.add_line, "escape", enter)
-    add(terminal.complete, "tab")
-    no_menu = Condition(lambda: not terminal.buffer.complete_state)
-    add(host.next_mode, "s-tab", when=typing & no_menu)
-    add(terminal.earlier, "up")
-    marks = Condition(lambda: terminal.marks)
-    for name, by in (("up", -1), ("left", -1), ("down", 1), ("right", 1)):
-        add(partial(terminal.mark, by), name, when=typing & marks)
-    add(terminal.search_history, "c-r")
-    add(terminal.edit, "c-g")
-    add(terminal.edit, "c-x", "c-e")
-    add(terminal.expand, "c-o")
-    add(terminal.escape, "escape")
-    add(terminal.escape_twice, "escape", "escape")
-    add(terminal.interrupt, "c-c")
-    add(terminal.interrupt, "<sigint>", when=True)
-    add(terminal.end, "c-d", when=typing & Condition(lambda: not terminal.buffer.text))
-    ends_with_paste = Condition(lambda: terminal.paste_mark != "")
-    add(terminal.delete_mark, "backspace", when=typing & ends_with_paste)
-    keys.add("c-z")(lambda event: event.app.suspend_to_background())
-    keys.add(Keys.BracketedPaste, filter=typing)(lambda event: terminal.paste(event.data))
-    return keys
 
 
 # --- layout ----------------------------------------------------------------

@@ -58,8 +58,8 @@ _FIRST, _LAST = 60, 140
 ColorMode = Literal["color", "mono", "none"]
 """Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 Level = Literal["info", "warning", "error"]
-Kind = Literal["prompt", "recall", "text", "tool", "notice", "closing", "note"]
-"""A blank line goes between parts of different kinds."""
+Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
+"""A blank line goes between parts of different kinds; an `item` goes on with a list."""
 _TOGETHER = {"tool", "notice"}
 _SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
@@ -91,6 +91,7 @@ class ChatOutput:
 
     def _print(self, painted: str, kind: Kind) -> None:
         follows = kind in _TOGETHER and kind == self._last
+        follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
         closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"
@@ -365,9 +366,13 @@ def closing(event: TurnFinished) -> RenderableType:
 
 
 def spent(usage: Usage, duration_ms: int | None = None) -> str:
-    """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known."""
+    """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known.
+
+    Of a turn that lasted so long and that no model has answered in, the calls are left unsaid.
+    """
     parts = [] if duration_ms is None else [duration(duration_ms)]
-    parts.append(counted(usage.model_calls, "model call"))
+    if usage.model_calls or duration_ms is None:
+        parts.append(counted(usage.model_calls, "model call"))
     if usage.input_tokens is not None:
         parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens or 0:,} out")
     if usage.cost_usd is not None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
 from ragmem.memory.files import FileChange, Rewind, rewind_to
+from ragmem.memory.memory import SessionTurns
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
@@ -56,6 +58,8 @@ class Shortened(msgspec.Struct, frozen=True):
     text: str
     file: Path | None = None
     """Where all of it is, when `text` is cut."""
+    conversation: SessionTurns | None = None
+    """What it is made of, where it is all of a session; `text` is its end then."""
 
 
 async def expand(said: str, chat: ChatSession) -> None:
@@ -80,10 +84,10 @@ async def _shortened(chat: ChatSession) -> list[Shortened]:
     if not chat.app.memory.records:
         raise UsageError("Nothing is kept of this session, so nothing can be opened later.")
     now = datetime.now(UTC)
-    try:
-        turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
-    except SessionNotFound:  # nothing was asked yet
-        turns = ()
+    conversation: SessionTurns | None = None
+    with suppress(SessionNotFound):  # nothing was asked yet
+        conversation = await chat.app.memory.load_session(chat.session.session_id)
+    turns = conversation.turns if conversation else ()
     found = [each for turn in reversed(turns) for each in shortened_of(turn)]
     if chat.recalled:
         last = turns[-1].turn_index if turns else 0
@@ -92,7 +96,22 @@ async def _shortened(chat: ChatSession) -> list[Shortened]:
         # Its row is below that of the prompt, and above those of the results.
         later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
         found.insert(sum(later), memory)
+    if conversation and len(turns) > 1:
+        # Who has just come back wants to read it; later it is on the screen in part.
+        found.insert(len(found) if chat.turn_count else 0, _all_of(conversation))
     return found
+
+
+def _all_of(conversation: SessionTurns) -> Shortened:
+    last = conversation.turns[-1]
+    return Shortened(
+        "All of this session",
+        counted(len(conversation.turns), "turn"),
+        last.turn_index,
+        last.timestamp,
+        last.assistant_message or last.user_message,
+        conversation=conversation,
+    )
 
 
 def shortened_of(turn: Turn) -> list[Shortened]:
@@ -159,7 +178,11 @@ def _title(each: Shortened) -> str:
 
 
 def _whole(chosen: Shortened) -> str:
-    """Return its text; of a command all that its file still has."""
+    """Return its text; of a command all that its file still has, of a session all turns."""
+    if chosen.conversation:
+        from ragmem.pages import markdown
+
+        return markdown(chosen.conversation.session, chosen.conversation.turns)
     text = chosen.text
     if chosen.file:
         try:

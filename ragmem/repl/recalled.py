@@ -13,14 +13,12 @@ from rich.text import Text
 from ragmem.events import Recalled
 from ragmem.ids import short_id
 from ragmem.memory import sessions_by_id
-from ragmem.memory.context import (
-    Context,
-    ContextSection,
-)
+from ragmem.memory.context import Context, ContextSection
+from ragmem.memory.last_time import unfinished
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
-from ragmem.repl.early import sign
+from ragmem.repl.early import expand_key, prompt, sign
 from ragmem.repl.output import clipped, gutter
 from ragmem.text import (
     ago,
@@ -32,6 +30,7 @@ from ragmem.text import (
     in_short,
     one_line,
     visible,
+    without_markdown,
 )
 
 if TYPE_CHECKING:
@@ -42,15 +41,20 @@ _KINDS = {
     "Pinned": ("memory", "memories"),
     "Preferences": ("memory", "memories"),
     "Remembered Facts": ("memory", "memories"),
-    "Relevant Turns": ("turn", "turns"),
+    "Relevant Turns": ("earlier turn", "earlier turns"),
     "Relevant Summaries": ("summary", "summaries"),
     "Level 1 Summaries": ("summary", "summaries"),
     "Relevant Code": ("place in code", "places in code"),
     "Last Time": ("last session", "last sessions"),
 }
 """What an item of each section is called, one and several; in the order in which they count."""
-_SHORT = {"place in code": "place", "places in code": "places"}
-_MARK = "◆ "
+_SHORT = {
+    "earlier turn": "turn",
+    "earlier turns": "turns",
+    "place in code": "place",
+    "places in code": "places",
+}
+_MARK = "◆ recalled "
 _GAP = "    "
 _STEP = 2
 _QUOTED_CHARS = 2_000
@@ -112,7 +116,7 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
             facts = facts_of(app.memory)
             chain = await chain_of(await facts.find(item.id), facts, await app.store())
             return [*told(chain, now), (0, ""), (0, f"In this request: {head[1][1]}")]
-        case "turn":
+        case "earlier turn":
             return [*head, *await _turns(app, [item.id])]
         case "summary":
             return [*head, *await _summary(app, item.id)]
@@ -180,7 +184,7 @@ _NAMES = {
     "Recent Conversation (Raw)": "conversation",
     "Conversation History": "conversation",
     "Last User Queries": "earlier questions",
-    "Relevant Code": "code",
+    "Relevant Code": "places in code",
     "Relevant Turns": "earlier turns",
     "Relevant Summaries": "summaries",
     "Level 1 Summaries": "newest summaries",
@@ -292,7 +296,8 @@ _FACT_CHARS = 400
 _PROMPT_LINES, _PROMPT_CHARS = 6, 1_000
 _CUT_CALLS = 5
 _OUTPUT_LINES = 5
-_CUT_OFF = ("interrupted", "failed")
+_CUT_OFF = {"interrupted": "was stopped", "failed": "ended with an error"}
+"""How a turn stopped that did not come to its end, by its status."""
 
 
 def card(
@@ -314,23 +319,28 @@ def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
     """Return a line for what was done, one for what was cut off, one for what is open."""
     told = []
     if recap:
-        done = [f"{', '.join(recap.changed)} edited"] if recap.changed else []
-        done += [f"failed: {each}" for each in recap.failed]
-        told += [f"done: {'; '.join(done)}"] if done else []
+        told += [f"edited: {', '.join(recap.changed)}"] if recap.changed else []
+        failed = "; ".join(map(without_verdict, recap.failed))
+        told += [f"did not work: {failed}"] if failed else []
     if cut := cut_off(last):
         told.append(f"cut off: {cut}")
     if recap:
         # That the last turn was cut off is told in more words.
-        is_open = [each for each in recap.open if not (cut and each.startswith(_CUT_OFF))]
+        is_open = [each for each in recap.open if not (last and each == unfinished(last))]
         told += [f"open: {'; '.join(is_open)}"] if is_open else []
     return told
+
+
+def without_verdict(failure: str) -> str:
+    """Return what failed, and why, for a line that says already that it did."""
+    return failure.replace("` failed: ", "`: ", 1)
 
 
 def cut_off(turn: Turn | None) -> str:
     """Return where a turn that did not come to its end stopped; empty for one that did."""
     if turn is None or turn.status not in _CUT_OFF:
         return ""
-    ended = "failed" if turn.status == "failed" else "stopped"
+    ended = f"turn {turn.turn_index} {_CUT_OFF[turn.status]}"
     finished = [call for call in turn.tool_calls if call.result]
     unknown = [call for call in turn.tool_calls if not call.result]
     names = [one_line(call.tool_name, 60) for call in finished[-_CUT_CALLS:]]
@@ -339,9 +349,32 @@ def cut_off(turn: Turn | None) -> str:
     after = f" after {', '.join(names)}" if names else ""
     if unknown:
         running = ", ".join(f"`{one_line(subject_of(call), 80)}`" for call in unknown)
-        return f"turn {turn.turn_index} {ended}{after}; running then: {running}"
-    after = after or " before it did anything"
-    return f"turn {turn.turn_index} {ended}{after}; no command was running"
+        return f"{ended}{after}; running then: {running}"
+    if turn.assistant_message:
+        return f"{ended} in the middle of its answer{f',{after}' if after else ''}"
+    return f"{ended}{after or ' before it had said or done anything'}; no command was running"
+
+
+def short_turns(turns: Sequence[Turn], *, before: int) -> list[RenderableType]:
+    """Return what was asked in each turn and how its answer begins, a row each.
+
+    Above them it is said how many turns came before, and what shows all of them.
+    """
+    more = f"… {counted(before, 'earlier turn')} · " if before else ""
+    rows: list[RenderableType] = [clipped((f"  {more}{expand_key()} shows all", "dim"))]
+    for turn in turns:
+        rows.append(clipped((f"  {prompt()}", ""), (one_line(turn.user_message, _FACT_CHARS), "")))
+        rows.append(clipped(("    ", ""), (_came_to(turn), "dim")))
+    return rows
+
+
+def _came_to(turn: Turn) -> str:
+    """How a turn's answer begins, or the end of what one's own command printed."""
+    if turn.is_own_command:
+        return one_line(result_text(turn.tool_calls[-1]).rstrip().rpartition("\n")[2], _FACT_CHARS)
+    said = one_line(without_markdown(turn.assistant_message[:_QUOTED_CHARS]), _FACT_CHARS)
+    stopped = _CUT_OFF.get(turn.status, "")
+    return f"{said} ({stopped})" if said and stopped else said or stopped
 
 
 def folded_prompt(text: str) -> str:

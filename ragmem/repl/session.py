@@ -45,7 +45,10 @@ _WELCOME = (
 )
 _LISTED = 20
 _SEARCHED = 10_000
-_SHOWN_CHARS = 4_000
+_SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
+"""Of the last answer, at most and at least: between them as much as half of the screen has."""
+_SHORT_TURNS, _ROWS_OF_A_SHORT_TURN = 4, 7
+"""So many turns before the last are told in short, of as many rows of the screen one."""
 _MOST_SIMILAR = 3
 _MOST_OPEN = 2
 _EMBEDDED_NOW = 4
@@ -279,9 +282,14 @@ class ChatSession:
             self.output.say(text)
 
     @property
+    def is_named(self) -> bool:
+        """Return whether the session has a name."""
+        return self.session.title != DEFAULT_TITLE
+
+    @property
     def called(self) -> str:
         """Return the session's name, or its short id where it has none."""
-        return self.short_id if self.session.title == DEFAULT_TITLE else self.session.title
+        return self.session.title if self.is_named else self.short_id
 
     def use_mode(self, mode: "PermissionMode") -> None:
         """Let another mode hold from the next tool call on, also in the sessions that follow."""
@@ -335,8 +343,14 @@ class ChatSession:
             return None
 
     async def _show_past(self, *, replays: bool = True) -> None:
-        """Tell what the session came to and, unless it is on the screen, the last exchange."""
-        from ragmem.repl.recalled import call_rows, card, folded_prompt, rule
+        """Tell what the session came to and, unless it is on the screen, its last turns.
+
+        The last exchange is shown, those before it in short: together about as much as the screen
+        holds.
+        """
+        from rich.console import Group
+
+        from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
         output, session = self.output, self.session
         turns = (await self.app.memory.load_session(session.session_id)).turns
@@ -345,13 +359,19 @@ class ChatSession:
         last = turns[-1] if turns else None
         output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
         if last and replays:
+            rows, columns = output.terminal.rows, output.width
+            count = min(_SHORT_TURNS, rows // _ROWS_OF_A_SHORT_TURN, len(turns) - 1)
+            if count > 0:
+                short = short_turns(turns[-1 - count : -1], before=len(turns) - 1 - count)
+                output.show(Group(*short))
             output.prompt(folded_prompt(last.user_message))
             for row in call_rows(last):
                 output.show(row, "tool")
             if last.assistant_message.strip() and not last.is_own_command:
-                output.answer(clip_middle(last.assistant_message, _SHOWN_CHARS))
+                room = max(_LEAST_SHOWN_CHARS, min(_SHOWN_CHARS, rows * columns // 2))
+                output.answer(clip_middle(last.assistant_message, room))
             if last.status in ("interrupted", "failed"):
-                output.warn(last.status)
+                output.warn("ended with an error" if last.status == "failed" else "interrupted")
         output.show(rule(output.width))
 
 

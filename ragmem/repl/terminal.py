@@ -126,6 +126,11 @@ class Terminal(Protocol):
         """Return the width, in cells."""
         ...
 
+    @property
+    def rows(self) -> int:
+        """Return the height, in cells."""
+        ...
+
     async def run(self, ready: Callable[[], None]) -> None:
         """Take input until `close`; `ready` is called as soon as a person can type."""
 
@@ -226,6 +231,11 @@ class PlainTerminal(Terminal):
     def columns(self) -> int:
         """Return the width, in cells."""
         return shutil.get_terminal_size().columns
+
+    @property
+    def rows(self) -> int:
+        """Return the height, in cells."""
+        return shutil.get_terminal_size().lines
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Take input until `close`."""

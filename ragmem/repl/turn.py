@@ -44,7 +44,16 @@ from ragmem.repl.output import (
 from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
+from ragmem.text import (
+    INLINE,
+    clip_to_width,
+    counted,
+    display_width,
+    duration,
+    one_line,
+    reveal,
+    visible,
+)
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.planning import PresentPlan
 
@@ -54,7 +63,12 @@ _FENCE = re.compile(
     r"(?P<indent>\s*)(?P<list>(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)(?P<mark>`{3,}|~{3,})"
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
-_MOST_PIECES = 256
+_ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]+\S")
+"""How an item begins of a list that is in nothing else."""
+_RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
+"""A line across, which looks like an item: `- - -`."""
+_INLINE_STYLES = ("code", "strong", "emphasis")
+_MOST_PIECES, _MARK_PIECES = 256, 8
 _PLAIN_CELLS = 120
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {
@@ -104,6 +118,7 @@ class TurnView:
         self._shows_thoughts = shows_thoughts
         """Whether how much was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
+        self._last_block = ""
         self._tasks = tasks
         """The agent's list, a row each; empty where there is none, or all is done."""
         self._tasks_changed = False
@@ -133,8 +148,8 @@ class TurnView:
             case TextDelta(text=text):
                 thoughts = self._thoughts()
                 self._answering, self._retry = True, None
-                blocks = self._stream.feed(text)
-                return [*thoughts, *(("text", answer(block)) for block in blocks)]
+                blocks = [self._block(block) for block in self._stream.feed(text)]
+                return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
                 self._thought, self._retry = self._thought + len(text), None
                 return []
@@ -174,7 +189,13 @@ class TurnView:
             case _:
                 return []
         rest = self._stream.finish()
-        return [("text", answer(rest)), *parts] if rest.strip() else parts
+        return [self._block(rest), *parts] if rest.strip() else parts
+
+    def _block(self, block: str) -> Part:
+        """Render a block; an item belongs to the list that the block before it was of."""
+        follows = _goes_on(self._last_block, block)
+        self._last_block = block
+        return ("item" if follows else "text", answer(block))
 
     def _thoughts(self) -> list[Part]:
         """Say once how much was thought, when something follows."""
@@ -280,7 +301,11 @@ class TurnView:
             return [(), *below][-rows:]
         # Only the end can be seen: what is longer than all rows need not be wrapped.
         end = visible(tail[-columns * room :])
-        return [(), *((("", row),) for row in wrap(end, columns)[-room:]), (), *below]
+        if self._stream.is_in_fence:
+            shown: list[Line] = [(("", row),) for row in wrap(end, columns)]
+        else:
+            shown = _lit(end, columns)
+        return [(), *shown[-room:], (), *below]
 
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
@@ -323,6 +348,39 @@ class TurnView:
             doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started - self._waited)
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
+
+
+def _lit(text: str, columns: int) -> list[Line]:
+    """Cut an open block into rows, and show in it what is code, strong or emphasized by now.
+
+    The rows are those of the block as it came, so that nothing above moves as a mark closes.
+    """
+    text = text.expandtabs(4)
+    pieces: list[tuple[str, int, int]] = []
+    """Style, begin and end of what is shown; the marks between are not."""
+    end = 0
+    for found in INLINE.finditer(text):
+        for group, style in enumerate(_INLINE_STYLES, 1):
+            if found[group]:
+                pieces += [("", end, found.start()), (style, *found.span(group))]
+                end = found.end()
+    pieces.append(("", end, len(text)))
+    rows: list[Line] = []
+    first, at = 0, 0
+    for row in wrap(text, columns):
+        at = text.index(row, at)  # blanks at the ends of rows are left out
+        to = at + len(row)
+        while pieces[first][2] < at:
+            first += 1
+        line: list[tuple[str, str]] = []
+        for style, begins, ends in pieces[first:]:
+            if begins >= to:
+                break
+            if shown := text[max(begins, at) : min(ends, to)]:
+                line.append((style, shown))
+        rows.append(tuple(line))
+        at = to
+    return rows
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
@@ -369,7 +427,8 @@ class MarkdownStream:
 
     Blocks and `tail` together are always exactly what was fed. A block closes
     at a blank line that a line without indentation follows, after a heading,
-    and around a code fence; never inside of a fence.
+    around a code fence, and before an item of a list that is in nothing else;
+    never inside of a fence.
     """
 
     def __init__(self) -> None:
@@ -381,6 +440,11 @@ class MarkdownStream:
     def tail(self) -> str:
         """Return what belongs to no closed block yet."""
         return "".join(self._lines) + "".join(self._partial)
+
+    @property
+    def is_in_fence(self) -> bool:
+        """Return whether what comes is code."""
+        return bool(self._fence)
 
     def feed(self, text: str) -> list[str]:
         """Take more text and return the blocks that it closes."""
@@ -395,7 +459,9 @@ class MarkdownStream:
             self._partial.append(rest)
             if len(self._partial) > _MOST_PIECES:
                 self._partial = ["".join(self._partial)]
-            if self._gap and not self._partial[0][0].isspace():
+            follows = self._gap and not self._partial[0][0].isspace()
+            is_short = len(self._partial) <= _MARK_PIECES
+            if follows or (is_short and self._begins_item("".join(self._partial))):
                 self._close(blocks)
         return blocks
 
@@ -422,6 +488,8 @@ class MarkdownStream:
         if self._gap and not line[0].isspace():
             self._close(blocks)
         self._gap = False
+        if self._begins_item(line):
+            self._close(blocks)
         if _HEADING.match(line):
             self._close(blocks)
             self._lines.append(line)
@@ -433,6 +501,14 @@ class MarkdownStream:
             if not self._nested:
                 self._close(blocks)
         self._lines.append(line)
+
+    def _begins_item(self, line: str) -> bool:
+        """Return whether an item begins with this line, which ends all that came before it."""
+        found = None if self._fence else _ITEM.match(line)
+        # A paragraph is ended by a list's first item alone: "In the year\n1984. That was".
+        return found is not None and (
+            found["number"] in (None, "1") or _ITEM.match(self._first_line()) is not None
+        )
 
     def _fence_of(self, line: str) -> re.Match[str] | None:
         found = _FENCE.match(line)
@@ -457,6 +533,16 @@ class MarkdownStream:
             blocks.append("".join(self._lines))
             self._lines = []
         self._gap = False
+
+
+def _goes_on(before: str, block: str) -> bool:
+    """Return whether a block is the next item of the list that the one before it was of."""
+    before = before.lstrip("\n")
+    one, two = _ITEM.match(before), _ITEM.match(block)
+    ends_list = not before.rpartition("\n")[0].rpartition("\n")[2].strip()
+    if not (one and two) or ends_list or _RULE.match(before) or _RULE.match(block):
+        return False
+    return (one["bullet"], one["end"]) == (two["bullet"], two["end"])
 
 
 class Approvals:

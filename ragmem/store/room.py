@@ -88,6 +88,10 @@ class Room:
         """What else a call has: the words before it, its error."""
         return self._taken(_cut(text, self._for_a_call))
 
+    def so_far(self, answer: str) -> str:
+        """What has come of the answer: it takes no room, since the whole answer will."""
+        return _cut(answer, self._left)
+
     def end(self, answer: str, reasoning: str) -> tuple[str, str]:
         """The answer first, and what it was reasoned with in what that leaves."""
         answer = self._taken(_cut(answer, self._left))

@@ -325,9 +325,9 @@ class Sandbox:
         self._making = threading.Lock()
 
     @property
-    def known(self) -> Mechanism | None:
-        """What this system has, if that was looked at already."""
-        return self._mechanism
+    def is_known(self) -> bool:
+        """Whether `is_on` can be told at once."""
+        return self.settings.mode == "off" or self._mechanism is not None
 
     @property
     def mechanism(self) -> Mechanism:

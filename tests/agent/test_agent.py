@@ -297,6 +297,7 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert reply.finished.subtype == "error_during_execution"
     assert (reply.finished.error, reply.finished.hint) == ("It is busy.", "Wait.")
     assert reply.finished.exit_code == 75
+    assert reply.finished.usage.model_calls == 0, "what gave nothing counts for nothing"
     await agent.send("second")
     first, second = await turns_of(bench, agent.session.session_id)
     assert (first.status, first.user_message) == ("failed", "first")

@@ -58,6 +58,36 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     assert [p.record_id for p in await bench.store.pending("vectors", limit=9)] == [done.turn_id]
 
 
+async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -> None:
+    """Should the process die, it is the turn's answer; what comes before a call becomes that's."""
+    first, second = asyncio.Event(), asyncio.Event()
+    agent, llm = await bench.agent(
+        [
+            Says("I'll look.", tools=reads("beds.txt").tools, gate=first),
+            Says("In the northern beds.", gate=second),
+        ]
+    )
+    asking = asyncio.create_task(agent.send("Where do ferns grow?"))
+    session_id = agent.session.session_id
+
+    async def comes_to(text: str) -> Turn:
+        while not llm.requests or (
+            (turn := await the_turn(bench, session_id)).assistant_message != text
+        ):
+            await asyncio.sleep(0.01)
+        return turn
+
+    async with asyncio.timeout(30):
+        assert (await comes_to("I'll look.")).status == "running"
+        first.set()
+        (call,) = (await comes_to("")).tool_calls
+        assert call.preamble == "I'll look."
+        assert (await comes_to("In the northern beds.")).status == "running"
+    second.set()
+    await asking
+    assert (await the_turn(bench, session_id)).status == "completed"
+
+
 async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
     """What bears on the prompt is there unasked; a tool brings back the rest."""
     embedder = HashEmbedder()

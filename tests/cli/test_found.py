@@ -9,13 +9,13 @@ from inline_snapshot import snapshot
 
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
-from ragmem.cli.search import Light, excerpt, found_hits, without_markdown
+from ragmem.cli.search import Light, excerpt, found_hits
 from ragmem.cli.sessions import conversation_painted
 from ragmem.ids import new_id
 from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
-from ragmem.text import display_width
+from ragmem.text import display_width, without_markdown
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"

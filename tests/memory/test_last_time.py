@@ -265,7 +265,7 @@ def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
 
 def test_a_turn_that_was_cut_short_is_open() -> None:
     turns = [a_turn(1, "Move the queue.", "I began", status="interrupted")]
-    assert recap(SESSION, turns).open == ("interrupted: “Move the queue.”",)
+    assert recap(SESSION, turns).open == ("“Move the queue.” (cut off)",)
 
 
 # --- in a request -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ragmem.tools.base import deny_all
 class Paper(Terminal):
     """A terminal on which all stays; questions take the answers that are given."""
 
-    columns = 0
+    columns, rows = 0, 24
 
     def __init__(self, columns: int = 100) -> None:
         self.columns = columns

@@ -69,7 +69,12 @@ def test_the_cuts_do_not_matter(parts: list[str], at: list[int]) -> None:
     [
         pytest.param("One.\n\nTwo", ["One.\n\n"], id="at a blank line"),
         pytest.param("One.\n\n", [], id="not before it is known what follows"),
-        pytest.param("- one\n\n  more\n- two", [], id="a list item of two paragraphs"),
+        pytest.param("- one\n\n  more\n", [], id="not within an item of two paragraphs"),
+        pytest.param("- one\n  - in\n- t", ["- one\n  - in\n"], id="before the next item"),
+        pytest.param("- one\n-", [], id="not before it is known that it is one"),
+        pytest.param("So:\n1. one\n2. t", ["So:\n", "1. one\n"], id="before a list's first item"),
+        pytest.param("In the year\n1984. That was", [], id="not at a number in a paragraph"),
+        pytest.param("```\n- a\n- b\n", [], id="not at what looks like an item in a fence"),
         pytest.param("# Title\n", ["# Title\n"], id="after a heading"),
         pytest.param("Text\n```\na\n\nb\n```\n", ["Text\n", "```\na\n\nb\n```\n"], id="a fence"),
         pytest.param("```\na\n\n    ```\nb", [], id="an indented mark closes no fence"),

@@ -167,7 +167,7 @@ async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
     confirmed = await chat.said(f"/why {memory.memory_id}")
     assert "· pinned\n  confirmed by you · " in confirmed
     assert "    file pom.xml\n" in confirmed
-    assert "Nothing was asked in this session yet." in await chat.said("/why")
+    assert "This chat has sent no request yet. Ask something first" in await chat.said("/why")
     for command in ("why", "pin", "forget"):  # in a chat, what can be typed there
         none = await chat.said(f"/{command} cafe1234")
         assert "not found" in none

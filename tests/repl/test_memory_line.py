@@ -37,13 +37,16 @@ ALL = (
 )
 
 
+WHOLE = "◆ recalled 2 memories · 2 earlier turns · 4 places in code · 1 last session"
+
+
 @pytest.mark.parametrize(
     ("width", "row"),
     [
-        (100, "◆ 2 memories · 2 turns · 4 places in code · 1 last session    1.8k tokens\n"),
-        (68, "◆ 2 memories · 2 turns · 4 places in code · 1 last session\n"),
-        (50, "◆ 2 memories · 2 turns · 4 places · 1 last session\n"),
-        (20, "◆ 2 memories · 2 tu…\n"),
+        (100, f"{WHOLE}    1.8k tokens\n"),
+        (80, f"{WHOLE}\n"),
+        (60, "◆ recalled 2 memories · 2 turns · 4 places · 1 last session\n"),
+        (42, "◆ recalled 2 memories · 2 turns · 4 place…\n"),
     ],
 )
 def test_the_row_counts_each_kind_and_keeps_to_one_row(width: int, row: str) -> None:
@@ -55,7 +58,7 @@ def test_the_row_counts_each_kind_and_keeps_to_one_row(width: int, row: str) -> 
 def test_only_the_kinds_that_are_there_are_named() -> None:
     line = memory_line([an_item("Relevant Summaries", chars=4)])
     assert line is not None
-    assert paint(line, width=80, mode="none") == "◆ 1 summary    1 token\n"
+    assert paint(line, width=80, mode="none") == "◆ recalled 1 summary    1 token\n"
 
 
 def test_nothing_is_said_of_a_request_that_memory_put_nothing_into() -> None:
@@ -94,8 +97,11 @@ def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
 def test_the_row_stands_between_the_prompt_and_the_answer(
     tmp_path: Path, columns: int, rows: int
 ) -> None:
-    tokens = "" if columns < 60 else "    1.9k tokens"
-    row = f"◆ 2 memories · 1 turn · 1 place in code{tokens}"
+    row = (
+        "◆ recalled 2 memories · 1 turn · 1 place"
+        if columns < 60
+        else "◆ recalled 2 memories · 1 earlier turn · 1 place in code    1.9k tokens"
+    )
     with FakeChat(tmp_path, columns=columns, rows=rows) as chat:
         chat.wait_until_loaded()
         chat.send("recall it\r")
@@ -109,7 +115,9 @@ def test_the_row_is_there_without_any_ink_too(tmp_path: Path) -> None:
     with FakeChat(tmp_path, env={"TERM": "dumb"}) as chat:
         chat.wait_for(r"^›")
         chat.send("recall it\r")
-        chat.wait_for(r"^◆ 2 memories · 1 turn · 1 place in code    1\.9k tokens\n\nYou said")
+        chat.wait_for(
+            r"^◆ recalled 2 memories · 1 earlier turn · 1 place in code    1\.9k tokens\n\nYou said"
+        )
         assert b"\x1b" not in chat.raw
 
 
@@ -120,12 +128,14 @@ def test_what_was_remembered_is_told_of_down_to_its_words(tmp_path: Path) -> Non
         server.extend(Answer("On Mondays."), Answer("{}"))
         with house.chat("chat") as chat:
             chat.wait_for_screen("openai/scripted")
+            chat.send("/context\r")
+            chat.wait_for(r"^This chat has sent no request yet\.[\s\S]*/context and what")
             chat.send("/why\r")
-            chat.wait_for(r"^✗ Nothing was asked in this session yet\.")
+            chat.wait_for(r"^✗ This chat has sent no request yet\.")
             chat.send("#the deploy key rotates on Mondays\r")
             chat.wait_for(r"^· remembered fact")
             chat.send("when does the deploy key rotate?\r")
-            chat.wait_for(r"^◆ 1 memory.*    \d+ tokens?\n\nOn Mondays\.")
+            chat.wait_for(r"^◆ recalled 1 memory.*    \d+ tokens?\n\nOn Mondays\.")
             chat.send("/why\r")
             chat.wait_for(
                 rf"^1  the deploy key rotates on Mondays\n   memory · told by you · {AGO}"

@@ -53,11 +53,11 @@ def test_the_whole_comes_first_and_bars_stand_in_one_column() -> None:
 10k of 25k tokens  ████████████████························
 5% of the 200k tokens that the model takes in
 
-how to work      1k
-conversation   7.2k  ████████████····  2 turns
-code           1.7k  ███████████·····  spool/files.py:3-9 drain
-prompt           50
-around them     150
+how to work        1k
+conversation     7.2k  ████████████····  2 turns
+places in code   1.7k  ███████████·····  spool/files.py:3-9 drain
+prompt             50
+around them       150
 left out: 4 of conversation, 2 of memories
 /context all lists what is in each
 """)
@@ -68,15 +68,15 @@ def test_each_part_lists_its_items_on_request() -> None:
 10k of 25k tokens  ████████████████························
 5% of the 200k tokens that the model takes in
 
-how to work      1k
-conversation   7.2k  ████████████····  2 turns
-                 5k  Turn 1: why? (its words)
-               2.2k  Turn 2: and 日本? (its words)
-code           1.7k  ███████████·····  spool/files.py:3-9 drain
-               1.6k  spool/files.py:3-9 drain (its words)
-                100  around them
-prompt           50
-around them     150
+how to work        1k
+conversation     7.2k  ████████████····  2 turns
+                   5k  Turn 1: why? (its words)
+                 2.2k  Turn 2: and 日本? (its words)
+places in code   1.7k  ███████████·····  spool/files.py:3-9 drain
+                 1.6k  spool/files.py:3-9 drain (its words)
+                  100  around them
+prompt             50
+around them       150
 left out: 4 of conversation, 2 of memories
 """)
 

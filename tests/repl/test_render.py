@@ -197,6 +197,7 @@ def test_how_turns_end() -> None:
             finished("interrupted"),
             finished("error_max_turns", error="The limit was reached.", hint="Go on with `-c`."),
             finished("error_during_execution", error="429 from the provider.", hint="Wait."),
+            finished("error_during_execution", error="It is away.", usage=Usage()),
         )
     )
     assert shown == snapshot("""\
@@ -214,6 +215,8 @@ def test_how_turns_end() -> None:
   Wait.
   2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
   $0.0123
+✗ It is away.
+  2.3 s
 """)
 
 
@@ -344,6 +347,82 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     assert view.show(TextDelta(text=f" on\n{long}")) == []
     assert shown_live(view, rows=6)[1:4] == ["line 17", "line 18", "line 19"][-3:]
     assert len(shown_live(view, rows=2)) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- one\n- **two**\n  on\n- three\n",
+        "So:\n* one\n  * in it\n  1. and\n* two\n\nEnd.",
+        "1. one\n\n   more\n2. two\n```\n- no\n- item\n```\n3. three",
+        "> q\n- one\n- two\n+ three\n+ four\n1. five\n2) six\n",
+        "- one\n- two\n\n- three\n\n# End\n- four\n- five",
+        "| a | b |\n|---|---|\n| 1 | 2 |\n- one\n- - two\n- - -\n- [x] three",
+    ],
+)
+def test_a_list_is_printed_item_by_item_and_looks_as_if_it_had_come_at_once(text: str) -> None:
+    whole, view, paper = Paper(40), TurnView(), Paper(40)
+    blocks = ChatOutput(whole, mode="none")
+    for block in re.split(r"(?<=\n\n)(?=- three|End|# End)|(?<=# End\n)|(?=```\n- no)", text):
+        blocks.answer(block)
+    output = ChatOutput(paper, mode="none")
+    for char in text:
+        for kind, part in view.show(TextDelta(text=char)):
+            output.show(part, kind)
+    for kind, part in view.show(finished("success"))[:-1]:
+        output.show(part, kind)
+    assert paper.text == whole.text
+
+
+def test_an_item_of_a_list_is_printed_as_soon_as_the_next_begins() -> None:
+    view = TurnView()
+    view.show(TextDelta(text="- **one**\n- t"))
+    assert shown_live(view)[1] == "- t"
+
+
+def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
+    """What is not closed yet stays as it came, and so does code."""
+    view = TurnView()
+    view.show(TextDelta(text="A **bold `x`** word, `co*d*e`, *so* [it](x) 2*3*4 **op"))
+    (row,) = view.live(80, 8)[1:2]
+    assert row == (
+        ("", "A "), ("strong", "bold `x`"), ("", " word, "), ("code", "co*d*e"), ("", ", "),
+        ("emphasis", "so"), ("", " [it](x) 2*3*4 **op"),
+    )  # fmt: skip
+    # A mark that closes on the next row is its own, not the beginning of another.
+    assert view.live(24, 9)[1:4] == [
+        (("", "A "), ("strong", "bold `x`"), ("", " word,")),
+        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " [it](x)")),
+        (("", "2*3*4 **op"),),
+    ]
+    over = TurnView()
+    over.show(TextDelta(text="so `one two` and `three`"))
+    assert over.live(8, 9)[1:5] == [
+        (("", "so "), ("code", "one")), (("code", "two"), ("", " and")), (("code", "three"),),
+        (),
+    ]  # fmt: skip
+    view.show(TextDelta(text="\n\n```\n**a**\n"))
+    assert shown_live(view)[1:3] == ["```", "**a**"]
+    view.show(TextDelta(text=f"```\n`{EVIL}`"))
+    assert "\x1b" not in "".join(shown_live(view))
+
+
+@given(
+    text=st.text(alphabet="ab `*\t\n[]()x日-", min_size=1, max_size=80),
+    width=st.integers(4, 20),
+)
+def test_an_open_block_keeps_its_rows_and_its_words(text: str, width: int) -> None:
+    """But for the marks, which are in no word."""
+    view = TurnView()
+    view.show(TextDelta(text=f"x {text}"))
+    tail = view._stream.tail.strip("\n")
+    if view._stream.is_in_fence:
+        return
+    rows = shown_live(view, width, 200)[1:-2]
+    wanted = wrap(tail[-width * 198 :], width)
+    assert len(rows) == len(wanted)
+    for row, whole in zip(rows, wanted, strict=True):
+        assert re.sub(r"[`*]", "", row) == re.sub(r"[`*]", "", whole)
 
 
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:

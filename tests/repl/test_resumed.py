@@ -8,7 +8,7 @@ from rich.console import Group
 from ragmem.memory.context import SessionRecap
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.output import paint
-from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt
+from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt, short_turns
 from tests.repl.fake_app import EVIL, LONG_AGO, past_turn, session
 
 
@@ -43,27 +43,60 @@ def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
         session=held,
         changed=("backlog.py", "store.py"),
         failed=("`pytest tests/test_outage.py` failed: exit code 1",),
-        open=("interrupted: “look around”", "the outage test"),
+        open=("“look around” (cut off)", "the outage test"),
     )
     now = LONG_AGO + timedelta(minutes=20)
     shown = paint(card(held, recap, interrupted(READ, GREP), now), width=120, mode="none")
     assert shown == (
         "↩ Spool is drained twice · 14 turns · last used 20 minutes ago\n"
-        "    done: backlog.py, store.py edited; failed: `pytest tests/test_outage.py` failed: exit"
-        " code 1\n"
-        "    cut off: turn 14 stopped after read_file, grep_files; no command was running\n"
+        "    edited: backlog.py, store.py\n"
+        "    did not work: `pytest tests/test_outage.py`: exit code 1\n"
+        "    cut off: turn 14 was stopped after read_file, grep_files; no command was running\n"
         "    open: the outage test\n"
     )
 
 
 def test_a_command_that_ran_when_the_turn_was_cut_off_is_named() -> None:
     assert cut_off(interrupted(READ, RUNNING)) == (
-        "turn 14 stopped after read_file; running then: `pytest -q`"
+        "turn 14 was stopped after read_file; running then: `pytest -q`"
     )
     assert cut_off(interrupted()) == (
-        "turn 14 stopped before it did anything; no command was running"
+        "turn 14 was stopped before it had said or done anything; no command was running"
     )
+    failed = msgspec.structs.replace(interrupted(READ), status="failed")
+    assert cut_off(failed) == "turn 14 ended with an error after read_file; no command was running"
     assert cut_off(past_turn(1, "done", "yes")) == ""
+
+
+def test_an_answer_that_was_cut_off_is_told_of() -> None:
+    said = {"assistant_message": "The spool is"}
+    begun, after = (msgspec.structs.replace(interrupted(*c), **said) for c in ((), (READ,)))
+    assert cut_off(begun) == "turn 14 was stopped in the middle of its answer"
+    assert cut_off(after) == "turn 14 was stopped in the middle of its answer, after read_file"
+
+
+def test_earlier_turns_are_told_on_two_rows_each() -> None:
+    own = call("run_command", '{"command": "ls"}', text="a.py\nb.py\n", origin="person")
+    turns = [
+        past_turn(8, "why?\nAnd how?", "# Because\n\n`a.py` **is** old. It is so.\n\n```\nx\n```"),
+        past_turn(9, f"{EVIL} " * 9, "```\ncode\n```"),
+        msgspec.structs.replace(past_turn(10, "!ls", ""), tool_calls=(own,)),
+        msgspec.structs.replace(past_turn(11, "look", "I be"), status="interrupted"),
+        msgspec.structs.replace(past_turn(12, "look", ""), status="failed"),
+    ]
+    shown = paint(Group(*short_turns(turns, before=7)), width=42, mode="none").split("\n")
+    assert shown[:3] == [
+        "  … 7 earlier turns · /expand shows all", "  › why? And how?",
+        "    Because a.py is old. It is so. x",
+    ]  # fmt: skip
+    assert "\x1b" not in "".join(shown)
+    assert all(len(row) <= 42 for row in shown)
+    assert shown[4] == "    code"
+    assert shown[5:] == [
+        "  › !ls", "    b.py", "  › look", "    I be (was stopped)", "  › look",
+        "    ended with an error", "",
+    ]  # fmt: skip
+    assert paint(*short_turns([], before=0), width=80, mode="none") == "  /expand shows all\n"
 
 
 def test_the_calls_of_a_turn_that_was_cut_off_are_shown_on_a_row_each() -> None:

@@ -49,16 +49,51 @@ def row(columns: int, **fields: Any) -> str:
             "  openai/main · my nice session · edits allowed  ▓▓▓▓░░░░░░ 41% · $0.12",
         ),
         (64, "  openai/main · my nice session · edits allowed  41% · $0.12"),
+        (58, "  openai/main · my nice ses… · edits allowed  41% · $0.12"),
+        (51, "  main · my nice ses… · edits allowed  41% · $0.12"),
         (44, "  openai/main · edits allowed  41% · $0.12"),
-        (36, "  openai/main · edits allowed  41%"),
-        (22, "  edits allowed  41%"),
-        (10, "  edits a…"),
+        (36, "  main · edits allowed  41% · $0.12"),
+        (23, "  main · edits ok  41%"),
+        (21, "  edits allowed  41%"),
+        (10, "  edits ok"),
+        (6, "  edi…"),
     ],
 )
 def test_the_least_important_goes_first(columns: int, shown: str) -> None:
     said = row(columns)
     assert said.split() == shown.split()
     assert display_width(said) <= columns
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"mode": "default", "sandboxed": True}, "  openai/main · work/garden  41% · $0.12"),
+        ({"sandboxed": True}, "  main · edits allowed · work/garden  41%"),
+        ({"sandboxed": False}, "  main · edits allowed · no sandbox  41%"),
+        (
+            {"sandboxed": False, "mode": "bypassPermissions", "model": "openai/gpt-5-codex"},
+            "  everything allowed · no sandbox  41%",
+        ),
+    ],
+)
+def test_what_matters_most_stays_in_a_narrow_window(fields: dict[str, Any], shown: str) -> None:
+    """The mode, that there is no sandbox, how full it is; then the model and the branch."""
+    said = row(42, branch="work/garden", **fields)
+    assert said.split() == shown.split()
+    assert display_width(said) <= 42
+
+
+def test_an_id_goes_before_a_word_is_shortened() -> None:
+    said = row(42, session="00000002", is_named=False, mode="bypassPermissions", tokens=0)
+    assert " ".join(said.split()) == "openai/main · everything allowed $0.12"
+
+
+def test_that_there_is_a_sandbox_is_said_where_there_is_room() -> None:
+    assert "sandbox" not in row(120)  # not known yet
+    assert " · sandbox" in row(120, sandboxed=True)
+    assert "no sandbox" not in row(120, sandboxed=True)
+    assert ("warning", "no sandbox") in toolbar(a_status(sandboxed=False), 80)
 
 
 def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
@@ -158,7 +193,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
         duration_ms=61_000,
     )
     (_, told) = view.show(ended)[-1]
-    assert paint(told, width=80, mode="none").startswith("  3.0 s · ")
+    assert paint(told, width=80, mode="none") == "  3.0 s\n"
 
 
 # --- in a chat --------------------------------------------------------------------
@@ -176,7 +211,7 @@ def test_what_goes_on_is_told_on_a_screen_of_any_size(
         chat.wait_for_screen(r"41%")
         chat.let("limit")
         chat.wait_for(r"^At last\.")
-        chat.wait_for_screen(r"^  openai/scripted .*41%")
+        chat.wait_for_screen(r"^  (openai/)?scripted .*41%")
         assert ("▓▓▓▓░░░░░░ 41%" in chat.screen) is (columns > 42)
         assert all(len(line) <= columns for line in chat.screen.split("\n"))
 

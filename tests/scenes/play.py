@@ -29,8 +29,8 @@ RAGMEM = [sys.executable, "-P", "-m", "ragmem"]
 _SUMS = re.compile(r"^  [\d.,]+ (?:ms|s|min)\b.* model calls?\b.*(?:\n  \S.*)*$", re.MULTILINE)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ms|s)\b")
 _HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
-_BESIDE = re.compile(r" · (?:sandbox|⟳ \w+)")
-"""In the footer, where the system has a sandbox and it is known in time; what goes on behind."""
+_BESIDE = re.compile(r" · (?:(?:no )?sandbox|⟳ \w+)")
+"""In the footer: the sandbox, which is not known in time everywhere, and what goes on behind."""
 _PORT = re.compile(r"(?<=\b127\.0\.0\.1:)\d+")
 _TOKENS = re.compile(r"\d[\d.]*k(?= tokens$)|^\d+(?= of \S+ tokens)|^(how to work +)\d+", re.M)
 """What depends on the words in which the agent is told how to work."""

@@ -19,6 +19,7 @@ from ragmem.records import (
     PutInsight,
     PutMemory,
     PutProfile,
+    RecordAnswer,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -119,6 +120,11 @@ class Model:
                 if not (held and held.result and not call.result):
                     self.calls[call.tool_call_id] = call
                     self.accesses[call.tool_call_id] = accesses
+            case RecordAnswer():
+                turn = self.turns[write.turn_id]
+                if turn.status == "running":
+                    answer = clean(write.assistant_message)
+                    self.turns[write.turn_id] = replace(turn, assistant_message=answer)
             case FinishTurn():
                 if self.turns[write.turn_id].status != "completed":
                     self._finish(write)

@@ -15,6 +15,7 @@ from ragmem.records import (
     PutInsight,
     PutMemory,
     PutProfile,
+    RecordAnswer,
     RecordToolCall,
     Session,
     Summary,
@@ -86,6 +87,11 @@ def called(
         for path in paths
     )
     return RecordToolCall(session_id=session_id, call=call, accesses=accesses)
+
+
+def answered(session_id: str, turn_id: str, text: str) -> RecordAnswer:
+    """The write that keeps what has come of an answer."""
+    return RecordAnswer(session_id=session_id, turn_id=turn_id, assistant_message=text)
 
 
 def finished(

@@ -26,6 +26,7 @@ from ragmem.store import Store
 from tests.store.conftest import OpenStore, opens
 from tests.store.samples import (
     START,
+    answered,
     at,
     begun,
     called,
@@ -56,6 +57,7 @@ def a_story() -> list[Write]:
         finished("s", "t1", "done"),
         UpdateSession(session_id="s", title="Renamed", tags=("x",), at=at(1)),
         begun("s", "t2", "two", started_at=at(2)),
+        answered("s", "t2", "hal"),
         finished("s", "t2", "", "interrupted"),
         finished("s", "t2", "after all", finished_at=at(8)),
         one,
@@ -190,6 +192,8 @@ async def test_reading_an_unknown_session(store: Store, name: str) -> None:
         pytest.param(begun("no"), id="begin-turn"),
         pytest.param(called("no", "no"), id="tool-call-session"),
         pytest.param(called("s", "no"), id="tool-call-turn"),
+        pytest.param(answered("no", "no", "Half"), id="answer-session"),
+        pytest.param(answered("s", "no", "Half"), id="answer-turn"),
         pytest.param(finished("no", "no"), id="finish-session"),
         pytest.param(finished("s", "no"), id="finish-turn"),
         pytest.param(summed("no", "t"), id="summary-session"),

@@ -35,6 +35,7 @@ from ragmem.terms import query_terms
 from tests.store.code_samples import put
 from tests.store.conftest import OpenStore
 from tests.store.samples import (
+    answered,
     at,
     begun,
     called,
@@ -199,9 +200,10 @@ async def test_a_turn_that_its_process_left_is_found(open_store: OpenStore) -> N
     await first.apply([created("s")])
     await first.attach("s", "mine")
     await first.apply([begun("s", "t", "ferns", owner_id="mine"), called("s", "t", 0, "x.py")])
+    await first.apply([answered("s", "t", "mosses too, and")])
     assert await by_words(second, "ferns") == set()
     await first.detach("mine")
-    assert await by_words(second, "ferns plants.txt") == {"t"}
+    assert await by_words(second, "ferns plants.txt mosses") == {"t"}
     assert await waiting(second, "vectors") == []
     # It was not dead after all.
     await first.apply([finished("s", "t", "hostas")])

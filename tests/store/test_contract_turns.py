@@ -15,6 +15,7 @@ from ragmem.text import clean
 from tests.store.conftest import OpenStore
 from tests.store.samples import (
     START,
+    answered,
     at,
     begun,
     called,
@@ -72,6 +73,19 @@ async def test_a_turn_is_there_from_its_first_moment(store: Store) -> None:
     )
     assert await store.turns("s") == [turn]
     assert turn.char_count == len("Which plants need shade?") + len("Ferns and hostas.")
+
+
+async def test_what_has_come_of_an_answer_is_kept_while_its_turn_runs(store: Store) -> None:
+    """Each time all of it; what comes after the turn's end is too late."""
+    await store.apply([created("s"), begun("s", "t"), answered("s", "t", "Fer")])
+    await store.apply([answered("s", "t", "Ferns 🌿 and \udc80")])
+    [turn] = await store.turns("s")
+    assert (turn.status, turn.assistant_message) == ("running", clean("Ferns 🌿 and \udc80"))
+    await store.apply([answered("s", "t", "")])
+    assert [turn.assistant_message for turn in await store.turns("s")] == [""]
+    await store.apply([finished("s", "t", "Ferns", "interrupted"), answered("s", "t", "Fer")])
+    [turn] = await store.turns("s")
+    assert (turn.status, turn.assistant_message) == ("interrupted", "Ferns")
 
 
 async def test_an_unknown_usage_stays_unknown(store: Store) -> None:

@@ -211,7 +211,12 @@ def turn_properties(turn: Turn) -> Properties:
         model=turn.model,
         owner_id=turn.owner_id,
     )
-    found = begun_turn_properties(begun) | {"turnIndex": turn.turn_index}
+    length = len(clean(turn.user_message)) + len(clean(turn.assistant_message))
+    found = begun_turn_properties(begun) | {
+        "turnIndex": turn.turn_index,
+        "assistantMessage": clean(turn.assistant_message),
+        "charCount": length,
+    }
     if turn.status == "running":
         return found
     ended = FinishTurn(
@@ -223,8 +228,7 @@ def turn_properties(turn: Turn) -> Properties:
         usage=turn.usage,
         finished_at=turn.finished_at or turn.started_at,
     )
-    length = len(clean(turn.user_message)) + len(clean(turn.assistant_message))
-    return found | finished_turn_properties(ended) | {"charCount": length}
+    return found | finished_turn_properties(ended)
 
 
 def to_turn(node: Row) -> Turn:

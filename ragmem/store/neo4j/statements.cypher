@@ -166,6 +166,14 @@ CALL (t, s) {
 }
 RETURN t.uuid AS uuid, t.status AS status;
 
+// :record_answer
+MATCH (t:ConversationTurn {uuid: $turnId})
+WHERE t.sessionId = $sessionId
+FOREACH (_ IN CASE WHEN t.status = 'running' THEN [1] ELSE [] END |
+  SET t.assistantMessage = $text, t.charCount = t.userCharCount + $charCount
+)
+RETURN t.uuid AS uuid;
+
 // :finish_turn
 MATCH (s:ConversationSession {sessionId: $sessionId})
 MATCH (t:ConversationTurn {uuid: $turnId})

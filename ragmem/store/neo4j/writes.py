@@ -26,6 +26,7 @@ from ragmem.records import (
     PutSession,
     PutTurn,
     PutVectors,
+    RecordAnswer,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -386,6 +387,18 @@ class Batch:
             # Late: of a turn that was ended on its behalf.
             await entries_of.index_turns(self._tx, [call.turn_id])
 
+    async def _record_answer(self, write: RecordAnswer) -> None:
+        text = clean(write.assistant_message)
+        rows = await self._run(
+            "record_answer",
+            sessionId=write.session_id,
+            turnId=write.turn_id,
+            text=text,
+            charCount=len(text),
+        )
+        if not rows:
+            raise not_found("turn", write.turn_id)
+
     async def _finish_turn(self, write: FinishTurn) -> None:
         await self.lock(write.session_id)
         rows = await self._run(
@@ -483,6 +496,7 @@ _ONE_BY_ONE: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mappi
         UpdateSession: Batch._update_session,
         BeginTurn: Batch._begin_turn,
         RecordToolCall: Batch._record_tool_call,
+        RecordAnswer: Batch._record_answer,
         FinishTurn: Batch._finish_turn,
     }
 )

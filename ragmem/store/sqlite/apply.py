@@ -24,6 +24,7 @@ from ragmem.records import (
     PutSession,
     PutTurn,
     PutVectors,
+    RecordAnswer,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -184,6 +185,20 @@ def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess
             ON CONFLICT DO NOTHING
             """,
             of_call,
+        )
+
+
+def _record_answer(db: Database, write: RecordAnswer) -> None:
+    """Take what has come of an answer, unless its turn has ended."""
+    if _status_of_turn(db, write.turn_id, write.session_id) == "running":
+        db.execute(
+            """
+            UPDATE turns SET
+                assistant_message = :assistant_message,
+                char_count = length(user_message) + length(:assistant_message)
+            WHERE turn_id = :turn_id
+            """,
+            columns(write),
         )
 
 
@@ -405,6 +420,7 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     CreateSession: _create_session,
     UpdateSession: _update_session,
     RecordToolCall: _record_tool_call,
+    RecordAnswer: _record_answer,
     AddSummary: _add_summary,
     PutVectors: vectors.put,
     PutSession: _put_session,

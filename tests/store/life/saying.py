@@ -19,7 +19,7 @@ from ragmem.records import (
 )
 from tests.store.life.process import MEMORIES, NOW, Process, place_of
 from tests.store.model import Model
-from tests.store.samples import begun, called, created, finished, remembered, said, summed
+from tests.store.samples import answered, begun, called, created, finished, remembered, said, summed
 
 some = st.integers(0, 30)
 few = st.integers(1, 5)
@@ -142,6 +142,12 @@ class Saying(Process):
             self.say(
                 finished(session_id, turn_id, text, status, finished_at=self.tick()),
             )
+
+    @rule(number=some, text=texts)
+    def answer_in_part(self, number: int, text: str) -> None:
+        """What has come of an answer is that of a turn that runs, and of no other."""
+        if turn_id := self.pick_turn(number):
+            self.say(answered(self.model.turns[turn_id].session_id, turn_id, text))
 
     @rule(number=some, title=texts, archived=st.booleans())
     def update(self, number: int, title: str, archived: bool) -> None:
