@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import TypeVar
 
 import msgspec
@@ -41,6 +42,7 @@ Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
 """Writes to the store, or to its spool while it is away; None where nothing is recorded."""
 
 
+_OF_A_KEY = ascii_letters + digits + "_-./+="
 _ANSWER_EVERY_S, _ANSWER_CHARS_PER_S = 1.0, 20_000
 """What has come of an answer is kept so often; a long one more seldom, since each time all of it is
 written.
@@ -100,7 +102,8 @@ class TurnRecording:
 
     async def _keep_answer(self, pieces: Sequence[str]) -> None:
         await asyncio.sleep(max(_ANSWER_EVERY_S, self._answer_chars / _ANSWER_CHARS_PER_S))
-        if text := clean("".join(pieces)):
+        # Half of a key does not look like one: the last word is kept once another has begun.
+        if text := clean("".join(pieces)).rstrip(_OF_A_KEY):
             self._answer_chars = len(text)
             with suppress(RagmemError):
                 await self._write([self._answer_so_far(text)])

@@ -72,7 +72,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         assert chat.exit_code() == -9
     house.server.extend(Answer("You asked what a.py does."))
     with house.chat("chat", "-c") as chat:
-        chat.wait_for(r"^    cut off: turn 4 stopped before it did anything; no command was run")
+        chat.wait_for(r"^    cut off: turn 4 was stopped in the middle of its answer")
         chat.wait_for(r"^› and now\?")
         chat.wait_for(r"^  interrupted$")
         loaded(chat)
