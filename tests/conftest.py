@@ -73,6 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         campaigns = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=campaigns)
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    items.sort(key=_changes_a_schema)
     _share_out(items)
 
 
@@ -80,14 +81,16 @@ def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
     Two servers: one for what the graph's own tests see, one for what holds of every store and for
-    the rooms above, which is as much. Each takes half a gigabyte, and to start and to learn the
-    statements takes it longer than most of the tests. Tests that run servers of their own share a
-    worker too, and so do those that import litellm, which takes seconds.
+    the rooms above, which is as much. Each takes half a gigabyte, and to start and to plan the
+    statements takes it longer than most of the tests. A server whose schema changes plans all of
+    them anew, for 15 seconds of the processor: tests that change it come last, on one of the two.
+    Tests that run servers of their own share a worker too, and so do those that import litellm,
+    which takes seconds.
     """
     for item in items:
         if _uses_neo4j(item):
             own = item.path.parent.name == "store" and not _has_neo4j_parameter(item)
-            group = "neo4j_store" if own else "neo4j"
+            group = "neo4j_store" if own or _changes_a_schema(item) else "neo4j"
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
@@ -98,6 +101,10 @@ def _share_out(items: list[pytest.Item]) -> None:
 def _uses_neo4j(item: pytest.Item) -> bool:
     # The fixture is asked for by name, or, where a store is a parameter, while the test runs.
     return "neo4j_server" in getattr(item, "fixturenames", ()) or _has_neo4j_parameter(item)
+
+
+def _changes_a_schema(item: pytest.Item) -> bool:
+    return _uses_neo4j(item) and item.get_closest_marker("changes_schema") is not None
 
 
 def _has_neo4j_parameter(item: pytest.Item) -> bool:

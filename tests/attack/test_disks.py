@@ -116,6 +116,10 @@ def test_a_full_disk_at_home_costs_nothing_that_goes_into_a_graph_elsewhere(
         assert ragmem.run("ask", "First?").code == 0
         for arguments in (["memory", "add", "We use tabs."], ["ask", "Second?", "-c"]):
             done = on_a_full_disk(ragmem, *arguments)
+            # On a busy machine the graph may answer later than anyone waits, and that is told.
+            for _ in range(9):
+                if done.code == 75 and "Memory is away" in done.err:
+                    done = on_a_full_disk(ragmem, *arguments)
             assert done.code == 0, done.err
             assert "internal error" not in done.err
         ragmem.home.rmdir()

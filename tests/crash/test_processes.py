@@ -81,6 +81,7 @@ async def until_stopped(run: Run) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.mark.changes_schema
 @pytest.mark.parametrize("world", ["sqlite", ALSO_NEO4J], indirect=True)
 async def test_many_start_at_once_on_a_fresh_home(world: World) -> None:
     if world.neo4j:
@@ -235,6 +236,7 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
     assert (turn.status, turn.owner_id) == ("running", "ana")
 
 
+@pytest.mark.changes_schema
 @pytest.mark.parametrize(
     "action", ["kill9@3", pytest.param("enospc@4", marks=pytest.mark.campaign)]
 )

@@ -94,6 +94,7 @@ def test_what_can_not_be_mended_is_said(ragmem: Ragmem, neo4j_server: Connection
     in_thread(ask(neo4j_server, "MATCH (n) DETACH DELETE n"))
 
 
+@pytest.mark.changes_schema
 @pytest.mark.campaign
 def test_a_graph_that_does_not_open_is_mended_too(ragmem: Ragmem, neo4j_server: Connection) -> None:
     """Two turns under one id keep the store from opening, and say what to do."""

@@ -54,7 +54,7 @@ def run_probe(how: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("how", ["-c", "script"])
+@pytest.mark.parametrize("how", [pytest.param("-c", marks=pytest.mark.campaign), "script"])
 def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
     done = run_probe(how, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -472,6 +472,7 @@ async def test_vectors_of_two_models_are_never_compared(store: Store) -> None:
     assert "rain" in await waiting(store, "vectors")
 
 
+@pytest.mark.changes_schema
 async def test_another_embedder_starts_anew(store: Store) -> None:
     """What there was is dropped, and waits to be made; the same one again changes nothing."""
     await garden(store)

@@ -92,7 +92,7 @@ async def test_it_goes_up_with_what_takes_memories_away(store: Store) -> None:
         ]
     )
     seen.append(await store.memories_revision())
-    await store.use_embedder(EmbedderMark("another", 3))
+    await store.use_embedder(EmbedderMark("another", 4))
     seen.append(await store.memories_revision())
     assert seen == sorted(set(seen))
 

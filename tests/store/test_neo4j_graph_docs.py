@@ -110,8 +110,8 @@ def code() -> list[Write]:
 
 
 def vector(turn_id: str, *numbers: float) -> Write:
-    """Of a turn, as an embedder of two dimensions gives it."""
-    given = struct.pack("<2f", *numbers)
+    """Of a turn, as an embedder of four dimensions gives it: those of all tests of one server."""
+    given = struct.pack("<4f", *numbers, 0, 0)
     return PutVectors(
         record_id=turn_id, level=0, embedder="small", text_hash=turn_id, vectors=(given,)
     )
@@ -313,7 +313,7 @@ def server(neo4j_server: Connection) -> Connection:
 
     async def fill() -> None:
         store = await open_empty_neo4j_store(neo4j_server)
-        await store.use_embedder(EmbedderMark("small", 2))
+        await store.use_embedder(EmbedderMark("small", 4))
         await store.apply(small_graph())
         for name in EMBEDDED:
             await ask(neo4j_server, f"CALL db.awaitIndex('{name}', 60)")

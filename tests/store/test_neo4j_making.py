@@ -13,6 +13,7 @@ from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.test_neo4j_schema import constraint_names
 
 
+@pytest.mark.changes_schema
 async def test_a_graph_that_is_being_made_is_waited_for(
     neo4j_server: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

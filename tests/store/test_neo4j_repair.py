@@ -396,6 +396,7 @@ DOUBLED = {
 """Labels by the constraint that lets one of them in once."""
 
 
+@pytest.mark.changes_schema
 async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> None:
     """Lost constraints let a second one of each in; the store opens again, with all of them.
 
@@ -465,6 +466,7 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> 
     await store.aclose()
 
 
+@pytest.mark.changes_schema
 async def test_looking_changes_nothing(server: Connection) -> None:
     """A newer schema is refused, and to look for damage writes nothing."""
     await ask(server, "DROP INDEX session_cwd")

@@ -66,6 +66,7 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
     }
 
 
+@pytest.mark.changes_schema
 async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """A dropped constraint and a dropped index come back."""
     await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
@@ -76,6 +77,7 @@ async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connec
     assert set(await names(neo4j_server)) == _WANTED
 
 
+@pytest.mark.changes_schema
 async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> None:
     """Eight that complete the schema at the same time all succeed."""
     for name in await names(neo4j_server):
@@ -86,6 +88,7 @@ async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> 
     assert set(await names(neo4j_server)) == _WANTED
 
 
+@pytest.mark.changes_schema
 async def test_what_a_cut_off_constraint_left_is_replaced(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
@@ -97,6 +100,7 @@ async def test_what_a_cut_off_constraint_left_is_replaced(
     assert set(await names(neo4j_server)) == _WANTED
 
 
+@pytest.mark.changes_schema
 @pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.campaign)])
 async def test_constraints_cut_off_while_others_write_are_made_later(
     graph: Neo4jStore, neo4j_server: Connection, rounds: int
@@ -134,6 +138,7 @@ async def _opened_in_haste(server: Connection, timeout_s: float) -> None:
         await (await Neo4jStore.open(server, timeout_s=timeout_s)).aclose()
 
 
+@pytest.mark.changes_schema
 async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """Data that breaks a constraint is named, not overwritten."""
     await ask(neo4j_server, "DROP CONSTRAINT project_id")
@@ -156,6 +161,7 @@ async def test_foreign_data_beside_ours_is_left_alone(
     assert (await graph.info()).counts["turns"] == 1
 
 
+@pytest.mark.changes_schema
 async def test_attempts_counted_twice_do_not_keep_the_graph_shut(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
@@ -175,6 +181,7 @@ async def test_attempts_counted_twice_do_not_keep_the_graph_shut(
     assert "attempt_item" in await constraint_names(neo4j_server)
 
 
+@pytest.mark.changes_schema
 async def test_vector_indexes_follow_the_embedder(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:

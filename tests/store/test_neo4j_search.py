@@ -58,7 +58,7 @@ async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Conne
     assert row["hash"] == "h1"
     [turn] = await graph.turns("s")
     assert turn == (await graph.get(Turn, ["t"]))[0]
-    await graph.use_embedder(EmbedderMark("model-b", 2))
+    await graph.use_embedder(EmbedderMark("model-b", 4))
     [row] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN t.embedding AS e")
     assert row["e"] is None
 
@@ -115,6 +115,7 @@ async def test_what_a_fork_has_summed_up_is_open_again(graph: Neo4jStore) -> Non
 # --- vectors in memory ---------------------------------------------------------------
 
 
+@pytest.mark.changes_schema
 async def test_the_nearest_are_the_exact_ones(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,8 +148,9 @@ async def test_the_nearest_are_the_exact_ones(
         await store.aclose()
 
 
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.campaign)])
 async def test_what_stands_around_is_the_same_from_memory(
-    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
+    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """With forks, turns without vectors, summaries, times, another's page to come."""
     monkeypatch.setattr(vectors, "PAGE", 25)
@@ -173,10 +175,10 @@ async def test_what_stands_around_is_the_same_from_memory(
     scopes += [Scope(project_ids=("pb",), session_ids=("f",)), Scope(session_ids=("f", "a"))]
     queries = [
         msgspec.structs.replace(asking(text, vector, scope=scope, limit=limit), intervals=times)
-        for scope in scopes
-        for text, vector in (("ferns 7 11 29", EAST), ("", NORTH), ("ferns 1", b""))
         for limit, times in ((1, ()), (4, (Interval(start_at=at(8), end_at=at(14)),)))
-    ]
+        for text, vector in (("ferns 7 11 29", EAST), ("", NORTH), ("ferns 1", b""))
+        for scope in scopes
+    ][::step]
     held = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     for query in queries:
         await held.search(query)
@@ -239,7 +241,7 @@ async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: C
     await graph.apply([embedded(f"s-000{n}", EAST) for n in (1, 2, 3)])
     await ask(
         neo4j_server,
-        "MATCH (v:RagmemSchema) SET v.embedder = 'model-b', v.dimension = 2, v.dropping = true,"
+        "MATCH (v:RagmemSchema) SET v.embedder = 'model-b', v.dimension = 4, v.dropping = true,"
         " v.epoch = v.epoch + 1",
     )
     assert await graph.search(asking(vector=EAST, embedder="model-b")) == []

@@ -229,6 +229,7 @@ async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
     assert not log.exists() or log.read_bytes() == b""
 
 
+@pytest.mark.changes_schema
 async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
     """No node, relationship, constraint or index is touched."""
     await old_graph(neo4j_server, RELEASED[-1])
@@ -310,6 +311,7 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
     assert schema_of(database) == schema_of(reference)
 
 
+@pytest.mark.changes_schema
 @pytest.mark.parametrize(
     "point",
     mostly(
