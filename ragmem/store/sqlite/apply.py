@@ -95,7 +95,9 @@ def _create_session(db: Database, write: CreateSession) -> None:
     vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
 
 
-_OF_THE_FIRST = ("started_at", "owner", "turn_count", "parent_session_id", "forked_at_index")
+_OF_THE_FIRST = (
+    *("started_at", "owner", "project_id", "turn_count", "parent_session_id", "forked_at_index"),
+)
 
 
 def _put_session(db: Database, write: PutSession) -> None:
@@ -313,6 +315,8 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     """
     row = columns(write.memory)
     memory_id = row["memory_id"]
+    joined_from = joining.known(db, row.pop("joined_from"))
+    row["project_id"] = joined_from or row["project_id"]
     if not _may_change(db, memory_id):
         raise anothers(memory_id)
     held = db.get(
@@ -323,7 +327,9 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     if held is not None:
         by, until, owner, project_id, *said = held
         row["owner"] = owner or row["owner"]
-        if joining.root_of(db, project_id) == joining.root_of(db, row["project_id"]):
+        if joined_from is None and joining.root_of(db, project_id) == joining.root_of(
+            db, row["project_id"]
+        ):
             row["project_id"] = project_id
         if by is not None:
             row |= {"superseded_by": by, "valid_until": until}

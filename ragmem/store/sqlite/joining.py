@@ -17,6 +17,14 @@ def root_of(db: Database, project_id: str | None) -> str | None:
     return _joined_into(db, project_id) or project_id
 
 
+def known(db: Database, project_id: str | None) -> str | None:
+    """The project's own id; None for one that is not here."""
+    found: str | None = db.get(
+        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
+    )
+    return found
+
+
 def register_project(db: Database, write: RegisterProject) -> None:
     """Make a folder known as a project; join it, or split it off."""
     row = columns(write.project)
