@@ -50,7 +50,7 @@ from ragmem.store.sqlite.text_index import Prepared
 def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
     """Apply the writes in order; the index of each turn that begins.
 
-    `ready`: words of turns that were computed before the transaction, by turn id.
+    `ready`: words that were computed before the transaction, by the record's id.
     """
     indexes: dict[str, int] = {}
     for write in writes:
@@ -58,6 +58,8 @@ def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) 
             indexes[write.turn_id] = _begin_turn(db, write)
         elif end := _END.get(type(write)):
             end(db, write, ready.get(write.record.turn_id))
+        elif isinstance(write, RegisterProject):
+            joining.register_project(db, write, ready)
         else:
             _APPLY[type(write)](db, write)
     if touches_memories(writes):
@@ -407,7 +409,6 @@ _END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
     PutTurn: _put_turn,
 }
 _APPLY: dict[type, Callable[[Database, Any], None]] = {
-    RegisterProject: joining.register_project,
     CreateSession: _create_session,
     UpdateSession: _update_session,
     RecordToolCall: _record_tool_call,
