@@ -105,12 +105,10 @@ def _add(db: Database, number: int, held: Sequence[tuple[int, str, bytes]]) -> N
 
 def move(db: Database, documents: Sequence[int], number: int) -> None:
     """Put documents' vectors, of those that have any, among those of another project."""
-    held = db.tuples(
-        f"SELECT document, text_hash, packed FROM vectors WHERE document {AMONG_IDS} ORDER BY place",
-        ids=documents,
-    )
+    held = "SELECT document, text_hash, packed FROM vectors"
+    found = db.tuples(f"{held} WHERE document {AMONG_IDS} ORDER BY place", ids=documents)
     remove(db, documents)
-    _add(db, number, held)
+    _add(db, number, found)
 
 
 def remove(db: Database, documents: Sequence[int]) -> None:
