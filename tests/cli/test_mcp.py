@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.shared.memory import create_client_server_memory_streams
 
@@ -191,6 +192,21 @@ async def test_a_new_project_is_registered_by_what_is_remembered_first(
         await told(session, "remember", content="The pump is called Heron", subjects=[])
     async with within(ragmem, monkeypatch) as session:
         assert "Heron" in await told(session, "recall", query="heron pump")
+
+
+async def test_a_client_is_told_all_that_it_shows_of_a_tool(ragmem: Ragmem) -> None:
+    """What inspectors look at: names, descriptions, whole schemas, and what a call may change."""
+    async with served(ragmem) as session:
+        for tool in (await session.list_tools()).tools:
+            assert re.fullmatch(r"[a-z_]{1,64}", tool.name)
+            assert tool.description
+            Draft202012Validator.check_schema(tool.input_schema)
+            assert tool.input_schema["type"] == "object"
+            for each in tool.input_schema["properties"].values():
+                assert each["description"]
+            assert tool.annotations
+            assert tool.annotations.read_only_hint is (tool.name in READING)
+            assert tool.annotations.open_world_hint is False
 
 
 async def test_read_only_writes_nothing(
