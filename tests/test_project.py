@@ -170,6 +170,29 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     assert packed == {name for name in here if name.startswith("ragmem/")}
 
 
+def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> None:
+    """Into the repository where it is known; else their words stand there without a link."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        from hatch_build import for_the_index
+    finally:
+        sys.path.pop(0)
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 150
+    linked = r'\]\((?!https?:)[^)]*\)|(?:src|srcset)="(?!https?:)'
+    assert re.search(linked, text)
+    for source in ("", "https://forge.example/ana/ragmem"):
+        shown = for_the_index(text, source)
+        assert re.findall(linked, shown) == []
+        assert "docs/importing.md" in shown
+    assert "(https://forge.example/ana/ragmem/blob/HEAD/docs/importing.md)" in shown
+    assert '"https://forge.example/ana/ragmem/raw/HEAD/docs/pictures/' in shown
+    asked = [sys.executable, "-m", "hatchling", "metadata", "readme"]
+    told = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "# ragmem" in told
+    assert re.findall(linked, told) == []
+
+
 def test_the_wheel_carries_the_licences_of_all_that_is_in_it() -> None:
     """The embedder's beside ragmem's own."""
     assert PYPROJECT["project"]["license"] == "MIT AND Apache-2.0"

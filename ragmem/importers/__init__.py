@@ -3,7 +3,8 @@
 session_parser.py  a session from such records, turn by turn, whichever agent has written them
 claude_code.py     records of Claude Code
 codex.py           records of Codex
-messages.py        messages of kimi-cli, mistral-vibe and Gemini CLI, the database of opencode
+messages.py        messages of mistral-vibe and Gemini CLI, the database of opencode
+kimi.py            events of kimi-cli and of Kimi Code
 importer.py        the files, and turns into the store: only those that it does not have
 
 Here: reading what another program wrote, of which every field may be missing or something else.
@@ -78,7 +79,9 @@ def moment(value: object, now: datetime) -> datetime | None:
     return found if _EARLIEST <= found <= now + _AHEAD else None
 
 
-AgentName = Literal["claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "mistral-vibe"]
+AgentName = Literal[
+    "claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "kimi-code", "mistral-vibe"
+]
 State = Literal["new", "grown", "unchanged", "other_folder", "empty", "refused"]
 """What a session file was found to be; `other_folder`: the person asked for those of one."""
 
@@ -113,7 +116,7 @@ class FileFacts(msgspec.Struct, kw_only=True):
     last_at: datetime
     """Of the newest record; before the first one, of the file."""
     forked_from: str = ""
-    """The agent's id of the session whose turns this one begins with."""
+    """The id here of the session whose turns this one begins with."""
     subagent: bool = False
     """It was held by an agent that another one had sent, not by a person."""
 

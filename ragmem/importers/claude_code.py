@@ -8,7 +8,13 @@ from datetime import datetime
 import msgspec
 
 from ragmem.importers import Fields, FoundFile, fields, items, text
-from ragmem.importers.session_parser import SessionParser, TurnBuilder, found_by, tokens
+from ragmem.importers.session_parser import (
+    SessionParser,
+    TurnBuilder,
+    found_by,
+    session_id_of,
+    tokens,
+)
 from ragmem.records import PutTurn
 
 
@@ -173,7 +179,7 @@ class ClaudeCodeParser(SessionParser):
         facts = self.facts
         told = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
         if self._is_beginning and told and told != facts.foreign_id:
-            facts.forked_from = facts.forked_from or told
+            facts.forked_from = facts.forked_from or session_id_of(self.agent, told)
 
     def _name(self, kind: str, title: str, leaf: str = "") -> None:
         if leaf and leaf not in self._seen:

@@ -15,7 +15,7 @@ from ragmem.importers import (
     moment,
     text,
 )
-from ragmem.importers.session_parser import SessionParser, decoded, words_of
+from ragmem.importers.session_parser import SessionParser, decoded, session_id_of, words_of
 from ragmem.records import PutTurn, TurnStatus, Usage
 
 REQUEST = "## My request for Codex:"
@@ -206,7 +206,8 @@ class CodexParser(SessionParser):
         facts = self.facts
         if self.turn is None and (foreign_id := text(meta, "id") or text(meta, "session_id")):
             self.identify(foreign_id)
-        facts.forked_from = text(meta, "forked_from_id")
+        if parent := text(meta, "forked_from_id"):
+            facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(meta, "cwd") or facts.cwd
         self.entitle(self._titles.get(facts.foreign_id, ""))
         if (began := moment(meta.get("timestamp"), self.now)) and facts.started_at is None:

@@ -26,6 +26,7 @@ from ragmem.importers import (
     Tally,
     claude_code,
     codex,
+    kimi,
     messages,
     opened,
     records,
@@ -145,8 +146,14 @@ AGENTS: dict[AgentName, AgentFiles] = {
         AgentFiles(
             "kimi-cli",
             ("KIMI_SHARE_DIR", "~/.kimi", "sessions"),
-            messages.KimiCliParser,
+            kimi.KimiCliParser,
             _is_of_kimi,
+        ),
+        AgentFiles(
+            "Kimi Code",
+            ("KIMI_CODE_HOME", "~/.kimi-code", "sessions"),
+            kimi.KimiCodeParser,
+            lambda file: file.name == "wire.jsonl" and file.parent.parent.name == "agents",
         ),
         AgentFiles(
             "mistral-vibe",
@@ -411,7 +418,7 @@ class _Session:
             updated_at=started_at,
             last_activity_at=started_at,
         )
-        self._parent_id = session_id_of(agent.name, facts.forked_from) if facts.forked_from else ""
+        self._parent_id = facts.forked_from
         self._parents: list[tuple[str, str]] = []
         """What was said in the session that it was forked from, while it may share that."""
         self._shared = 0
@@ -462,7 +469,9 @@ class _Session:
             title = facts.title or first or title
         went_on = self._added or self._changed
         self.session = msgspec.structs.replace(held, title=title)
-        if dry_run or self._store is None or not (went_on or title != held.title):
+        if dry_run or self._store is None or self._is_new:
+            return  # One that is new here still has no turn of its own.
+        if not (went_on or title != held.title):
             return
         last_at = max(facts.last_at, held.last_activity_at) if went_on else held.last_activity_at
         self.session = msgspec.structs.replace(

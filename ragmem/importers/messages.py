@@ -1,4 +1,4 @@
-"""Sessions of agents that keep messages: kimi-cli, mistral-vibe, Gemini CLI and opencode.
+"""Sessions of agents that keep messages: mistral-vibe, Gemini CLI and opencode.
 
 opencode has them in its SQLite database or, of earlier versions, in files of JSON.
 """
@@ -6,7 +6,7 @@ opencode has them in its SQLite database or, of earlier versions, in files of JS
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from hashlib import md5, sha256
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,12 +25,11 @@ from ragmem.importers import (
     opened,
     text,
 )
-from ragmem.importers.session_parser import SessionParser, tokens, words_of
+from ragmem.importers.session_parser import SessionParser, session_id_of, tokens, words_of
 from ragmem.records import PutTurn
 
-_ADDED = re.compile(r"<(?:system|system-reminder|vibe_warning|vibe_stop_event)>")
+ADDED = re.compile(r"<(?:system|system-reminder|vibe_warning|vibe_stop_event)>")
 _FAILED = re.compile(r"<tool_error>|<user_cancellation>|<system>ERROR:")
-_KEY_CHARS = 200
 
 
 class MessagesParser(SessionParser):
@@ -41,7 +40,7 @@ class MessagesParser(SessionParser):
         at, _ = self.time(record)
         words = words_of(record)
         match text(record, "role"):
-            case "user" if record.get("injected") is True or _ADDED.match(words):
+            case "user" if record.get("injected") is True or ADDED.match(words):
                 self.leave_out("context that the agent added")
             case "user" if words.strip():
                 yield from self.end(over=True)
@@ -97,7 +96,8 @@ class MistralVibeParser(MessagesParser):
         facts = self.facts
         if foreign_id := text(metadata, "session_id"):
             self.identify(foreign_id)
-        facts.forked_from = text(metadata, "parent_session_id")
+        if parent := text(metadata, "parent_session_id"):
+            facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(fields(metadata, "environment"), "working_directory")
         self.entitle(text(metadata, "title") if metadata.get("title_source") == "manual" else "")
         facts.started_at = moment(metadata.get("start_time"), self.now)
@@ -107,86 +107,6 @@ class MistralVibeParser(MessagesParser):
     def time(self, record: Fields) -> tuple[datetime, bool]:
         """When the session began."""
         return self.facts.started_at or self.facts.last_at, False
-
-
-class KimiCliParser(MessagesParser):
-    """A session of kimi-cli: its events in `wire.jsonl`, of older versions `context.jsonl`."""
-
-    agent = "kimi-cli"
-
-    def start(self, found: FoundFile) -> None:
-        """See `SessionParser.start`."""
-        alone = found.file.stem not in ("wire", "context")
-        folder = found.file.with_suffix("") if alone else found.file.parent
-        self.identify(folder.name)
-        for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
-            told = text(document(folder / name), title)
-            self.entitle("" if told == "Untitled" else told)
-        # The folder's name is made of the one that the session was held in.
-        known = document(folder.parent.parent.parent / "kimi.json")
-        for each in map(fields, items(known, "work_dirs")):
-            path = text(each, "path")
-            if folder.parent.name.endswith(md5(path.encode(), usedforsecurity=False).hexdigest()):
-                self.facts.cwd = path
-        self._step = ""
-
-    def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
-        if "role" in record:
-            yield from super().feed(record)
-            return
-        at, _ = self.time(record)
-        message = fields(record, "message")
-        kind, payload = text(message, "type"), fields(message, "payload")
-        if kind in ("TurnBegin", "SteerInput"):
-            if words := words_of(payload, "user_input").strip():
-                yield from self.end(over=True)
-                self._step = self.next_name()
-                self.begin(words, at, f"{at.isoformat()} {words[:_KEY_CHARS]}")
-        elif kind in ("ContentPart", "ToolCall") and self.answered() is None:
-            return
-        elif kind == "ToolResult":
-            answer = fields(payload, "return_value")
-            words = words_of(answer, "output") or text(answer, "message")
-            failed = answer.get("is_error") is True
-            self.answer(text(payload, "tool_call_id"), words, at, failed=failed)
-        else:
-            self._event(kind, payload, at)
-
-    def _event(self, kind: str, payload: Fields, at: datetime) -> None:
-        turn = self.turn
-        if kind == "TurnEnd":
-            self.complete()
-        elif kind == "StepBegin":
-            self._step = self.next_name()
-        elif kind == "StepInterrupted" and turn:
-            turn.status = "interrupted"
-        elif kind == "ContentPart" and turn:
-            turn.think(text(payload, "think"))
-            turn.say(self._step, words_of({"content": [payload]}), at)
-        elif kind == "ToolCall":
-            asked = fields(payload, "function")
-            name, arguments = text(asked, "name"), asked.get("arguments")
-            self.call(self._step, text(payload, "id"), name, arguments, at)
-        elif kind == "StatusUpdate" and turn:
-            used = fields(payload, "token_usage")
-            fresh = ("input_other", "input_cache_read", "input_cache_creation")
-            if usage := tokens(used, fresh, ("output",), fresh[1]):
-                turn.spend(self._step, usage)
-        elif kind == "SubagentEvent":
-            self.leave_out("messages of subagents")
-        elif kind in _EVENTS_LEFT_OUT or (not kind):
-            self.leave_out("the agent's bookkeeping")
-        else:
-            self.wonder("message", kind)
-
-
-_EVENTS_LEFT_OUT = {
-    "StepInterrupted", "StatusUpdate", "ToolCallPart", "ApprovalRequest", "ApprovalResponse",
-    "ApprovalRequestResolved", "CompactionBegin", "CompactionEnd", "HookTriggered",
-    "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification", "PlanDisplay",
-    "QuestionRequest", "ToolCallRequest", "HookRequest", "StepRetry", "BtwBegin", "BtwEnd",
-}  # fmt: skip
 
 
 # --- Gemini CLI ---------------------------------------------------------------

@@ -32,11 +32,11 @@ from ragmem.store.room import fitted
 from ragmem.text import clean, clip_middle, one_line
 
 _PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
-    "Read": ("read", ("file_path",)),
+    "Read": ("read", ("file_path", "path")),
     "NotebookRead": ("read", ("notebook_path",)),
-    "Edit": ("write", ("file_path",)),
+    "Edit": ("write", ("file_path", "path")),
     "MultiEdit": ("write", ("file_path",)),
-    "Write": ("write", ("file_path",)),
+    "Write": ("write", ("file_path", "path")),
     "NotebookEdit": ("write", ("notebook_path",)),
     "LS": ("list", ("path",)),
     "Glob": ("list", ("path",)),
@@ -92,7 +92,7 @@ def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
     elif name in _SHELLS:
         script = script_of(arguments)
         found = _patched(script) or [Touched(path, "read") for path in _read(script)]
-    elif name == "apply_patch":
+    elif name in ("apply_patch", "patch"):
         patch = (text(arguments, name) for name in ("input", "patch", "patchText"))
         found = _patched(next(filter(None, patch), ""))
     return listed(found, folder)

@@ -57,6 +57,9 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     source: MemorySource = "conversation"
     project_id: str | None = None
     """The project that it belongs to; None: it is the person's, and known in all of them."""
+    joined_from: str | None = None
+    """The project that it was made known in, where that one was joined to `project_id` since; a
+    split gives it back."""
     pinned: bool = False
     """It stands in the system message of every call."""
     created_at: datetime

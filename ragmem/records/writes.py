@@ -158,7 +158,8 @@ class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
     """A session as another store held it: for moving, restoring and importing.
 
     Times are taken over. Of one that exists, what a person may change is replaced unless it was
-    changed later here; what is derived from turns stays derived from those that are here.
+    changed later here; what is derived from turns stays derived from those that are here, and it
+    stays in its project, which a person may have split from the one that the other store knows.
     """
 
     holds = "session"

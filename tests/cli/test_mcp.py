@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.shared.memory import create_client_server_memory_streams
 
@@ -193,6 +194,21 @@ async def test_a_new_project_is_registered_by_what_is_remembered_first(
         assert "Heron" in await told(session, "recall", query="heron pump")
 
 
+async def test_a_client_is_told_all_that_it_shows_of_a_tool(ragmem: Ragmem) -> None:
+    """What inspectors look at: names, descriptions, whole schemas, and what a call may change."""
+    async with served(ragmem) as session:
+        for tool in (await session.list_tools()).tools:
+            assert re.fullmatch(r"[a-z_]{1,64}", tool.name)
+            assert tool.description
+            Draft202012Validator.check_schema(tool.input_schema)
+            assert tool.input_schema["type"] == "object"
+            for each in tool.input_schema["properties"].values():
+                assert each["description"]
+            assert tool.annotations
+            assert tool.annotations.read_only_hint is (tool.name in READING)
+            assert tool.annotations.open_world_hint is False
+
+
 async def test_read_only_writes_nothing(
     ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +230,7 @@ async def test_wrong_arguments_are_answers(ragmem: Ragmem, monkeypatch: pytest.M
         assert "Nothing in the memory" in await told(session, "recall", query="\x00\x1b[2J")
 
 
-async def test_fifty_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> None:
+async def test_two_hundred_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> None:
     tools = [
         ("recall", {"query": "valve"}),
         ("context", {"prompt": "valve"}),
@@ -223,8 +239,8 @@ async def test_fifty_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> N
         ("remember", {"content": "The hose is 12 metres long", "subjects": []}),
     ]
     async with served(ragmem) as session:
-        calls = [session.call_tool(*tools[number % len(tools)]) for number in range(50)]
-        assert [each.is_error for each in await asyncio.gather(*calls)] == [False] * 50
+        calls = [session.call_tool(*tools[number % len(tools)]) for number in range(200)]
+        assert [each.is_error for each in await asyncio.gather(*calls)] == [False] * 200
     kept = ragmem.run("memory", "list", "--format", "json").json
     assert sum("12 metres" in each["content"] for each in kept) == 1
 

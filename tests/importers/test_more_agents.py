@@ -1,4 +1,4 @@
-"""Sessions of opencode, Gemini CLI, kimi-cli and mistral-vibe, as these keep them, become turns."""
+"""Sessions of opencode, Gemini CLI, kimi-cli, Kimi Code and mistral-vibe become turns."""
 
 import hashlib
 import json
@@ -132,7 +132,7 @@ def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
         db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         for session in ("ses_1", "ses_2"):
             for number, (info, parts) in enumerate(opencode_messages()):
-                message = f"msg_{session}_{number}"
+                message = f"msg_{number}" if session == "ses_1" else f"msg_{session}_{number}"
                 row = (message, session, MS + number, json.dumps(info))
                 db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
                 for place, part in enumerate(parts):
@@ -170,22 +170,24 @@ def opencode_2_database(home: Path) -> Path:
         )
         row = ("ses_1", "p", None, GARDEN, "Ferns", MS, MS + 700)
         db.execute("INSERT INTO session_v2 VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        told: list[tuple[str, dict[str, Any]]] = [
-            ("system", {"text": "You are …"}),
-            ("model-switched", {"model": {"id": "m"}}),
+        told: list[tuple[str, str, dict[str, Any]]] = [
+            ("msg_a", "system", {"text": "You are …"}),
+            ("msg_b", "model-switched", {"model": {"id": "m"}}),
         ]
-        for info, parts in opencode_messages():
+        # What is taken over keeps its id.
+        for number, (info, parts) in enumerate(opencode_messages()):
+            own = f"msg_{number}"
             if info["role"] == "user":
-                told.append(("user", {"text": parts[0]["text"], "time": info["time"]}))
+                told.append((own, "user", {"text": parts[0]["text"], "time": info["time"]}))
             elif info.get("summary"):
-                told.append(("compaction", {"status": "completed", "summary": "Ferns."}))
+                told.append((own, "compaction", {"status": "completed", "summary": "Ferns."}))
             else:
                 kept = [part(each) for each in parts if each["type"] != "step-start"]
                 whole = {name: info[name] for name in ("time", "tokens", "finish") if name in info}
-                told.append(("assistant", {**whole, "model": {"id": "m"}, "content": kept}))
-        told += [("gnome", {}), ("idle", {"outcome": "succeeded"})]
-        for number, (kind, data) in enumerate(told):
-            place = (f"msg_{number}", "ses_1", kind, number, MS + number, MS + number)
+                told.append((own, "assistant", {**whole, "model": {"id": "m"}, "content": kept}))
+        told += [("msg_c", "gnome", {}), ("msg_d", "idle", {"outcome": "succeeded"})]
+        for number, (own, kind, data) in enumerate(told):
+            place = (own, "ses_1", kind, number, MS + number, MS + number)
             values = (*place, json.dumps(data))
             db.execute("INSERT INTO session_message VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     db.close()
@@ -273,6 +275,67 @@ def kimi_records() -> list[Any]:
     ]
 
 
+def kimi_code_records() -> list[Any]:
+    """As version 1.5 of its protocol has them."""
+
+    def record(at: float, kind: str, **told: object) -> dict[str, Any]:
+        return {"type": kind, **told, "time": MS + int(at * 1000)}
+
+    def event(at: float, kind: str, **told: object) -> dict[str, Any]:
+        return record(at, "context.append_loop_event", event={"type": kind, **told})
+
+    def message(at: float, words: str, kind: str = "user", **origin: str) -> dict[str, Any]:
+        told = {"role": "user", "content": [{"type": "text", "text": words}], "toolCalls": [],
+                "origin": {"kind": kind, **origin}}  # fmt: skip
+        return record(at, "context.append_message", message=told)
+
+    def typed(at: float, words: str, kind: str = "turn.prompt") -> dict[str, Any]:
+        return record(at, kind, input=[{"type": "text", "text": words}], origin={"kind": "user"})
+
+    def part(at: float, step: str, **told: str) -> dict[str, Any]:
+        return event(at, "content.part", stepUuid=step, part=told)
+
+    def call(at: float, step: str, name: str, **args: str) -> dict[str, Any]:
+        return event(at, "tool.call", stepUuid=step, toolCallId=f"c{at}", name=name, args=args)
+
+    def result(at: float, of: float, words: str, **more: bool) -> dict[str, Any]:
+        return event(at, "tool.result", toolCallId=f"c{of}", result={"output": words, **more})
+
+    used = {"inputOther": 10, "output": 4, "inputCacheRead": 5, "inputCacheCreation": 0}
+    return [
+        {"type": "metadata", "protocol_version": "1.5", "created_at": MS},
+        record(0, "profile.bind", thinkingEffort="off", systemPrompt="…", disallowedTools=[]),
+        message(0, "<system-reminder>Today is …</system-reminder>", "injection", variant="date"),
+        typed(0, "Which ferns like shade?"),
+        message(0, "Which ferns like shade?"),
+        event(1, "step.begin", uuid="s1", turnId="0", step=1),
+        part(1, "s1", type="think", think="The list will tell."),
+        call(2, "s1", "Read", path="ferns.txt"),
+        result(3, 2, "lady fern: shade"),
+        event(3, "step.end", uuid="s1", finishReason="tool_use"),
+        record(3, "usage.record", model="m", usage=used, usageScope="turn"),
+        event(4, "step.begin", uuid="s2", turnId="0", step=2),
+        part(4, "s2", type="text", text="The lady fern."),
+        event(4, "step.end", uuid="s2", finishReason="end_turn"),
+        record(5, "turn.ended", turnId=0, reason="completed", durationMs=5000),
+        record(5, "gnome.seen"),
+        typed(6, "Delete the rest."),
+        message(6, "Delete the rest."),
+        event(7, "step.begin", uuid="s3", turnId="1", step=1),
+        call(8, "s3", "Bash", command="rm -r ."),
+        record(8, "permission.record_approval_result", result={"decision": "rejected"}),
+        result(9, 8, "not allowed", isError=True),
+        event(9, "step.end", uuid="s3", finishReason="tool_use"),
+        event(10, "step.begin", uuid="s4", turnId="1", step=2),
+        part(10, "s4", type="text", text="I may not."),
+        event(10, "step.end", uuid="s4", finishReason="end_turn"),
+        record(11, "full_compaction.begin"),
+        record(11, "context.apply_compaction", summary="Ferns.", compactedCount=9),
+        message(11, "Ferns.", "compaction_summary"),
+        record(11, "usage.record", model="m", usage=used, usageScope="session"),
+    ]
+
+
 def vibe_messages() -> list[Any]:
     def call(name: str, **given: str) -> list[dict[str, Any]]:
         asked = {"name": name, "arguments": json.dumps(given)}
@@ -315,6 +378,17 @@ def kimi_session(home: Path) -> Path:
     return lines(folder / "wire.jsonl", kimi_records())
 
 
+def kimi_code_session(home: Path, *, name: str = "session_1", **state: object) -> Path:
+    listed = [{"sessionId": "other", "workDir": "/tmp"}, {"sessionId": name, "workDir": GARDEN}]
+    lines(home / "session_index.jsonl", listed)
+    folder = home / "sessions" / "wd_garden_0123456789ab" / name
+    state = {"title": "Ferns", "isCustomTitle": True, "createdAt": MS, **state}
+    written(folder / "state.json", state)
+    file = lines(folder / "agents" / "main" / "wire.jsonl", kimi_code_records())
+    lines(folder / "agents" / "agent-0" / "wire.jsonl", kimi_code_records())
+    return file
+
+
 def gemini_session(home: Path) -> Path:
     folder = home / "tmp" / hashlib.sha256(GARDEN.encode()).hexdigest() / "chats"
     written(home / "projects.json", {"projects": {"/tmp": "tmp", GARDEN: "garden"}})
@@ -331,6 +405,7 @@ PLACES: dict[AgentName, Callable[[Path], Path]] = {
     "opencode": opencode_database,
     "gemini-cli": gemini_session,
     "kimi-cli": kimi_session,
+    "kimi-code": kimi_code_session,
     "mistral-vibe": vibe_session,
 }
 
@@ -406,6 +481,21 @@ def test_opencode_of_version_2(tmp_path: Path) -> None:
     assert [turn.turn.status for turn in read.puts] == ["completed", "interrupted"]
 
 
+async def test_what_opencode_2_took_over_comes_once(tmp_path: Path) -> None:
+    """Messages keep their ids: a session that came from version 1 is known in version 2."""
+    store = await sqlite(tmp_path / "home")
+    try:
+        file = opencode_database(tmp_path / "there")
+        first = [each for each in await taken(store, file, "opencode") if each.session_id]
+        assert states(first) == [("new", 2, 0)]
+        file.unlink()
+        opencode_2_database(tmp_path / "there")
+        again = [each for each in await taken(store, file, "opencode") if each.session_id]
+        assert states(again) == [("unchanged", 0, 0)]
+    finally:
+        await store.aclose()
+
+
 def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:
     file = opencode_database(tmp_path)
     writing = apsw.Connection(str(file))
@@ -468,6 +558,87 @@ def test_kimi_and_vibe_as_they_once_were(tmp_path: Path) -> None:
     assert (read.facts.cwd, read.facts.foreign_id) == (GARDEN, vibe_metadata()["session_id"])
 
 
+def appended(words: str, role: str = "user", **more: object) -> dict[str, Any]:
+    """A message as Kimi Code appends it."""
+    message = {"role": role, "content": [{"type": "text", "text": words}], "toolCalls": [], **more}
+    return {"type": "context.append_message", "message": message}
+
+
+def test_kimi_code_tells_what_a_person_typed(tmp_path: Path) -> None:
+    """While a turn ran, in the place of a skill's text, and as a command of the shell."""
+    file = kimi_code_session(tmp_path)
+    steer = {"type": "turn.steer", "input": [{"type": "text", "text": "Only the ferns."}],
+             "origin": {"kind": "user"}}  # fmt: skip
+    skill = {"kind": "skill_activation", "skillName": "weed", "skillArgs": "beds",
+             "trigger": "user-slash"}  # fmt: skip
+    named = {"kind": "user", "skillActivations": [{"skillName": "weed"}]}
+    both = [{"type": "text", "text": "Weed well."}, {"type": "text", "text": "Weed here."}]
+    records = [
+        *kimi_code_records()[:9],
+        steer,
+        appended("Only the ferns.", origin={"kind": "user"}),
+        *kimi_code_records()[9:15],
+        appended("Weed well.", origin=skill),
+        appended("Weed well.", origin={**skill, "trigger": "model-tool"}),
+        appended("", content=both, origin=named),
+        appended("ls", origin={"kind": "shell_command", "phase": "input"}),
+        {"type": "turn.cancel", "target": "active"},
+    ]
+    read = Read("kimi-code", lines(file, records))
+    assert [(each["user"], each["status"]) for each in said(read)] == [
+        ("Which ferns like shade?\n\nOnly the ferns.", "completed"),
+        ("/weed beds", "interrupted"),
+        ("Weed here.", "interrupted"),
+    ]
+    assert read.tally.left_out["commands of the person"] == 1
+    assert not read.tally.unknown
+
+
+async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(tmp_path: Path) -> None:
+    """It keeps the old session's messages without their times, and goes on behind them."""
+    kimi_session(tmp_path / "kimi")
+    custom = {"imported_from_kimi_cli": True, "kimi_cli_session_id": "k-1"}
+    file = kimi_code_session(tmp_path / "code", name="ses_k-1", custom=custom)
+
+    def call(name: str, **given: str) -> dict[str, Any]:
+        told = {"type": "function", "id": name}
+        return told | {"function": {"name": name, "arguments": json.dumps(given)}}
+
+    taken_over = [
+        {"type": "metadata", "protocol_version": "1.0", "created_at": MS},
+        appended("Which ferns like shade?"),
+        appended("", "assistant", toolCalls=[call("ReadFile", path=f"{GARDEN}/ferns.txt")]),
+        appended("lady fern: shade", "tool", toolCallId="ReadFile"),
+        appended("The lady fern.", "assistant"),
+        appended("Delete the rest."),
+        appended("I may not.", "assistant"),
+    ]
+    lines(file, taken_over)
+    store = await sqlite(tmp_path / "home")
+    try:
+        assert states(await taken(store, tmp_path / "kimi", "kimi-cli")) == [("new", 2, 0)]
+        came = [each for each in await taken(store, tmp_path / "code", "kimi-code")
+                if each.session_id]  # fmt: skip
+        assert states(came) == [("unchanged", 0, 0)]
+        lines(file, [*taken_over, *kimi_code_records()[3:15]])
+        for state in (("new", 1, 0), ("unchanged", 0, 0)):
+            came = [each for each in await taken(store, tmp_path / "code", "kimi-code")
+                    if each.session_id]  # fmt: skip
+            assert states(came) == [state]
+        turns = await store.turns(came[0].session_id)
+        assert [turn.user_message for turn in turns] == [
+            "Which ferns like shade?", "Delete the rest.", "Which ferns like shade?",
+        ]  # fmt: skip
+    finally:
+        await store.aclose()
+    alone = await sqlite(tmp_path / "alone")
+    try:
+        came = await taken(alone, tmp_path / "code", "kimi-code")
+        assert ("new", 3, 0) in states(came)
+    finally:
+        await alone.aclose()
+
+
 def shapes(name: AgentName) -> list[Any]:
     if name == "opencode":
         session = {"directory": GARDEN, "title": "Ferns", "time_created": MS}
@@ -478,6 +649,8 @@ def shapes(name: AgentName) -> list[Any]:
         return gemini_records()
     if name == "kimi-cli":
         return kimi_records()
+    if name == "kimi-code":
+        return kimi_code_records()
     return [{"metadata": vibe_metadata()}, *vibe_messages()]
 
 

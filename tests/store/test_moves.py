@@ -49,6 +49,8 @@ from tests.store.damage import mostly
 from tests.store.samples import at, created, finished, known, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
+from tests.store.test_contract_split import MAIN, TREE, project, split
+from tests.store.test_contract_split import both as joined
 from tests.store.test_spool import Home, home, settled
 from tests.store.test_transfer import garden, moved, pair, source, sqlite, target
 
@@ -298,6 +300,28 @@ async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: A
     )] == [GARDEN]  # fmt: skip
     assert (await one(target, "m-new")).project_id == "q"
     assert (await one(target, "m-ana")).project_id is None
+
+
+async def test_what_was_joined_can_be_split_after_it_was_moved(
+    source: Archive, target: Archive
+) -> None:
+    """Memories that were told by hand come back to the folder in which they were told, also where
+    the target knew them already without that."""
+    await joined(source)
+    await target.apply([project(MAIN), project(TREE), project(TREE, MAIN)])
+    await target.apply([remembered("tree-told", project_id=MAIN, subjects=())])
+    await moved(source, target)
+    assert (await one(target, "tree-told")).joined_from == TREE
+    assert (await one(target, "main-told")).joined_from is None
+    await target.apply([split()])
+    for name in (MAIN, TREE):
+        held = await target.memories(MemoryQuery(project_ids=(name,)))
+        assert {each.memory_id for each in held} == {f"{name}-m", f"{name}-told"}
+        assert {each.joined_from for each in held} == {None}
+    # Where a person has split them, they are taken for what they are there.
+    await moved(source, target)
+    assert (await one(target, "tree-told")).project_id == TREE
+    assert await target.check() == []
 
 
 @BY_THE_PROTOCOL

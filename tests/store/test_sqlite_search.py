@@ -6,13 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from ragmem import terms
 from ragmem.files import OwnerLocks
-from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
+from ragmem.records import EVERYTHING, PutTurn, PutVectors, Scope, SearchQuery
 from ragmem.similarity import VectorCache
-from ragmem.store.sqlite import SQLiteStore, search, text_index
+from ragmem.store.sqlite import SQLiteStore, joining, search, text_index
+from ragmem.store.sqlite.apply import apply
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
@@ -25,7 +27,10 @@ from tests.store.test_contract_recall import (
     embedded,
     found,
     waiting,
+    within,
 )
+from tests.store.test_contract_split import MAIN, TREE, split
+from tests.store.test_contract_split import project as registered
 from tests.store.test_schemas import RELEASED, old_database
 from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import garden, sqlite
@@ -136,6 +141,37 @@ async def test_words_made_before_the_lock_are_made_again_when_others_wrote(tmp_p
     connection.execute("COMMIT")
     connection.close()
     assert await by_words(store, "belated") == {"t"}
+    await store.aclose()
+    await other.aclose()
+
+
+async def test_a_split_makes_words_before_the_lock_and_again_where_others_wrote(
+    tmp_path: Path,
+) -> None:
+    """What another process changed between the two is found on the side that it went to."""
+    store, other = await sqlite(tmp_path), await sqlite(tmp_path)
+    await store.apply([registered(MAIN), registered(TREE), registered(TREE, MAIN)])
+    await store.apply([created("s", project_id=MAIN, cwd="/tree", project_path="/tree")])
+    early = [begun("s", "t1", "ferns"), finished("s", "t1", "maples", status="interrupted")]
+    await store.apply([*early, *whole_turn("s", "t2", "ferns", "oaks")])
+    connection = opened(tmp_path)
+    prepared = joining.prepare(connection, [registered(TREE), split()])
+    assert {name: "fern" in each.words.text for name, each in prepared.items()} == {
+        "t1": True, "t2": True,
+    }  # fmt: skip
+    turn = (await other.turns("s"))[0]
+    late = msgspec.structs.replace(turn, assistant_message="birches", status="completed")
+    await other.apply([PutTurn(turn=late), *whole_turn("s", "t3", "ferns", "roses")])
+    connection.execute("BEGIN IMMEDIATE")
+    apply(connection, [split()], prepared)
+    connection.execute("COMMIT")
+    connection.close()
+    tree = within(projects=(TREE,))
+    assert await by_words(store, "ferns", scope=within(projects=(MAIN,))) == set()
+    assert await by_words(store, "ferns", scope=tree) == {"t1", "t2", "t3"}
+    told = {"maples": set(), "oaks": {"t2"}, "birches": {"t1"}, "roses": {"t3"}}
+    assert {word: await by_words(store, word, scope=tree) for word in told} == told
+    assert await store.check() == []
     await store.aclose()
     await other.aclose()
 

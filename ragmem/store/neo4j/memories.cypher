@@ -24,7 +24,8 @@ WITH [
   m.uuid, m.kind, m.content, m.trust, m.source, coalesce(m.projectId, ''), toString(m.pinned),
   toString(m.createdAt), toString(m.updatedAt), coalesce(toString(m.at), ''),
   coalesce(toString(m.expiresAt), ''), coalesce(toString(m.validUntil), ''),
-  coalesce(m.supersededBy, ''), coalesce(m.owner, ''), toString(size(m.subjects)), toString(size(m.evidence))
+  coalesce(m.supersededBy, ''), coalesce(m.owner, ''), coalesce(m.joinedFrom, ''),
+  toString(size(m.subjects)), toString(size(m.evidence))
 ] + m.subjects + m.evidence + said AS fields
 RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS found;
 
@@ -151,18 +152,20 @@ RETURN collect(m.uuid) AS found;
 
 // :put_memories
 UNWIND $memories AS given
-OPTIONAL MATCH (p:Project {projectId: given.projectId})
-WITH given, coalesce(p.joinedInto, given.projectId) AS projectId
+OPTIONAL MATCH (own:Project {projectId: given.joinedFrom})
+WITH given, coalesce(own.projectId, given.projectId) AS ownId
+OPTIONAL MATCH (p:Project {projectId: ownId})
+WITH given, ownId, coalesce(p.joinedInto, ownId) AS projectId
 MERGE (m:Memory {uuid: given.memoryId})
-WITH m, given, projectId,
+WITH m, given, ownId, projectId,
      m.content = given.properties.content AND m.subjects = given.properties.subjects AS same
 FOREACH (_ IN CASE WHEN same THEN [] ELSE [1] END |
   REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
 )
 SET m += given.properties,
+    m.joinedFrom = CASE
+      WHEN projectId <> ownId THEN ownId WHEN m.projectId = projectId THEN m.joinedFrom END,
     m.projectId = projectId,
-    m.joinedFrom =
-      CASE WHEN projectId <> given.projectId THEN given.projectId ELSE m.joinedFrom END,
     m.owner = coalesce(m.owner, given.owner),
     m.createdAt = datetime(given.times.createdAt),
     m.updatedAt = datetime(given.times.updatedAt),

@@ -29,7 +29,7 @@ from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_sta
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
-_FIELDS = 16
+_FIELDS = 17
 """Of a memory's text, before its subjects, then the evidence that stands on it, then the other."""
 _EVIDENCE_FIELDS = 9
 
@@ -58,6 +58,7 @@ def memory_row(memory: MemoryRecord) -> Properties:
     return {
         "memoryId": found.pop("uuid"),
         "projectId": found.pop("projectId"),
+        "joinedFrom": found.pop("joinedFrom"),
         "supersededBy": found.pop("supersededBy"),
         "owner": found.pop("owner") or None,
         "times": {name: time_text(found.pop(name)) for name in times},  # type: ignore[arg-type]
@@ -119,6 +120,7 @@ def to_memory(text: str) -> MemoryRecord:
         valid_until=to_time(fields[11]),
         superseded_by=fields[12] or None,
         owner=fields[13],
+        joined_from=fields[14] or None,
         subjects=tuple(fields[_FIELDS:subjects_end]),
         evidence=tuple(each for _, each in evidence),
     )
@@ -162,8 +164,9 @@ async def put_memories(
     turn_ids = sorted({clean(each.turn_id) for each in evidence if each.turn_id})
     homes = {home for _, home in await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids)}
     await lock_sessions(homes | {clean(each.session_id) for each in evidence if each.session_id})
-    projects = {clean(put.memory.project_id) for put in puts if put.memory.project_id is not None}
-    await tx.run(STATEMENTS["lock_projects"], ids=sorted(projects))
+    named = {name for put in puts for name in (put.memory.project_id, put.memory.joined_from)}
+    projects = sorted(clean(name) for name in named if name is not None)
+    await tx.run(STATEMENTS["lock_projects"], ids=projects)
     await tx.run(RECALL["lock_vectors"])
     ids = [clean(put.memory.memory_id) for put in puts]
     if theirs := await tx.found(STATEMENTS["not_theirs"], ids=ids, owner=tx.sees):

@@ -374,10 +374,9 @@ WITH given, coalesce(p.joinedInto, given.properties.projectId) AS projectId
 MERGE (s:ConversationSession {sessionId: given.sessionId})
 ON CREATE SET s += given.properties, s.projectId = projectId
 SET s.revision = randomUUID()
-WITH s, given, projectId
+WITH s, given
 WHERE s.updatedAt <= given.updatedAt
 SET s += given.changeable,
-    s.projectId = projectId,
     s.lastActivity =
       CASE WHEN s.lastActivity > given.lastActivity THEN s.lastActivity ELSE given.lastActivity END;
 

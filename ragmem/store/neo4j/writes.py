@@ -120,7 +120,7 @@ def _completed(
 
 def _session_row(session: Session) -> shapes.Properties:
     properties = shapes.session_properties(session)
-    changeable = ("cwd", "projectId", "projectPath", "title", "titleFolded", "tags")
+    changeable = ("cwd", "projectPath", "title", "titleFolded", "tags")
     return {
         "sessionId": session.session_id,
         "properties": properties,

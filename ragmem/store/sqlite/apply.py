@@ -51,7 +51,7 @@ from ragmem.store.sqlite.text_index import Prepared
 def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
     """Apply the writes in order; the index of each turn that begins.
 
-    `ready`: words of turns that were computed before the transaction, by turn id.
+    `ready`: words that were computed before the transaction, by the record's id.
     """
     indexes: dict[str, int] = {}
     for write in writes:
@@ -59,6 +59,8 @@ def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) 
             indexes[write.turn_id] = _begin_turn(db, write)
         elif end := _END.get(type(write)):
             end(db, write, ready.get(write.record.turn_id))
+        elif isinstance(write, RegisterProject):
+            joining.register_project(db, write, ready)
         else:
             _APPLY[type(write)](db, write)
     if touches_memories(writes):
@@ -96,7 +98,9 @@ def _create_session(db: Database, write: CreateSession) -> None:
     vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
 
 
-_OF_THE_FIRST = ("started_at", "owner", "turn_count", "parent_session_id", "forked_at_index")
+_OF_THE_FIRST = (
+    *("started_at", "owner", "project_id", "turn_count", "parent_session_id", "forked_at_index"),
+)
 
 
 def _put_session(db: Database, write: PutSession) -> None:
@@ -328,6 +332,8 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     """
     row = columns(write.memory)
     memory_id = row["memory_id"]
+    joined_from = joining.known(db, row.pop("joined_from"))
+    row["project_id"] = joined_from or row["project_id"]
     if not _may_change(db, memory_id):
         raise anothers(memory_id)
     held = db.get(
@@ -338,7 +344,9 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     if held is not None:
         by, until, owner, project_id, *said = held
         row["owner"] = owner or row["owner"]
-        if joining.root_of(db, project_id) == joining.root_of(db, row["project_id"]):
+        if joined_from is None and joining.root_of(db, project_id) == joining.root_of(
+            db, row["project_id"]
+        ):
             row["project_id"] = project_id
         if by is not None:
             row |= {"superseded_by": by, "valid_until": until}
@@ -416,7 +424,6 @@ _END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
     PutTurn: _put_turn,
 }
 _APPLY: dict[type, Callable[[Database, Any], None]] = {
-    RegisterProject: joining.register_project,
     CreateSession: _create_session,
     UpdateSession: _update_session,
     RecordToolCall: _record_tool_call,

@@ -6,10 +6,24 @@ asks for all that were joined to it. To split puts under the folder's own projec
 since under that of all of them.
 """
 
+from collections.abc import Mapping, Sequence
+
 from ragmem.failpoints import failpoint
-from ragmem.records import RegisterProject
+from ragmem.records import RegisterProject, Write
 from ragmem.store.sqlite import code, text_index, vectors
 from ragmem.store.sqlite.connection import Database, columns
+from ragmem.store.sqlite.text_index import Prepared
+
+_OWN = """
+    project_id = :root AND (
+        coalesce(project_path, cwd) = (SELECT path FROM projects WHERE project_id = :id)
+        OR session_id IN (
+            SELECT session_id FROM documents
+            WHERE number = (SELECT number FROM project_numbers WHERE project_id = :id)
+        )
+    )
+"""
+"""Sessions that a project takes along from the one that it was joined to."""
 
 
 def root_of(db: Database, project_id: str | None) -> str | None:
@@ -17,7 +31,30 @@ def root_of(db: Database, project_id: str | None) -> str | None:
     return _joined_into(db, project_id) or project_id
 
 
-def register_project(db: Database, write: RegisterProject) -> None:
+def known(db: Database, project_id: str | None) -> str | None:
+    """The project's own id; None for one that is not here."""
+    found: str | None = db.get(
+        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
+    )
+    return found
+
+
+def prepare(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
+    """The words of what these split off, by the record's id: computed while no lock is held."""
+    ready: dict[str, Prepared] = {}
+    for write in writes:
+        if not isinstance(write, RegisterProject) or not write.chosen:
+            continue
+        row = columns(write.project)
+        held = _joined_into(db, row["project_id"])
+        if row["joined_into"] == row["project_id"] and held is not None:
+            sessions = f"SELECT session_id FROM sessions WHERE {_OWN}"
+            ids = db.column(sessions, id=row["project_id"], root=held)
+            ready |= text_index.prepare_move(db, ids)
+    return ready
+
+
+def register_project(db: Database, write: RegisterProject, ready: Mapping[str, Prepared]) -> None:
     """Make a folder known as a project; join it, or split it off."""
     row = columns(write.project)
     into = row.pop("joined_into")
@@ -30,7 +67,7 @@ def register_project(db: Database, write: RegisterProject) -> None:
         if held is None or write.chosen:
             db.query("UPDATE projects SET joined_into = :id WHERE project_id = :id", id=project_id)
             if held not in (None, project_id):
-                _split(db, project_id, held)
+                _split(db, project_id, held, ready)
         return
     into = root_of(db, into)
     # Not to itself, and not once more: the ones that it was joined with would part.
@@ -51,24 +88,16 @@ def _joined_into(db: Database, project_id: str | None) -> str | None:
     return into
 
 
-def _split(db: Database, project_id: str, root: str) -> None:
+def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepared]) -> None:
     """Give a project what is its own of that which it was joined to."""
     moved = db.column(
-        """
-        UPDATE sessions SET project_id = :id WHERE project_id = :root AND (
-            coalesce(project_path, cwd) = (SELECT path FROM projects WHERE project_id = :id)
-            OR session_id IN (
-                SELECT session_id FROM documents
-                WHERE number = (SELECT number FROM project_numbers WHERE project_id = :id)
-            )
-        ) RETURNING session_id
-        """,
+        f"UPDATE sessions SET project_id = :id WHERE {_OWN} RETURNING session_id",
         id=project_id,
         root=root,
     )
     for session_id in moved:
         failpoint("sqlite.split")
-        text_index.move_session(db, session_id)
+        text_index.move_session(db, session_id, ready)
     db.query(
         """
         UPDATE memories SET project_id = :id WHERE project_id = :root AND memory_id IN (

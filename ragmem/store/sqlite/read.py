@@ -475,8 +475,12 @@ def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
 
 def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
     # One of a project that was joined bears that project's own id: a split finds it by it.
-    root = "SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id"
-    told = f"SELECT m.*, coalesce(({root}), m.project_id) AS project_id FROM memories AS m {rest}"
+    root = "(SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id)"
+    told = f"""
+        SELECT m.*, coalesce({root}, m.project_id) AS project_id,
+            iif({root} <> m.project_id, m.project_id, NULL) AS joined_from
+        FROM memories AS m {rest}
+    """
     found = db.records(MemoryRecord, told, owner=db.access.sees, **given)
     places: dict[str, list[Evidence]] = {}
     for row in db.rows(

@@ -31,6 +31,7 @@ from ragmem.similarity import VectorCache
 from ragmem.store.open import owned
 from ragmem.store.sqlite import (
     code,
+    joining,
     read,
     schema,
     search,
@@ -151,7 +152,7 @@ class SQLiteStore:
         writes = owned(writes, self._access.owner)
 
         def job(db: Database) -> dict[str, int]:
-            ready = text_index.prepare(db, writes)
+            ready = text_index.prepare(db, writes) | joining.prepare(db, writes)
             return self._transaction(db, lambda: apply(db, writes, ready))
 
         return Applied(await self._write(job) if writes else {})

@@ -9,7 +9,7 @@ that it needs to compute BM25.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ import msgspec
 from ragmem.records import FinishTurn, PutTurn, Summary, ToolCall, Turn, Write
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database, Row, columns, record
-from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
+from ragmem.store.sqlite.read import AMONG_IDS, summaries_by_id, turns_by_id
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _STEPS = 16
 """Lengths told apart between one and its double."""
 _BATCH = 100
 """Records that memory holds at a time, with their texts."""
+_MOST_READY = 20_000
+"""Records whose words are computed before they move: some 3 KB of memory each."""
 _MOST_OF_A_TERM = 8
 """Times that a term is indexed for one record: BM25 hardly counts more, and each takes room."""
 _PURGED_PAGES = 500
@@ -107,7 +109,7 @@ def sequence_of(document: int) -> int:
 
 
 class Prepared(NamedTuple):
-    """A turn's words, computed while no lock is held: valid while nothing else has changed it."""
+    """A record's words, computed while no lock is held: valid while nothing else has changed it."""
 
     words: Words
     data_version: int
@@ -129,6 +131,21 @@ def prepare(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
         elif isinstance(write, PutTurn) and write.turn.status != "running":
             ready[write.turn.turn_id] = Prepared(words_of(_as_read(write.turn)), version)
     return ready
+
+
+def prepare_move(db: Database, session_ids: Sequence[str]) -> dict[str, Prepared]:
+    """The words of what is indexed of these sessions, of the first so many records."""
+    ready: dict[str, Prepared] = {}
+    of_sessions = f"SELECT record_id FROM documents WHERE session_id {AMONG_IDS} LIMIT :most"
+    for part in _batches(db, of_sessions, ids=session_ids, most=_MOST_READY):
+        version = _data_version(db)
+        ready |= {each.uuid: Prepared(words_of(each), version) for each in _records(db, part)}
+    return ready
+
+
+def _records(db: Database, ids: Sequence[str]) -> Iterator[Turn | Summary]:
+    yield from turns_by_id(db, ids)
+    yield from summaries_by_id(db, ids)
 
 
 def _turn_of(write: Write) -> str | None:
@@ -211,8 +228,8 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
     else:
         row |= {"old": known[0], "number": known[2]}
         if not keep_vectors:
-            vectors.remove(db, known[0])
-        _unindex(db, known[0])
+            vectors.remove(db, known[:1])
+        _unindex(db, known[:1])
         db.execute(
             "UPDATE documents SET document = :document, term_count = :term_count, digest = :digest"
             " WHERE document = :old",
@@ -220,7 +237,7 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
         )
         db.execute("UPDATE vectors SET document = :document WHERE document = :old", row)
     if known is None or known[1] != words.digest:
-        _index(db, row["document"], row["number"], words)
+        _index(db, row["number"], [(row["document"], words)])
     db.execute(
         f"""
         UPDATE documents SET
@@ -234,17 +251,21 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
     )
 
 
-def _index(db: Database, document: int, number: int, words: Words) -> None:
-    marked = f"{words.text} ".replace(" ", f"|{number} ") if words.text else ""
-    db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (document, marked))
-    _count(db, number, 1, words.length)
+def _index(db: Database, number: int, documents: Sequence[tuple[int, Words]]) -> None:
+    for document, words in documents:
+        marked = f"{words.text} ".replace(" ", f"|{number} ") if words.text else ""
+        db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (document, marked))
+    _count(db, number, len(documents), sum(words.length for _, words in documents))
 
 
-def _unindex(db: Database, document: int) -> None:
-    db.query("DELETE FROM texts WHERE rowid = :id", id=document)
-    held = "SELECT number, term_count FROM documents WHERE document = :id"
-    number, term_count = db.get(held, id=document)
-    _count(db, number, -1, -term_count)
+def _unindex(db: Database, documents: Sequence[int]) -> None:
+    db.query(f"DELETE FROM texts WHERE rowid {AMONG_IDS}", ids=documents)
+    held = (
+        "SELECT number, count(*), sum(term_count) FROM documents"
+        f" WHERE document {AMONG_IDS} GROUP BY number"
+    )
+    for number, count, term_count in db.tuples(held, ids=documents):
+        _count(db, number, -count, -term_count)
 
 
 def _count(db: Database, number: int, documents: int, terms: int) -> None:
@@ -272,38 +293,36 @@ def _project_number(db: Database, session_id: str) -> int:
     return number
 
 
-def move_session(db: Database, session_id: str) -> None:
+def move_session(db: Database, session_id: str, ready: Mapping[str, Prepared]) -> None:
     """Put a session's documents, with their vectors, among those of the project that it is of."""
     number = _project_number(db, session_id)
     ids = f"SELECT record_id FROM documents WHERE session_id = :id AND number <> {number}"
     for part in _batches(db, ids, id=session_id):
-        for turn in turns_by_id(db, part):
-            _move(db, turn.turn_id, number, words_of(turn))
-        for summary in summaries_by_id(db, part):
-            _move(db, summary.summary_id, number, words_of(summary))
-
-
-def _move(db: Database, record_id: str, number: int, words: Words) -> None:
-    document = db.get("SELECT document FROM documents WHERE record_id = :id", id=record_id)
-    vectors.move(db, document, number)
-    _unindex(db, document)
-    db.query(
-        "UPDATE documents SET number = :number, term_count = :count WHERE document = :document",
-        number=number,
-        count=words.length,
-        document=document,
-    )
-    _index(db, document, number, words)
+        held = f"SELECT record_id, document, digest FROM documents WHERE record_id {AMONG_IDS}"
+        documents = {
+            name: (document, digest) for name, document, digest in db.tuples(held, ids=part)
+        }
+        # By the digest it is known whether the record says now what it said then.
+        words = {i: ready[i].words for i in part if i in ready}
+        words = {i: each for i, each in words.items() if each.digest == documents[i][1]}
+        words |= {r.uuid: words_of(r) for r in _records(db, [i for i in part if i not in words])}
+        moved = [document for document, _ in documents.values()]
+        vectors.move(db, moved, number)
+        _unindex(db, moved)
+        db.query(
+            f"UPDATE documents SET number = :number WHERE document {AMONG_IDS}",
+            number=number,
+            ids=moved,
+        )
+        _index(db, number, [(documents[i][0], each) for i, each in words.items()])
 
 
 def remove_session(db: Database, session_id: str) -> None:
     """Take a session's documents out of the index, with their vectors."""
-    for document in db.column(
-        "SELECT document FROM documents WHERE session_id = :id", id=session_id
-    ):
-        vectors.remove(db, document)
-        _unindex(db, document)
-        db.query("DELETE FROM documents WHERE document = :id", id=document)
+    documents = db.column("SELECT document FROM documents WHERE session_id = :id", id=session_id)
+    vectors.remove(db, documents)
+    _unindex(db, documents)
+    db.query(f"DELETE FROM documents WHERE document {AMONG_IDS}", ids=documents)
 
 
 def purge(db: Database) -> None:

@@ -83,37 +83,38 @@ def put(db: Database, write: PutVectors) -> None:
     pack = packed(write.vectors)
     if before == (write.text_hash, pack):
         return
-    remove(db, document)
-    _add(db, number, document, write.text_hash, pack)
+    remove(db, [document])
+    _add(db, number, [(document, write.text_hash, pack)])
     db.query("UPDATE documents SET to_embed = 0 WHERE document = :id", id=document)
 
 
-def _add(db: Database, number: int, document: int, text_hash: str, pack: bytes) -> None:
+def _add(db: Database, number: int, held: Sequence[tuple[int, str, bytes]]) -> None:
+    """Vectors of documents, each with the hash of its text, packed, behind the project's others."""
     first, last = _places(number)
     newest = db.get(
         "SELECT max(place) FROM vectors WHERE place BETWEEN :first AND :last",
         first=first,
         last=last,
     )
-    place = first if newest is None else newest + 1
-    db.execute(
-        "INSERT INTO vectors (place, document, text_hash, packed) VALUES (?, ?, ?, ?)",
-        (place, document, text_hash, pack),
-    )
+    for place, each in enumerate(held, first if newest is None else newest + 1):
+        db.execute(
+            "INSERT INTO vectors (place, document, text_hash, packed) VALUES (?, ?, ?, ?)",
+            (place, *each),
+        )
 
 
-def move(db: Database, document: int, number: int) -> None:
-    """Put a document's vectors, if it has any, among those of another project."""
-    held = db.get("SELECT text_hash, packed FROM vectors WHERE document = :id", id=document)
-    if held is not None:
-        remove(db, document)
-        _add(db, number, document, *held)
+def move(db: Database, documents: Sequence[int], number: int) -> None:
+    """Put documents' vectors, of those that have any, among those of another project."""
+    held = "SELECT document, text_hash, packed FROM vectors"
+    found = db.tuples(f"{held} WHERE document {AMONG_IDS} ORDER BY place", ids=documents)
+    remove(db, documents)
+    _add(db, number, found)
 
 
-def remove(db: Database, document: int) -> None:
-    """Take a document's vectors away, if it has any; whoever holds them in memory reads anew."""
-    for place in db.column("DELETE FROM vectors WHERE document = :id RETURNING place", id=document):
-        number = place >> _PLACE_BITS
+def remove(db: Database, documents: Sequence[int]) -> None:
+    """Take documents' vectors away, if they have any; who holds them in memory reads anew."""
+    removed = f"DELETE FROM vectors WHERE document {AMONG_IDS} RETURNING place"
+    for number in {place >> _PLACE_BITS for place in db.column(removed, ids=documents)}:
         db.query("UPDATE project_numbers SET epoch = epoch + 1 WHERE number = :id", id=number)
 
 

@@ -585,8 +585,14 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
         # What a person split or joined stays so, whatever the source knows of it.
         if project and project.joined_into is not None:
             write = changed(write, joined_into=project.joined_into)
-    elif project and isinstance(write, PutSession | PutMemory):
-        write = changed(write, project_id=project.root_id)
+    elif isinstance(write, PutMemory):
+        own = projects.get(write.memory.joined_from or "") or project
+        if own:
+            is_joined = own.root_id != own.project_id
+            joined_from = own.project_id if is_joined else None
+            write = changed(write, project_id=own.root_id, joined_from=joined_from)
+    elif isinstance(write, PutSession) and there is not None:
+        write = changed(write, project_id=there.project_id)
     if there is not None and getattr(record, "owner", None) == "":
         write = changed(write, owner=there.owner)
     return write

@@ -78,7 +78,8 @@ async def memory_writes(
             evidence = _together(here.evidence, memory.evidence, session_id)
             writes.append(PutMemory(memory=replace(here, evidence=evidence)))
             continue
-        fields = msgspec.structs.asdict(memory)
+        # Its evidence says where it is from, and a split finds it by that.
+        fields = msgspec.structs.asdict(memory) | {"joined_from": None}
         supersedes = fields.pop("supersedes")
         record = MemoryRecord(**fields)
         if supersedes and record.superseded_by:

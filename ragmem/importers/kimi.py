@@ -1,0 +1,278 @@
+"""Sessions of kimi-cli, and of Kimi Code, which came after it and has taken over some of them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from hashlib import md5
+
+from ragmem.importers import (
+    Fields,
+    FoundFile,
+    Tally,
+    document,
+    fields,
+    items,
+    opened,
+    records,
+    text,
+)
+from ragmem.importers.messages import ADDED, MessagesParser
+from ragmem.importers.session_parser import session_id_of, tokens, words_of
+from ragmem.records import PutTurn
+
+_KEY_CHARS = 200
+
+
+def _key(words: str, at: datetime) -> str:
+    """Prompts have no names: the time is theirs."""
+    return f"{at.isoformat()} {words[:_KEY_CHARS]}"
+
+
+class KimiCliParser(MessagesParser):
+    """A session of kimi-cli: its events in `wire.jsonl`, of older versions `context.jsonl`."""
+
+    agent = "kimi-cli"
+
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
+        alone = found.file.stem not in ("wire", "context")
+        folder = found.file.with_suffix("") if alone else found.file.parent
+        self.identify(folder.name)
+        for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
+            told = text(document(folder / name), title)
+            self.entitle("" if told == "Untitled" else told)
+        # The folder's name is made of the one that the session was held in.
+        known = document(folder.parent.parent.parent / "kimi.json")
+        for each in map(fields, items(known, "work_dirs")):
+            path = text(each, "path")
+            if folder.parent.name.endswith(md5(path.encode(), usedforsecurity=False).hexdigest()):
+                self.facts.cwd = path
+        self._step = ""
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; the turns that it completes."""
+        if "role" in record:
+            yield from super().feed(record)
+            return
+        at, _ = self.time(record)
+        message = fields(record, "message")
+        kind, payload = text(message, "type"), fields(message, "payload")
+        if kind in ("TurnBegin", "SteerInput"):
+            if words := words_of(payload, "user_input").strip():
+                yield from self.end(over=True)
+                self._step = self.next_name()
+                self.begin(words, at, _key(words, at))
+        elif kind in ("ContentPart", "ToolCall") and self.answered() is None:
+            return
+        elif kind == "ToolResult":
+            answer = fields(payload, "return_value")
+            words = words_of(answer, "output") or text(answer, "message")
+            failed = answer.get("is_error") is True
+            self.answer(text(payload, "tool_call_id"), words, at, failed=failed)
+        else:
+            self._event(kind, payload, at)
+
+    def _event(self, kind: str, payload: Fields, at: datetime) -> None:
+        turn = self.turn
+        if kind == "TurnEnd":
+            self.complete()
+        elif kind == "StepBegin":
+            self._step = self.next_name()
+        elif kind == "StepInterrupted" and turn:
+            turn.status = "interrupted"
+        elif kind == "ContentPart" and turn:
+            turn.think(text(payload, "think"))
+            turn.say(self._step, words_of({"content": [payload]}), at)
+        elif kind == "ToolCall":
+            asked = fields(payload, "function")
+            name, arguments = text(asked, "name"), asked.get("arguments")
+            self.call(self._step, text(payload, "id"), name, arguments, at)
+        elif kind == "StatusUpdate" and turn:
+            used = fields(payload, "token_usage")
+            fresh = ("input_other", "input_cache_read", "input_cache_creation")
+            if usage := tokens(used, fresh, ("output",), fresh[1]):
+                turn.spend(self._step, usage)
+        elif kind == "SubagentEvent":
+            self.leave_out("messages of subagents")
+        elif kind in _EVENTS_LEFT_OUT or (not kind):
+            self.leave_out("the agent's bookkeeping")
+        else:
+            self.wonder("message", kind)
+
+
+_EVENTS_LEFT_OUT = {
+    "StepInterrupted", "StatusUpdate", "ToolCallPart", "ApprovalRequest", "ApprovalResponse",
+    "ApprovalRequestResolved", "CompactionBegin", "CompactionEnd", "HookTriggered",
+    "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification", "PlanDisplay",
+    "QuestionRequest", "ToolCallRequest", "HookRequest", "StepRetry", "BtwBegin", "BtwEnd",
+}  # fmt: skip
+
+
+_COMMANDS = {
+    "skill_activation": ("skillName", "skillArgs"),
+    "plugin_command": ("commandName", "commandArgs"),
+}
+"""Origins of what stands for a command that the person typed, with the fields that name it."""
+_LEFT_OUT_ORIGINS = {
+    "shell_command": "commands of the person",
+    "compaction_summary": "summaries of the agent",
+}
+_KNOWN = {
+    "config", "context", "cron", "forked", "full_compaction", "goal", "interaction",
+    "interruptionReminder", "llm", "mcp", "metadata", "micro_compaction", "permission", "plan",
+    "plan_mode", "plugin", "profile", "prompt", "runtime", "staleGuard", "swarm_mode", "task",
+    "token_counting", "tools", "tower_mode", "turn", "usage",
+}  # fmt: skip
+"""What the names of records begin with, up to a dot, that are no part of the conversation."""
+_GOES_ON = ("", "tool_use", "tool_calls", "interrupted", "error")
+"""What a step ends with after which its turn goes on."""
+
+
+class KimiCodeParser(MessagesParser):
+    """A session of Kimi Code: `<session>/agents/main/wire.jsonl`, with `state.json` above it.
+
+    One that it has taken over from kimi-cli begins with the turns of that session.
+    """
+
+    agent = "kimi-code"
+
+    def start(self, found: FoundFile) -> None:
+        """See `SessionParser.start`."""
+        home, facts = found.file.parent, self.facts
+        facts.subagent = home.name != "main"
+        folder = home.parent.parent
+        self.identify(folder.name)
+        state = document(folder / "state.json")
+        custom = fields(state, "custom")
+        if state.get("isCustomTitle") is True or text(state, "titleKind") == "generated":
+            self.entitle(text(state, "title"))
+        if parent := text(state, "forkedFrom"):
+            facts.forked_from = session_id_of(self.agent, parent)
+        elif custom.get("imported_from_kimi_cli") is True:
+            before = text(custom, "kimi_cli_session_id")
+            facts.forked_from = session_id_of("kimi-cli", before) if before else ""
+        told = (text(state, "cwd"), text(state, "workDir"), text(custom, "cwd"))
+        facts.cwd = next(filter(None, told), "") or _listed_folder(found, folder.name)
+        self.time({"timestamp": state.get("createdAt")})
+        self._step = ""
+        self._meanwhile: set[str] = set()
+        """What the person typed while a turn went on, and what has not come up in it yet."""
+
+    def time(self, record: Fields) -> tuple[datetime, bool]:
+        """When it was written, and whether it says so itself."""
+        return super().time({"timestamp": record.get("time", record.get("timestamp"))})
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; the turns that it completes."""
+        at, _ = self.time(record)
+        match kind := text(record, "type"):
+            case "context.append_message":
+                yield from self._message(fields(record, "message"), at)
+            case "context.append_loop_event":
+                self._event(fields(record, "event"), at)
+            case "usage.record" if record.get("usageScope") != "session":
+                self._spent(record)
+            case "turn.steer" if text(fields(record, "origin"), "kind") in ("", "user"):
+                self._meanwhile.add(words_of(record, "input").strip())
+            case "turn.cancel" if self.turn and record.get("target") != "queued":
+                self.turn.status = "interrupted"
+            case "turn.ended":
+                self._ended(text(record, "reason"))
+            case "context.apply_compaction":
+                self.leave_out("summaries of the agent")
+            case _ if kind.split(".")[0] in _KNOWN:
+                if kind == "config.update" and not self.facts.cwd:
+                    self.facts.cwd = text(record, "cwd")
+                self.leave_out("the agent's bookkeeping")
+            case _:
+                self.wonder("", kind)
+
+    def _message(self, message: Fields, at: datetime) -> Iterator[PutTurn]:
+        if text(message, "role") != "user":
+            yield from super().feed(_as_before(message))
+            return
+        origin = fields(message, "origin")
+        kind = text(origin, "kind")
+        if kind in ("", "user"):
+            # The texts of skills that the person named stand before what they wrote.
+            parts = items(message, "content")[len(items(origin, "skillActivations")) :]
+            yield from self._prompt(words_of({"content": list(parts)}).strip(), at)
+        elif kind in _COMMANDS and origin.get("trigger") == "user-slash":
+            named = (text(origin, name) for name in _COMMANDS[kind])
+            yield from self._prompt(f"/{' '.join(filter(None, named))}", at)
+        else:
+            self.leave_out(_LEFT_OUT_ORIGINS.get(kind, "context that the agent added"))
+
+    def _prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
+        steered = words in self._meanwhile
+        self._meanwhile.discard(words)
+        if ADDED.match(words):
+            self.leave_out("context that the agent added")
+        elif steered and self.turn and self.turn.status is None:
+            self.turn.meanwhile.append(words)
+        elif words:
+            yield from self.end(over=True)
+            self._step = self.next_name()
+            self.begin(words, at, _key(words, at))
+
+    def _event(self, event: Fields, at: datetime) -> None:
+        kind = text(event, "type")
+        if kind == "tool.result":
+            result = fields(event, "result")
+            words, failed = words_of(result, "output"), result.get("isError") is True
+            self.answer(text(event, "toolCallId"), words, at, failed=failed)
+            return
+        if (turn := self.answered()) is None:
+            return
+        match kind:
+            case "step.begin":
+                self._step = text(event, "uuid") or self.next_name()
+            case "content.part":
+                part = fields(event, "part")
+                turn.think(text(part, "think"))
+                turn.say(self._step, words_of({"content": [part]}), at)
+            case "tool.call":
+                call_id, name = text(event, "toolCallId"), text(event, "name")
+                self.call(self._step, call_id, name, event.get("args"), at)
+            case "step.end" if text(event, "finishReason") not in _GOES_ON:
+                self.complete()
+            case "step.end":
+                pass
+            case _:
+                self.wonder("event", kind)
+
+    def _spent(self, record: Fields) -> None:
+        if self.turn is None:
+            return
+        self.turn.model = text(record, "model") or self.turn.model
+        fresh = ("inputOther", "inputCacheRead", "inputCacheCreation")
+        if usage := tokens(fields(record, "usage"), fresh, ("output",), fresh[1]):
+            self.turn.spend(self._step, usage)
+
+    def _ended(self, reason: str) -> None:
+        if reason == "completed":
+            self.complete()
+        elif self.turn and reason in ("cancelled", "failed", "blocked"):
+            self.turn.status = "interrupted" if reason == "cancelled" else "failed"
+
+
+def _as_before(message: Fields) -> Fields:
+    """A message of the model or of a tool, by the names that kimi-cli has for its fields."""
+    calls = [
+        {"id": each.get("id"), "function": fields(each, "function") or each}
+        for each in map(fields, items(message, "toolCalls"))
+    ]
+    return {**message, "tool_calls": calls, "tool_call_id": message.get("toolCallId")}
+
+
+def _listed_folder(found: FoundFile, name: str) -> str:
+    """The folder of a session by the list beside all of them: `session_index.jsonl`."""
+    index = found.file.parents[min(5, len(found.file.parents) - 1)] / "session_index.jsonl"
+    folder = ""
+    try:
+        with opened(index) as source:
+            for record in records(source, Tally()):
+                if text(record, "sessionId") == name:
+                    folder = text(record, "workDir") or folder
+    except OSError:
+        pass
+    return folder
