@@ -172,13 +172,13 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
 
 def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> None:
     """Into the repository where it is known; else their words stand there without a link."""
-    sys.path.insert(0, str(ROOT))
+    sys.path.insert(0, str(ROOT / "scripts"))
     try:
-        from hatch_build import for_the_index
+        from readme_for_index import for_the_index
     finally:
         sys.path.pop(0)
     text = (ROOT / "README.md").read_text("utf-8")
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 160
     linked = r'\]\((?!https?:)[^)]*\)|(?:src|srcset)="(?!https?:)'
     assert re.search(linked, text)
     for source in ("", "https://forge.example/ana/ragmem"):
