@@ -268,7 +268,7 @@ class App:
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
-            from ragmem.agent.agent import shown
+            from ragmem.agent import shown
 
             self._notices += shown(fact, self._agents)
 
@@ -502,7 +502,8 @@ class App:
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> "Agent":
-        from ragmem.agent import Agent, Dependencies, Limits
+        from ragmem.agent import Agent
+        from ragmem.agent.turn import Dependencies, Limits
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
         from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode

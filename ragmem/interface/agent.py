@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from ragmem.agent import Agent, Dependencies, Limits, Reply
+from ragmem.agent import Agent, Reply
+from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import environment
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import shapes

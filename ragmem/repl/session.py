@@ -228,8 +228,7 @@ class ChatSession:
 
     def see_branch(self) -> None:
         """Read which branch the folder is on; what git keeps of it is one small file."""
-        from ragmem.memory.checkouts import read_branch
-        from ragmem.memory.projects import folder_of_git
+        from ragmem.memory.projects import folder_of_git, read_branch
 
         self.branch = read_branch(folder_of_git(self.app.cwd))
 

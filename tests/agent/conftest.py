@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmem.agent import Agent, Dependencies, Limits
+from ragmem.agent import Agent
+from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Place

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent import Limits
+from ragmem.agent.turn import Limits
 from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
 from ragmem.events import (
     ContextBuilt,

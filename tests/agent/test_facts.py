@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent import Agent
-from ragmem.agent.agent import shown
+from ragmem.agent import Agent, shown
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, Event, MemoryWritten, TextDelta, ToolFinished, TurnFinished

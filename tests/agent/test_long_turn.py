@@ -2,7 +2,7 @@
 
 import re
 
-from ragmem.agent import Limits
+from ragmem.agent.turn import Limits
 from ragmem.llm.base import ModelInfo
 from ragmem.messages import Message, ToolAnswer
 from ragmem.records import Turn

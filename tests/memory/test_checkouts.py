@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import UsageError
-from ragmem.memory.checkouts import main_checkout, read_branch, read_remote
-from ragmem.memory.projects import joinable, locate, project_to_split, registrations
+from ragmem.memory.projects import (
+    joinable,
+    locate,
+    main_checkout,
+    project_to_split,
+    read_branch,
+    read_remote,
+    registrations,
+)
 from ragmem.records import Project
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,6 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.checkouts import read_branch
 from ragmem.memory.context import (
     NO_COUNTS,
     Context,
@@ -22,6 +21,7 @@ from ragmem.memory.context import (
     sections,
 )
 from ragmem.memory.context.code import code_part, seen_rows
+from ragmem.memory.projects import read_branch
 from ragmem.memory.window import (
     NO_WINDOW,
     Window,
