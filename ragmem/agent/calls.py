@@ -45,21 +45,36 @@ _REFUSAL_LIMIT = 3
 
 
 class RepeatGuard:
-    """Notices the same call again and again, also in turns with another (A B A B)."""
+    """Notices the same call again and again, also in turns with another (A B A B).
+
+    One whose answer changes is no repetition: it waits for something.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._answers: dict[str, str] = {}
         self.refusals = 0
 
     def refuses(self, use: ToolUse, *, read_only: bool) -> bool:
         """Count a call; true for the third of its kind with no other effect in between."""
-        key = f"{use.name} {_canonical(use.arguments)}"
+        key = _key(use)
         if not read_only and key not in self._counts:
             self._counts.clear()
         self._counts[key] = self._counts.get(key, 0) + 1
         refused = self._counts[key] >= _SAME_CALL_LIMIT
         self.refusals += refused
         return refused
+
+    def answered(self, use: ToolUse, answer: str) -> None:
+        """Take what a call has come to; another answer than the last begins the count anew."""
+        key = _key(use)
+        if self._answers.get(key, answer) != answer:
+            self._counts[key] = 1
+        self._answers[key] = answer
+
+
+def _key(use: ToolUse) -> str:
+    return f"{use.name} {_canonical(use.arguments)}"
 
 
 def _canonical(arguments: str) -> str:
@@ -225,6 +240,7 @@ class CallRunner:
             # Should the process die now, the call is known and its effects are not.
             await self._recording.call(call)
         outcome = await self._toolset.call(use, self._teller(call))
+        self._guard.answered(use, outcome.text)
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
         await self._finished(call, outcome)

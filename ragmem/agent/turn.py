@@ -462,7 +462,9 @@ class TurnRun:
             error="The model kept repeating itself."
             if self._calls.stuck
             else f"The limit of {self._parts.limits.max_iterations} model calls was reached.",
-            hint="Go on with `-c`, or raise tools.max_iterations or --max-turns.",
+            hint="Say what it is to do otherwise."
+            if self._calls.stuck
+            else "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns.",
         )
 
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:

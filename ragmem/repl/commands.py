@@ -35,7 +35,7 @@ from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import model_question
-from ragmem.repl.output import ChatOutput, columns, failure, listing, memory_row, spent
+from ragmem.repl.output import ChatOutput, columns, failure, gutter, listing, memory_row, spent
 from ragmem.repl.past import diff, expand, export, rewind, undo
 from ragmem.repl.permissions import permissions
 from ragmem.repl.recalled import items_text, picture, whole
@@ -97,6 +97,7 @@ _TALKING = {
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
+_REMEMBERED_CHARS = 400
 _BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
 _MEANT = {
@@ -109,7 +110,8 @@ _MEANT = {
     "continue": "resume", "load": "resume", "branch": "fork", "title": "rename", "name": "rename",
     "checkpoint": "rewind", "restore": "rewind", "back": "rewind", "revert": "undo",
     "find": "search", "grep": "search", "save": "export", "share": "export", "copy": "export",
-    "tokens": "cost", "spent": "cost", "remember": "pin", "note": "pin", "memories": "memory",
+    "tokens": "cost", "spent": "cost", "stats": "cost",
+    "remember": "pin", "note": "pin", "memories": "memory",
     "reasoning": "effort", "think": "effort", "provider": "model", "login": "model",
     "changes": "diff", "review": "diff", "tools": "mcp", "servers": "mcp",
     "doctor": "status", "version": "status", "about": "status", "info": "status",
@@ -178,6 +180,8 @@ async def run_command(line: str, chat: ChatSession) -> Then:
     handler = _HANDLERS.get(name.lower())
     if is_note(line):
         handler, rest = _remember, [line.strip()[1:]]
+    if handler is None and name not in chat.commands and (whole := _begun(name.lower(), chat)):
+        return await run_command(" ".join([f"/{whole}", *rest]), chat)
     own = chat.commands.get(name) if handler is None else None
     try:
         if own is not None:
@@ -190,6 +194,12 @@ async def run_command(line: str, chat: ChatSession) -> Then:
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
+
+
+def _begun(name: str, chat: ChatSession) -> str:
+    """Return the one command that begins so, by two letters at least; empty where others do too."""
+    found = [each for each in (*COMMANDS, *chat.commands) if each.startswith(name)]
+    return found[0] if len(found) == 1 and len(name) > 1 else ""
 
 
 def _meant(name: str, chat: ChatSession) -> str:
@@ -441,7 +451,8 @@ def remembered_text(remembered: Remembered) -> RenderableType:
     elif remembered.action == "updated":
         head += " anew"
     note = f" ({remembered.note})" if remembered.note else ""
-    return memory_row(f"{head}, {where}: {memory.content}{note}")
+    told = one_line(f"{head}, {where}: {memory.content}{note}", _REMEMBERED_CHARS)
+    return gutter(told, mark="· ", style="dim", words=True)
 
 
 async def _memory(text: str, chat: ChatSession) -> None:

@@ -264,7 +264,7 @@ class LiveTerminal:
         async with self._asking:
             if question.choices:
                 await self._quiet()
-            draft = self.buffer.text
+            draft = self._draft_beside(question)
             self.buffer.reset()
             self.question, self.marked = question, _chosen(question) if not draft else None
             self._ripe_at = asyncio.get_running_loop().time() + _READ_S
@@ -278,6 +278,12 @@ class LiveTerminal:
                 self.question = self._answer = None
                 self.buffer.set_document(Document(_joined(draft, typed)))
                 self.refresh()
+
+    def _draft_beside(self, question: ChatQuestion) -> str:
+        """Return what is typed, but for a key that answers: it came too early, for no prompt."""
+        draft = self.buffer.text
+        keys = {key for key, _ in question.choices}
+        return "" if len(pressed := set(draft.strip().lower())) == 1 and pressed <= keys else draft
 
     async def pick(self, question: PickQuestion) -> str | None:
         """Let a row be picked, in place of the draft, which comes back as it was."""
@@ -421,7 +427,7 @@ class LiveTerminal:
         elif self._host.stop() or self.buffer.text:
             return
         elif self._again[1]:
-            self._host.submit(Submission(_GO_BACK, _GO_BACK))
+            self._host.submit(Submission(_GO_BACK, ""))
         else:
             self._wait_for_another(self._going_back)
 

@@ -326,7 +326,7 @@ def _is_named(change: FileChange, named: str) -> bool:
 def _by_commands(back: Rewind) -> str:
     if not back.command_count:
         return ""
-    return f" What {counted(back.command_count, 'command')} changed is not known."
+    return f" Changes by {counted(back.command_count, 'command')} are not known, and not shown."
 
 
 def _block(
@@ -411,7 +411,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:
-            output.say(f"What {counted(count, what)}{of} did since is not taken back.")
+            output.say(f"Not taken back: what {counted(count, what)}{of} did since.")
     output.say(f"The session with all of its turns is still there: /resume {before}")
     return "session"
 

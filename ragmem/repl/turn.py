@@ -70,6 +70,8 @@ _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 _INLINE_STYLES = ("code", "strong", "emphasis")
 _MOST_PIECES, _MARK_PIECES = 256, 8
 _PLAIN_CELLS = 120
+_AT_ONCE_S = 0.4
+"""A call is shown as one that runs when it has done so for so long."""
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {
     "diff": "Allow this change?",
@@ -310,6 +312,9 @@ class TurnView:
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
         printed = self._printed.get(call.tool_call_id)
+        lasts_s = self._clock() - self._begun[call.tool_call_id]
+        if printed is None and (self._paused_at is not None or lasts_s < _AT_ONCE_S):
+            return []  # What is still asked about does not run.
         title = call.title.removeprefix(f"{_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if printed is None:

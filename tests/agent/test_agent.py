@@ -226,6 +226,20 @@ async def test_same_call_again_and_again_is_stopped(bench: Bench) -> None:
     assert llm.requests[-1].tools == ()
 
 
+async def test_the_same_call_whose_answer_changes_waits_for_something(bench: Bench) -> None:
+    """It is run as often as that; then it is a repetition like any other."""
+
+    def after(line: str) -> Says:
+        (bench.folder / "log").write_text(line)
+        return reads("log")
+
+    lines = ["1", "2", "3", "4", "done", "done", "done"]
+    steps = [lambda request, line=line: after(line) for line in lines]
+    agent, _ = await bench.agent([*steps, Says("It is done.")])
+    reply = await agent.send("go")
+    assert [c.success for c in reply.tool_calls] == [True] * 6 + [False]
+
+
 async def test_ping_pong_is_noticed(bench: Bench) -> None:
     """A B A B A."""
     agent, _ = await bench.agent(

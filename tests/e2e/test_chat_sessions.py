@@ -156,7 +156,7 @@ def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
         said(chat, "again", r"Ran twice\.")
         before = tail(chat)
         chat.send("/rewind 0\r")
-        chat.wait_for(r"^· What 2 commands did since is not taken back\.")
+        chat.wait_for(r"^· Not taken back: what 2 commands did since\.")
         chat.wait_for(rf"still there: /resume {before}$")
         chat.until(lambda: tail(chat) != before)
         assert (house.project / "c.txt").exists()

@@ -358,6 +358,19 @@ def test_a_draft_that_made_way_for_a_question_is_not_taken_for_a_yes(chat: FakeC
     chat.wait_for_screen(r"^› my draft$")
 
 
+def test_an_answer_that_comes_before_its_question_is_kept_for_no_prompt(chat: FakeChat) -> None:
+    """It answers nothing, and stands nowhere afterwards."""
+    chat.send("command plain\ry")
+    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    chat.pump(1.2)
+    assert not chat.log("decided")
+    chat.send("n")
+    chat.until(lambda: chat.log("finished"))
+    chat.send("hello\r")
+    chat.until(lambda: len(chat.prompts) == 2)
+    assert chat.prompts[1] == "hello"
+
+
 @pytest.mark.parametrize(
     ("key", "seen"), [("r", r"^Why not\?"), ("p", r"^Allow without asking from now on")]
 )

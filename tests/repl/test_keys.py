@@ -157,15 +157,23 @@ def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: FakeChat)
     for typed, meant in {
         "themes": "theme",
         "models": "model",
-        "permission": "permissions",
         "setting": "config",
         "settings": "config",
         "hlep": "help",
         "history": "sessions",
         "remeber": "pin",
-        "exi": "exit",
     }.items():
         chat.send(f"/{typed}\r")
         chat.wait_for(rf"^✗ There is no command /{typed}\.\n  Did you mean /{meant}\?")
     chat.send("/zzzz\r")
     chat.wait_for(r"^✗ There is no command /zzzz\.\n  /help lists them\.")
+
+
+def test_the_beginning_of_one_command_alone_runs_it(chat: FakeChat) -> None:
+    """Of several, the nearest is named."""
+    chat.send("/ver\r")
+    chat.wait_for(r"^✗ There is no command /ver\.")
+    chat.send("/rena bean beds\r")
+    chat.wait_for(r"bean beds")
+    chat.send("/exi\r")
+    assert chat.exit_code() == 0

@@ -427,14 +427,32 @@ def test_an_open_block_keeps_its_rows_and_its_words(text: str, width: int) -> No
 
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
     """Calls of one message run in parallel; each stays beside its result."""
-    view = TurnView(clock=lambda: 0.0)
+    now = [0.0]
+    view = TurnView(clock=lambda: now[0])
     for call in ("1", "2"):
         started = ToolStarted(tool_call_id=call, name="read_file", title=f"read_file {call}.py")
         assert view.show(started) == []
+    now[0] = 0.5
     assert shown_live(view)[1:3] == ["● read_file 1.py", "● read_file 2.py"]
     parts = view.show(done("9 lines", call="2", name="read_file", ms=3))
     assert [plain(part) for _, part in parts] == ["● read_file 2.py\n", "  ⎿ 9 lines (3 ms)\n"]
     assert shown_live(view)[1:2] == ["● read_file 1.py"]
+
+
+def test_a_call_that_has_just_begun_or_is_asked_about_does_not_look_as_if_it_ran() -> None:
+    """It is shown once it has run for a moment, what was waited for left out."""
+    now = [0.0]
+    view = TurnView(clock=lambda: now[0])
+    view.show(ToolStarted(tool_call_id="1", name="run_command", title="run_command rm -rf build"))
+    now[0] = 0.3
+    assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
+    view.pause()
+    now[0] = 9.0
+    assert shown_live(view)[1:] == ["waiting for you"]
+    view.go_on()
+    assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
+    now[0] = 9.2
+    assert shown_live(view)[1:2] == ["● rm -rf build"]
 
 
 @pytest.mark.parametrize("live", [True, False])
