@@ -28,6 +28,7 @@ from ragmem.text import (
     line_range,
     one_line,
     visible,
+    without_markdown,
 )
 
 if TYPE_CHECKING:
@@ -190,7 +191,9 @@ def hits_text(hits: "Sequence[Hit | FactHit]", now: datetime, *, width: int, clo
         lines += [FURTHER, ""] if 0 < place == close else []
         if isinstance(hit, Hit):
             lines += flowing(hit.facts(now), width)
-            lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]
+            for said in map(visible, hit.quotes()):
+                mark, text = ("> ", said[2:]) if said.startswith("> ") else ("", said)
+                lines.append(f"  {clip_to_width(mark + without_markdown(text), width - 2)}")
         else:
             lines += [*flowing(memory_facts(hit, now), width), *memory_rows(hit, width)]
         lines.append("")

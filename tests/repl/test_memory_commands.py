@@ -12,10 +12,11 @@ from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
+from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.drafts import candidate
 from ragmem.memory.memories import said_so
-from ragmem.records import Evidence, MemoryRecord, PutMemory, utc_now
+from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now
 from ragmem.repl.commands import is_command, is_note
 from tests.e2e.house import House
 from tests.e2e.test_chat_pty import AGO
@@ -296,6 +297,21 @@ def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
     assert said.endswith("…")
     plants = [n for n, line in enumerate(lines) if "Plants need" in line]
     assert len(lines) - plants[0] == 3
+
+
+def test_what_was_said_is_shown_without_the_marks_of_markdown() -> None:
+    """But for the one before what a person said."""
+    turn = Turn(
+        turn_id="t",
+        session_id="s",
+        turn_index=1,
+        user_message="# How many?",
+        assistant_message="It has **three** `functions`.",
+        started_at=datetime.now(UTC),
+    )
+    hit = Hit(type="turn", turn=turn, score=1, session_id="s", at=turn.started_at)
+    shown = hits_text([hit], datetime.now(UTC), width=60).splitlines()
+    assert shown[-2:] == ["  > How many?", "  It has three functions."]
 
 
 async def test_search_finds_what_the_command_finds(chat: Chat) -> None:
