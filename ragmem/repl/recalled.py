@@ -45,7 +45,7 @@ _KINDS = {
     "Relevant Summaries": ("summary", "summaries"),
     "Level 1 Summaries": ("summary", "summaries"),
     "Relevant Code": ("place in code", "places in code"),
-    "Last Time": ("last session", "last sessions"),
+    "Last Time": ("earlier session", "earlier sessions"),
 }
 """What an item of each section is called, one and several; in the order in which they count."""
 _SHORT = {
@@ -53,6 +53,8 @@ _SHORT = {
     "earlier turns": "turns",
     "place in code": "place",
     "places in code": "places",
+    "earlier session": "session",
+    "earlier sessions": "sessions",
 }
 _MARK = "◆ recalled "
 _GAP = "    "
@@ -120,7 +122,7 @@ async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
             return [*head, *await _turns(app, [item.id])]
         case "summary":
             return [*head, *await _summary(app, item.id)]
-        case "last session":
+        case "earlier session":
             session = await app.memory.find_session(item.id)
             recap = await app.memory.recap(session)
             lines = [(_STEP, one_line(each, _QUOTED_CHARS)) for each in recap.lines()]
@@ -178,7 +180,7 @@ _NAMES = {
     "User Profile": "about you",
     "Preferences": "your preferences",
     "Remembered Facts": "memories",
-    "Last Time": "last sessions",
+    "Last Time": "earlier sessions",
     "Thread Summary": "session so far",
     "Recent Conversation": "conversation",
     "Recent Conversation (Raw)": "conversation",

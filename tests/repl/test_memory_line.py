@@ -37,7 +37,7 @@ ALL = (
 )
 
 
-WHOLE = "◆ recalled 2 memories · 2 earlier turns · 4 places in code · 1 last session"
+WHOLE = "◆ recalled 2 memories · 2 earlier turns · 4 places in code · 1 earlier session"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ WHOLE = "◆ recalled 2 memories · 2 earlier turns · 4 places in code · 1 las
     [
         (100, f"{WHOLE}    1.8k tokens\n"),
         (80, f"{WHOLE}\n"),
-        (60, "◆ recalled 2 memories · 2 turns · 4 places · 1 last session\n"),
+        (60, "◆ recalled 2 memories · 2 turns · 4 places · 1 session\n"),
         (42, "◆ recalled 2 memories · 2 turns · 4 place…\n"),
     ],
 )
