@@ -12,10 +12,7 @@ from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.llm.base import Effort
-from ragmem.memory.context import (
-    Context,
-    Strategy,
-)
+from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts import Remembered
 from ragmem.messages import ToolUse
 from ragmem.records import Session, ToolCall, Turn

@@ -7,14 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ragmem.events import (
-    Event,
-    Notice,
-    PermissionDenial,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.leases import settled
 from ragmem.memory.recording import TurnRecording

@@ -49,11 +49,7 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.memory.context import (
-    Context,
-    FindCode,
-    Place,
-)
+from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory

@@ -18,10 +18,7 @@ from ragmem.cli.command import (
 from ragmem.cli.output import columns, say, to_json, typed, write, write_json
 from ragmem.errors import UsageError
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
-from ragmem.memory.context import (
-    Context,
-    Strategy,
-)
+from ragmem.memory.context import Context, Strategy
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible
 from ragmem.tools.base import deny_all

@@ -18,10 +18,7 @@ from ragmem.errors import EXIT_DONE, RagmemError
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import (
-        Context,
-        Strategy,
-    )
+    from ragmem.memory.context import Context, Strategy
 
 _MOST_BYTES = 4_000_000
 _PROMPT_CHARS = 20_000

@@ -36,10 +36,7 @@ from ragmem.interface.shapes import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory import Hit, Question
-from ragmem.memory.context import (
-    Context,
-    Strategy,
-)
+from ragmem.memory.context import Context, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns

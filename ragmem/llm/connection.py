@@ -2,30 +2,24 @@
 
 httpx, which would do the rest, is not asked: no redirection is followed, no cookie kept, no body
 compressed, and importing it takes an eighth of a start. The rest is here: certificates, proxies,
-a name in the address, and server-sent events.
+and a name in the address.
 """
 
-import codecs
-import os
-import re
 import ssl
 import sys
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from ragmem.errors import AnswerTooLong
+from ragmem.config import environment
 from ragmem.libraries import load_httpcore
 
 load_httpcore()
 import httpcore  # noqa: E402
 
 CONNECT_TIMEOUT_S = 10.0
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Of one event, or of an answer that comes in one piece."""
 FAULTS = (
     httpcore.NetworkError,
     httpcore.ProtocolError,
@@ -36,7 +30,6 @@ FAULTS = (
 """What may be wrong with a connection."""
 _KEPT_OPEN_S = 5.0
 _UNQUOTED = "/:?%@!$&'()*+,;="
-_LINE_END = re.compile(r"\r\n|\n|\r")
 _PROXIES = {"http", "https", "socks5", "socks5h"}
 
 
@@ -92,12 +85,6 @@ class Requests:
         await self._pool.aclose()
 
 
-def header(response: httpcore.Response, name: str) -> str:
-    """A header of an answer, by its name in lower case; empty if there is none."""
-    found = [value for key, value in response.headers if key.lower() == name.encode()]
-    return found[0].decode("latin-1") if found else ""
-
-
 def _basic(name: str, password: str) -> bytes:
     """How a name and a password in an address are told to the server."""
     return b"Basic " + b64encode(f"{unquote(name)}:{unquote(password)}".encode())
@@ -105,7 +92,8 @@ def _basic(name: str, password: str) -> bytes:
 
 def _certificates() -> ssl.SSLContext:
     """Whom to believe: the bundle or folder that the environment names, else certifi's."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    environ = environment()
+    file, folder = environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR")
     if not (file or folder):
         import certifi
 
@@ -115,7 +103,7 @@ def _certificates() -> ssl.SSLContext:
 
 def _proxy(scheme: str, host: str) -> httpcore.Proxy | None:
     """The proxy that the environment names for a host, if any."""
-    if sys.platform != "darwin" and not any(n.lower().endswith("_proxy") for n in os.environ):
+    if sys.platform != "darwin" and not any(n.lower().endswith("_proxy") for n in environment()):
         return None
     from urllib.request import getproxies, proxy_bypass
 
@@ -134,57 +122,3 @@ def _proxy(scheme: str, host: str) -> httpcore.Proxy | None:
         else None,
         ssl_context=_certificates() if parts.scheme == "https" else None,
     )
-
-
-def too_long(limit: int) -> AnswerTooLong:
-    """The error of an answer with more than `limit` bytes."""
-    return AnswerTooLong(
-        f"The answer is longer than {limit >> 20} MB.",
-        hint="Ask in other words, or use another model (-m).",
-    )
-
-
-async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """The data of each server-sent event; AnswerTooLong.
-
-    Its other fields say nothing that the data does not say as well. See
-    https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
-    """
-    data: list[str] = []
-    async for line in _lines(pieces):
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif line == "data":
-            data.append("")
-        elif not line:
-            if data:
-                yield "\n".join(data)
-            data = []
-
-
-async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Each line that has ended.
-
-    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    size = length = 0
-    begun: list[str] = []
-    after_cr = False
-    async for piece in pieces:
-        size += len(piece)
-        length = len(piece) - end if (end := piece.rfind(b"\n") + 1) else length + len(piece)
-        if size > MAX_ANSWER_BYTES:
-            raise too_long(MAX_ANSWER_BYTES)
-        if length > MAX_EVENT_BYTES:
-            raise too_long(MAX_EVENT_BYTES)
-        if not (text := decoder.decode(piece)):
-            continue
-        if after_cr and text.startswith("\n"):
-            text = text[1:]
-        after_cr = text.endswith("\r")
-        first, *others = _LINE_END.split(text)
-        begun.append(first)
-        for line in others:
-            yield "".join(begun)
-            begun = [line]

@@ -20,16 +20,9 @@ import msgspec
 
 from ragmem.errors import LLMError, StreamCut, chain
 from ragmem.llm import faults, wire
-from ragmem.llm.base import (
-    Chunk,
-    ModelInfo,
-    ReasoningChunk,
-    Request,
-    TextChunk,
-    UsageChunk,
-)
+from ragmem.llm.base import Chunk, ModelInfo, ReasoningChunk, Request, TextChunk, UsageChunk
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.wire import EventReader, Refusal
+from ragmem.llm.wire import MAX_EVENT_BYTES, EventReader, Refusal, event_data, too_long
 from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -184,9 +177,7 @@ class HttpClient(ABC):
     async def _chunks(
         self, response: "Response", reader: EventReader
     ) -> AsyncGenerator[Chunk, None]:
-        from ragmem.llm.connection import MAX_EVENT_BYTES, header, too_long
-
-        kind = header(response, "content-type").partition(";")[0].strip().lower()
+        kind = _header(response, "content-type").partition(";")[0].strip().lower()
         if kind == "application/json":
             async with asyncio.timeout(self._timeout_s):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
@@ -220,8 +211,6 @@ class HttpClient(ABC):
         self, response: "Response", request: Request
     ) -> tuple[LLMError | None, bool]:
         """The error of a status, or that the same request in other words may do."""
-        from ragmem.llm.connection import header
-
         async with asyncio.timeout(self._timeout_s):
             body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
@@ -229,7 +218,7 @@ class HttpClient(ABC):
         if self._schema_of(request) and _may_mean_schema(response.status, body):
             self._takes_schemas = False
             return None, True
-        seconds = faults.retry_after(header(response, "retry-after"), body)
+        seconds = faults.retry_after(_header(response, "retry-after"), body)
         status = response.status
         return faults.from_status(self._peer, status, body, retry_after_s=seconds), False
 
@@ -281,6 +270,12 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
+def _header(response: "Response", name: str) -> str:
+    """A header of an answer, by its name in lower case; empty if there is none."""
+    found = [value for key, value in response.headers if key.lower() == name.encode()]
+    return found[0].decode("latin-1") if found else ""
+
+
 def _may_mean_schema(status: int, body: str) -> bool:
     """Whether a request with a schema was refused for it; some say so as that nothing is there."""
     told = body.casefold()
@@ -295,8 +290,6 @@ async def _events(
 
     TimeoutError when none comes in time, whatever else does: comments, pieces of a line.
     """
-    from ragmem.llm.connection import event_data
-
     events = event_data(response.aiter_stream())
     ends_at: float | None = None
     try:

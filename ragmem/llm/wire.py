@@ -5,14 +5,16 @@ tool names and arguments of other models, lone surrogates. In: pieces of an
 answer as `Chunk`s, and whether it really ended.
 """
 
+import codecs
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from ragmem.errors import AnswerTooLong
 from ragmem.ids import new_id
 from ragmem.llm.base import (
     Chunk,
@@ -26,8 +28,12 @@ from ragmem.llm.base import (
 from ragmem.messages import Json, Message, ToolAnswer, ToolSpec, ToolUse
 from ragmem.text import Regex, clean
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Of one event, or of an answer that comes in one piece."""
 _NAME = Regex(r"[^A-Za-z0-9_-]")
 _PLAIN_ID = Regex(r"[A-Za-z0-9_-]{1,40}")
+_LINE_END = Regex(r"\r\n|\n|\r")
 
 
 # --- out ---------------------------------------------------------------------
@@ -419,3 +425,60 @@ def _words(content: Json) -> tuple[str, str]:
         elif isinstance(part.get("text"), str):
             text += part["text"]
     return text, thinking
+
+
+# --- server-sent events ---------------------------------------------------------
+
+
+def too_long(limit: int) -> AnswerTooLong:
+    """The error of an answer with more than `limit` bytes."""
+    return AnswerTooLong(
+        f"The answer is longer than {limit >> 20} MB.",
+        hint="Ask in other words, or use another model (-m).",
+    )
+
+
+async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
+    """The data of each server-sent event; AnswerTooLong.
+
+    Its other fields say nothing that the data does not say as well. See
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+    """
+    data: list[str] = []
+    async for line in _lines(pieces):
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif line == "data":
+            data.append("")
+        elif not line:
+            if data:
+                yield "\n".join(data)
+            data = []
+
+
+async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
+    """Each line that has ended.
+
+    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    size = length = 0
+    begun: list[str] = []
+    after_cr = False
+    async for piece in pieces:
+        size += len(piece)
+        length = len(piece) - end if (end := piece.rfind(b"\n") + 1) else length + len(piece)
+        if size > MAX_ANSWER_BYTES:
+            raise too_long(MAX_ANSWER_BYTES)
+        if length > MAX_EVENT_BYTES:
+            raise too_long(MAX_EVENT_BYTES)
+        if not (text := decoder.decode(piece)):
+            continue
+        if after_cr and text.startswith("\n"):
+            text = text[1:]
+        after_cr = text.endswith("\r")
+        first, *others = _LINE_END.split(text)
+        begun.append(first)
+        for line in others:
+            yield "".join(begun)
+            begun = [line]

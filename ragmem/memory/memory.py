@@ -19,13 +19,7 @@ from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory import Hit, Question
-from ragmem.memory.context import (
-    Context,
-    FindCode,
-    Place,
-    SessionRecap,
-    Strategy,
-)
+from ragmem.memory.context import Context, FindCode, Place, SessionRecap, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts import Remembered

@@ -1,9 +1,12 @@
-"""What the prompt needs beyond prompt_toolkit: how rows are drawn, keys read, prompts kept."""
+"""What the prompt needs beyond prompt_toolkit: rows drawn, keys read, prompts kept, a pager."""
 
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import Style
 
+from ragmem.config import environment
 from ragmem.redact import redact
 from ragmem.repl.terminal import PickList, PickQuestion, PickRow
 from ragmem.text import clean
@@ -303,3 +307,21 @@ class EarlierPrompts:
 
     async def _beginning(self, key: str) -> list[str]:
         return [line for line in self.prompts[int(key)].split("\n") if line.strip()]
+
+
+def pager_command() -> list[str]:
+    """Return the command that shows long texts; empty where there is none."""
+    try:
+        named = shlex.split(environment().get("PAGER", ""))
+    except ValueError:
+        named = []
+    return named or [name for name in ("less", "more") if shutil.which(name)][:1]
+
+
+def shown_by(pager: Sequence[str], text: str) -> bool:
+    """Show text by a command that reads it; whether it could be started."""
+    try:
+        subprocess.run(pager, input=text.encode("utf-8", "replace"), check=False)
+    except OSError:
+        return False
+    return True

@@ -6,11 +6,8 @@ what is typed.
 """
 
 import asyncio
-import shlex
-import shutil
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -50,6 +47,8 @@ from ragmem.repl.drawing import (
     KeyParser,
     Pastes,
     PromptHistory,
+    pager_command,
+    shown_by,
     style_of,
 )
 from ragmem.repl.keys import key_bindings
@@ -282,8 +281,8 @@ class LiveTerminal:
     def _draft_beside(self, question: ChatQuestion) -> str:
         """Return what is typed, but for a key that answers: it came too early, for no prompt."""
         draft = self.buffer.text
-        keys = {key for key, _ in question.choices}
-        return "" if len(pressed := set(draft.strip().lower())) == 1 and pressed <= keys else draft
+        pressed = set(draft.strip().lower())
+        return "" if len(pressed) == 1 and pressed <= {*question.keys} else draft
 
     async def pick(self, question: PickQuestion) -> str | None:
         """Let a row be picked, in place of the draft, which comes back as it was."""
@@ -318,7 +317,7 @@ class LiveTerminal:
 
     def _choice(self) -> str:
         """Return the choice whose letter alone was typed; a word that begins with it is none."""
-        keys = [key for key, _ in self.question.choices] if self.question else []
+        keys = self.question.keys if self.question else ()
         typed = self.buffer.text.strip().lower()
         return typed if typed in keys else ""
 
@@ -499,8 +498,8 @@ class LiveTerminal:
 
     async def page(self, text: str) -> None:
         """Open the text in $PAGER, or less; print it where there is none."""
-        pager = [] if self._away else _pager()
-        if not pager or not await self.lend(lambda: _shown_by(pager, text)):
+        pager = [] if self._away else pager_command()
+        if not pager or not await self.lend(lambda: shown_by(pager, text)):
             self.write(text)
 
     async def lend(self, work: Callable[[], bool]) -> bool:
@@ -595,27 +594,9 @@ class LiveTerminal:
         self._app.key_processor.feed_multiple(keys)
 
 
-def _pager() -> list[str]:
-    """Return the command that shows long texts; empty where there is none."""
-    try:
-        named = shlex.split(environment().get("PAGER", ""))
-    except ValueError:
-        named = []
-    return named or [name for name in ("less", "more") if shutil.which(name)][:1]
-
-
-def _shown_by(pager: Sequence[str], text: str) -> bool:
-    """Show text by a command that reads it; whether it could be started."""
-    try:
-        subprocess.run(pager, input=text.encode("utf-8", "replace"), check=False)
-    except OSError:
-        return False
-    return True
-
-
 def _chosen(question: ChatQuestion) -> int | None:
     """Return the place of the choice that is chosen beforehand, if there is one."""
-    return next((i for i, (key, _) in enumerate(question.choices) if key == question.chosen), None)
+    return question.keys.index(question.chosen) if question.chosen in question.keys else None
 
 
 def _joined(*texts: str) -> str:

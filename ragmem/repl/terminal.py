@@ -37,6 +37,11 @@ class ChatQuestion(msgspec.Struct, frozen=True):
     chosen: str = ""
     """The key of the choice that Enter takes unless another is gone to; empty for none."""
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key of each choice."""
+        return tuple(key for key, _ in self.choices)
+
 
 YES_NO = (("y", "yes"), ("n", "no"))
 
@@ -288,7 +293,7 @@ class PlainTerminal(Terminal):
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask for a line; a choice goes by its first letter, asked until it is one."""
         async with self._asking:
-            keys = {key for key, _ in question.choices}
+            keys = question.keys
             words = "".join(f"  {key} {word}" for key, word in question.choices)
             while True:
                 self.write(f"{visible(question.label)}{words}\n{early.prompt()}")

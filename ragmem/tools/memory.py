@@ -27,13 +27,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import passage, result_text
 from ragmem.messages import Json
-from ragmem.records import (
-    MemoryRecord,
-    Session,
-    SessionQuery,
-    ToolCall,
-    utc_now,
-)
+from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
 from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
 

@@ -26,16 +26,7 @@ from ragmem.records import (
 from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
-from tests.importers.reading import (
-    AUTUMN,
-    CLAUDE_CODE,
-    CODEX,
-    EVENTS,
-    LATEST,
-    NOW,
-    SPRING,
-    Read,
-)
+from tests.importers.reading import AUTUMN, CLAUDE_CODE, CODEX, EVENTS, LATEST, NOW, SPRING, Read
 from tests.store.samples import whole_turn
 
 SECRET = "sk-ant-api03-" + "abcdEFGH1234" * 4

@@ -15,8 +15,8 @@ import trustme
 
 from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, Request
-from ragmem.llm.connection import event_data
 from ragmem.llm.http_client import Endpoint, OpenAIClient
+from ragmem.llm.wire import event_data
 from ragmem.messages import user
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete, feed, openai_client
@@ -197,7 +197,7 @@ async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragmem.llm.connection.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("ragmem.llm.wire.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
         llm = openai_client(server.url)
         assembler = Assembler()

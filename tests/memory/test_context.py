@@ -13,12 +13,7 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig, RecentConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import (
-    Context,
-    ContextRequest,
-    Material,
-    Place,
-)
+from ragmem.memory.context import Context, ContextRequest, Material, Place
 from ragmem.memory.context.builder import ContextBuilder, context_max_chars
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.window import NO_WINDOW

@@ -13,14 +13,7 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import (
-    STRATEGIES,
-    Context,
-    ContextRequest,
-    Material,
-    Place,
-    Strategy,
-)
+from ragmem.memory.context import STRATEGIES, Context, ContextRequest, Material, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions

@@ -12,11 +12,7 @@ import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import (
-    Context,
-    Place,
-    Strategy,
-)
+from ragmem.memory.context import Context, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import PINNED_UNKNOWN
 from ragmem.memory.facts import Draft

@@ -13,14 +13,7 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import Hit
-from ragmem.memory.context import (
-    STRATEGIES,
-    Context,
-    ContextRequest,
-    Material,
-    Place,
-    Strategy,
-)
+from ragmem.memory.context import STRATEGIES, Context, ContextRequest, Material, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.sections import choose
 from ragmem.memory.projects import NO_INSTRUCTIONS

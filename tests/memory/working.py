@@ -14,11 +14,7 @@ from ragmem.embedder import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import (
-    Context,
-    Place,
-    Strategy,
-)
+from ragmem.memory.context import Context, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS

@@ -33,12 +33,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.memory.context import (
-    Context,
-    ContextItem,
-    ContextSection,
-    SessionRecap,
-)
+from ragmem.memory.context import Context, ContextItem, ContextSection, SessionRecap
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage

@@ -3,11 +3,7 @@
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.memory.context import (
-    Context,
-    ContextItem,
-    ContextSection,
-)
+from ragmem.memory.context import Context, ContextItem, ContextSection
 from ragmem.messages import user
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import picture

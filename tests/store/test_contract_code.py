@@ -52,16 +52,7 @@ from tests.store.code_samples import (
 )
 from tests.store.conftest import OpenStore
 from tests.store.damage import mostly
-from tests.store.samples import (
-    START,
-    a_session,
-    at,
-    begun,
-    created,
-    finished,
-    summed,
-    whole_turn,
-)
+from tests.store.samples import START, a_session, at, begun, created, finished, summed, whole_turn
 from tests.store.test_contract_memories import archive
 from tests.store.test_contract_recall import waiting
 

@@ -7,15 +7,7 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreRefused, UsageError
-from ragmem.records import (
-    Project,
-    PutTurn,
-    RegisterProject,
-    Span,
-    UpdateSession,
-    Usage,
-    Write,
-)
+from ragmem.records import Project, PutTurn, RegisterProject, Span, UpdateSession, Usage, Write
 from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of

@@ -5,10 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragmem.memory.context import (
-    CodePassage,
-    Part,
-)
+from ragmem.memory.context import CodePassage, Part
 from ragmem.memory.context.sections import Entries
 from ragmem.memory.window import Window, result_text
 from ragmem.messages import TextPart, ToolAnswer

@@ -17,13 +17,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
 from ragmem.memory import Found, Hit, Question
-from ragmem.memory.context import (
-    CodePassage,
-    ContextRequest,
-    FindCode,
-    Material,
-    SessionRecap,
-)
+from ragmem.memory.context import CodePassage, ContextRequest, FindCode, Material, SessionRecap
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since

@@ -7,12 +7,7 @@ from typing import Any
 
 from ragmem.ids import short_id
 from ragmem.memory import Hit, repeats
-from ragmem.memory.context import (
-    ContextItem,
-    Material,
-    Part,
-    SessionRecap,
-)
+from ragmem.memory.context import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.window import (

@@ -7,14 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.records import (
-    Evidence,
-    MemoryKind,
-    MemoryRecord,
-    MemoryScope,
-    MemorySource,
-    Trust,
-)
+from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
 
 Action = Literal["added", "updated", "known", "refused"]
 """What became of a draft: new, in the place of others, said before, or not kept at all."""

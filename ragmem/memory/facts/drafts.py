@@ -9,12 +9,7 @@ import msgspec
 from ragmem.errors import UsageError
 from ragmem.ids import new_id
 from ragmem.memory.facts import Draft, expiry
-from ragmem.memory.facts.words import (
-    MAX_CONTENT_CHARS,
-    is_instruction,
-    plain,
-    problem_with,
-)
+from ragmem.memory.facts.words import MAX_CONTENT_CHARS, is_instruction, plain, problem_with
 from ragmem.records import Evidence, MemoryKind, MemoryRecord
 from ragmem.redact import redact
 from ragmem.text import clean, one_line

@@ -19,12 +19,7 @@ import msgspec
 
 from ragmem.config import FactsConfig
 from ragmem.embedder import Embedder, Thresholds, cosines
-from ragmem.errors import (
-    AmbiguousMemory,
-    MemoryNotFound,
-    StoreUnavailable,
-    UsageError,
-)
+from ragmem.errors import AmbiguousMemory, MemoryNotFound, StoreUnavailable, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time

@@ -12,22 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import (
-    ContextTooLong,
-    LLMError,
-    ProviderUnavailable,
-    RequestRefused,
-    StreamCut,
-)
-from ragmem.llm.base import (
-    LLM,
-    Assembler,
-    ModelInfo,
-    Request,
-    TextChunk,
-    UsageChunk,
-    answering,
-)
+from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, RequestRefused, StreamCut
+from ragmem.llm.base import LLM, Assembler, ModelInfo, Request, TextChunk, UsageChunk, answering
 from ragmem.llm.faults import wait_s
 from ragmem.llm.providers import BY_NAME
 from ragmem.memory.summaries import calls_behind, summary_id

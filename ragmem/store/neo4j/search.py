@@ -23,14 +23,7 @@ from ragmem.records import (
     SearchQuery,
     WeightedTerm,
 )
-from ragmem.store.neo4j.entries import (
-    STATEMENTS,
-    SUMMARIES,
-    TURNS,
-    level_mark,
-    mark,
-    session_mark,
-)
+from ragmem.store.neo4j.entries import STATEMENTS, SUMMARIES, TURNS, level_mark, mark, session_mark
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.store.neo4j.vectors import (

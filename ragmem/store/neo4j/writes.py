@@ -40,13 +40,7 @@ from ragmem.store import AHEAD, misplaced, of_another_turn
 from ragmem.store.neo4j import belonging, code, joining, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
-from ragmem.store.neo4j.gateway import (
-    STATEMENTS,
-    Row,
-    Transaction,
-    Value,
-    to_text,
-)
+from ragmem.store.neo4j.gateway import STATEMENTS, Row, Transaction, Value, to_text
 from ragmem.store.neo4j.vectors import put_vectors
 from ragmem.text import clean
 

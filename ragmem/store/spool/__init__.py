@@ -33,12 +33,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Store
-from ragmem.store.spool.files import (
-    Replay,
-    Spool,
-    count_aside,
-    to_lines,
-)
+from ragmem.store.spool.files import Replay, Spool, count_aside, to_lines
 
 T = TypeVar("T")
 

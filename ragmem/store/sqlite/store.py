@@ -29,16 +29,7 @@ from ragmem.records import (
 )
 from ragmem.similarity import VectorCache
 from ragmem.store.open import owned
-from ragmem.store.sqlite import (
-    code,
-    joining,
-    read,
-    schema,
-    search,
-    text_index,
-    vectors,
-    work,
-)
+from ragmem.store.sqlite import code, joining, read, schema, search, text_index, vectors, work
 from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 

@@ -32,17 +32,7 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import begun, finished
 
 from .knowing import EVERYTHING, HERE, NOW, facts_of, kept, told
-from .learning import (
-    NOTHING,
-    Learner,
-    a_memory,
-    asked_of,
-    call_of,
-    happened,
-    ran,
-    read,
-    said,
-)
+from .learning import NOTHING, Learner, a_memory, asked_of, call_of, happened, ran, read, said
 
 ALL = MemoryQuery(everywhere=True, with_superseded=True)
 

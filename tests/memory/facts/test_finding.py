@@ -13,14 +13,7 @@ from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
 from ragmem.memory.facts import Draft, FactHit
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.ranking import (
-    Asked,
-    book_of,
-    entry_of,
-    is_generic,
-    names_of,
-    search,
-)
+from ragmem.memory.facts.ranking import Asked, book_of, entry_of, is_generic, names_of, search
 from ragmem.records import (
     EPISODE_KINDS,
     MEMORY_LEVEL,

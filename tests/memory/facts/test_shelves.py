@@ -9,12 +9,7 @@ import pytest
 
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
-from ragmem.records import (
-    MemoryQuery,
-    MemoryRecord,
-    Project,
-    RegisterProject,
-)
+from ragmem.records import MemoryQuery, MemoryRecord, Project, RegisterProject
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.facts.knowing import HERE, NOW, Clock, facts_of, put, told
