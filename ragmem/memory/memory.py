@@ -4,7 +4,6 @@ It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`)
 then, and while a store is away, this process' own turns are what it remembers.
 """
 
-import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -52,7 +51,6 @@ from ragmem.store import Store
 from ragmem.text import clean
 from ragmem.usage import Metrics
 
-_log = logging.getLogger("ragmem")
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
 """How the name of a fork ends."""
 
