@@ -291,8 +291,11 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
 
 
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
-    async with desk.codebase() as codebase:
+    told = asyncio.Event()
+    async with desk.codebase(hears={"on_told": told.set}) as codebase:
         await desk.indexed(codebase)
+        # Else what is told in the background takes the early turn away in between.
+        await told.wait()
         turn = await desk.turn("Make `login` strict.", "ok")
         links = codebase._links
         links._early[desk.project.project_id] = {turn.turn_id: None}
