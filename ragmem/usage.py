@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -199,12 +199,14 @@ class UsageLog:
         if self.metrics.counts or self.metrics.timings_ms:
             self._add(measured(self.metrics, self._today()))
 
-    def days(self) -> list[Measured]:
-        """What is kept, one for each day, oldest first."""
+    def days(self, *, own: bool = False) -> list[Measured]:
+        """What is kept, one for each day, oldest first; with what this process measured so far?"""
+        so_far = [measured(self.metrics, self._today())] if own else []
         if self._folder is None:
-            return []
+            return so_far
         files = (self._folder / name for name in (_MEASURED_BEFORE, FILE))
-        return _by_day(line for file in files for line in _lines(_data(file), Measured))
+        kept = (line for file in files for line in _lines(_data(file), Measured))
+        return _by_day(chain(kept, so_far))
 
     # --- what background calls cost -----------------------------------------------
 

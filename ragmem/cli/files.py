@@ -51,6 +51,7 @@ from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
+from ragmem.statistics import INDEXED, indexed_text
 from ragmem.text import ago, clean, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 indexing = commands()
 
 _LOOK_AGAIN_S = 0.5
-INDEXED = "files scopes without_vectors size_bytes"
 STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
 _NAMED = 3
 """Files of a change that are named on its line."""
@@ -293,15 +293,8 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
     """How much is indexed, in a line; empty where nothing is."""
     if not status.refreshed_at:
         return ""
-    indexed = code_text(**document(INDEXED, status))
+    indexed = indexed_text(**document(INDEXED, status))
     return f"{indexed}, looked at {ago(datetime.fromisoformat(status.refreshed_at), now)}"
-
-
-def code_text(*, files: int, scopes: int, without_vectors: int, size_bytes: int) -> str:
-    """How much code is indexed, in few words."""
-    missing = f", {without_vectors:,} without vectors" if without_vectors else ""
-    counts = f"{counted(files, 'file')}, {counted(scopes, 'scope')}{missing}"
-    return f"{counts}, {size_bytes / 1e6:,.1f} MB"
 
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:

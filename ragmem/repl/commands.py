@@ -35,7 +35,16 @@ from ragmem.prompts import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import model_question
-from ragmem.repl.output import ChatOutput, columns, failure, gutter, listing, memory_row, spent
+from ragmem.repl.output import (
+    ChatOutput,
+    clipped,
+    columns,
+    failure,
+    gutter,
+    listing,
+    memory_row,
+    spent,
+)
 from ragmem.repl.past import diff, expand, export, rewind, undo
 from ragmem.repl.permissions import permissions
 from ragmem.repl.recalled import items_text, picture, whole
@@ -47,6 +56,7 @@ from ragmem.repl.session import (
     show_sessions,
 )
 from ragmem.repl.terminal import YES_NO, ChatQuestion
+from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
 from ragmem.tools.patterns import also_run, parse
 
@@ -78,7 +88,7 @@ _KEYS = (
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
 _READING = {
     "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
-    "mcp", "diff", "compact", "expand",
+    "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
 """Commands that show something and change nothing."""
 _SCREENS = {
@@ -110,7 +120,7 @@ _MEANT = {
     "continue": "resume", "load": "resume", "branch": "fork", "title": "rename", "name": "rename",
     "checkpoint": "rewind", "restore": "rewind", "back": "rewind", "revert": "undo",
     "find": "search", "grep": "search", "save": "export", "share": "export", "copy": "export",
-    "tokens": "cost", "spent": "cost", "stats": "cost",
+    "tokens": "cost", "spent": "cost", "statistics": "stats", "numbers": "stats",
     "remember": "pin", "note": "pin", "memories": "memory",
     "reasoning": "effort", "think": "effort", "provider": "model", "login": "model",
     "changes": "diff", "review": "diff", "tools": "mcp", "servers": "mcp",
@@ -366,6 +376,13 @@ async def _cost(_: str, chat: ChatSession) -> None:
     chat.output.show(columns(rows))
 
 
+async def _stats(_: str, chat: ChatSession) -> None:
+    days = chat.app.usage.days(own=True)
+    today, width = datetime.now().astimezone().date(), chat.output.width
+    text = stats_text(await stats_of(chat.app, days), width=width, today=today, days=days)
+    chat.output.show(Group(*(clipped(*parts) for parts in stats_parts(text))))
+
+
 # --- searching ----------------------------------------------------------------
 
 
@@ -575,6 +592,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("effort", "how long it may think: /effort [none|low|medium|high]", _effort),
     ("cost", "tokens and money spent", _cost),
     ("usage", "the same as /cost", _cost),
+    ("stats", "how much is remembered, how fast, how well, at what cost, in all sessions", _stats),
     ("diff", "what this session changed, or in one file: /diff [file]", diff),
     ("undo", "take back what the last turn that changed files did to them", undo),
     ("clear", "start a new session on a clear screen; the old one is kept", _clear),

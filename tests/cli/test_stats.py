@@ -8,8 +8,9 @@ import pytest
 from inline_snapshot import snapshot
 
 from ragmem.cli.output import Paint
-from ragmem.cli.stats import stats_document, stats_painted, stats_text
+from ragmem.cli.stats import stats_painted
 from ragmem.records import StoreInfo
+from ragmem.statistics import stats_document, stats_text
 from ragmem.usage import FILE, Measured, Metrics, Spending, measured
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer

@@ -180,6 +180,23 @@ def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> N
         chat.leave()
 
 
+def test_stats_in_a_chat_count_what_it_did_itself_too(house: House) -> None:
+    """Of all sessions; what this process measured is written as it ends, and counted before."""
+    house.server.extend(Answer("Answer 1."))
+    with house.chat("chat", rows=50) as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for_turn(r"^Answer 1\.")
+        chat.send("/stats\r")
+        chat.wait_for(r"^memory +sqlite\s")
+        chat.wait_for(r"^ +1 session, 1 turn, 0 tool calls, ")
+        chat.wait_for(r"^turns +[A-Z][a-z]{2} \d\d [A-Z][a-z]{2} +1  █")
+        chat.wait_for(r"^store a turn +1 ")
+        chat.wait_for(r"^tokens +100 in, ")
+        chat.wait_for(r"^pending +\S")
+        chat.leave()
+
+
 def test_another_model_and_session_in_one_chat(house: House) -> None:
     """/model, /new, /sessions and /resume on the real store; the id stays on resume."""
     house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])

@@ -1,0 +1,335 @@
+"""What was measured and what is remembered, in numbers: documents of JSON, and text with bars."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ragmem.listings import Document, document, table, waiting_text
+from ragmem.text import bar, counted, hanging, in_short, spark, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.records import StoreInfo
+    from ragmem.usage import Measured, Timing
+
+_SUMMARIES = ("summaries.turn", "summaries.roll_up", "summaries.thread")
+_TIMES = (
+    ("store_turn", "store a turn", ("store.turn",)),
+    ("generate_summary", "make a summary", _SUMMARIES),
+    ("semantic_search", "search", ("recall.search",)),
+    ("embed_question", "embed a question", ("recall.embed",)),
+    ("build_context", "build a context", ("memory.context",)),
+)
+_TOKENS = {
+    "input": "turns.input_tokens",
+    "output": "turns.output_tokens",
+    "cached": "turns.cached_tokens",
+    "background_input": "background.input_tokens",
+    "background_output": "background.output_tokens",
+    "embedded": "embedder.tokens",
+}
+"""As providers reported them, estimated for background calls where they did not."""
+_USED = (
+    ("turns.input_tokens", "turns.output_tokens"),
+    ("background.input_tokens", "background.output_tokens"),
+)
+_SPARKS = (
+    ("dollars", "cost_usd", "", "${:.4f} for the conversation"),
+    ("cached", "cached_tokens", "input_tokens", "{:.0%} of the tokens in"),
+    ("found", "found", "searches", "{:.0%} of the searches"),
+    ("search", "search_p95_ms", "", "{:.1f} ms at the 95th percentile"),
+)
+"""What a line is called, what it shows, what that is a share of, and what is said of the newest."""
+_NAME = re.compile(r"[a-z]+ +")
+_PIECES = re.compile(r"[▁▂▃▄▅▆▇█]+|▒+|·{2,}|[^▁▂▃▄▅▆▇█▒·]+|·")
+_BAR_STYLES = {"▒": "yellow", "·": "dim"} | dict.fromkeys("▁▂▃▄▅▆▇█", "cyan")
+_COUNTED = {
+    "sessions": "session",
+    "turns": "turn",
+    "tool_calls": "tool call",
+    "summaries": "summary",
+    "memories": "memory",
+    "files": "file",
+}
+_SHOWN_DAYS = 14
+_NARROWEST = 20
+_TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
+_FEW_TIME_COLUMNS = ("P50", "P95")
+_ALL_TIMES = 60
+"""A terminal of fewer columns gets the few."""
+
+
+def day_numbers(days: "list[Measured]") -> list[dict[str, Any]]:
+    """What was measured on each day, for charts."""
+    return [
+        {
+            "day": each.day.isoformat(),
+            "tokens": each.count("turns.input_tokens") + each.count("turns.output_tokens"),
+            "background_tokens": each.count("background.input_tokens")
+            + each.count("background.output_tokens"),
+            "input_tokens": each.count("turns.input_tokens"),
+            "cached_tokens": each.count("turns.cached_tokens"),
+            "cost_usd": each.count("turns.cost_usd"),
+            "background_cost_usd": each.count("background.cost_usd"),
+            "searches": each.count("recall.searches"),
+            "found": each.count("recall.found"),
+            "search_p95_ms": each.timing("recall.search").percentile_ms(95),
+            "context_p95_ms": each.timing("memory.context").percentile_ms(95),
+            "store_p95_ms": each.timing("store.turn").percentile_ms(95),
+        }
+        for each in days
+    ]
+
+
+INDEXED = "files scopes without_vectors size_bytes"
+"""What is told of an index of code."""
+
+
+def indexed_text(*, files: int, scopes: int, without_vectors: int, size_bytes: int) -> str:
+    """How much code is indexed, in few words."""
+    missing = f", {without_vectors:,} without vectors" if without_vectors else ""
+    counts = f"{counted(files, 'file')}, {counted(scopes, 'scope')}{missing}"
+    return f"{counts}, {size_bytes / 1e6:,.1f} MB"
+
+
+async def stats_of(opened: "App", days: "list[Measured]") -> Document:
+    """What the store of an app tells, its code, and what was measured on those days. StoreError."""
+    from ragmem.background import is_at_work
+
+    store, code = await opened.store(), await opened.code()
+    return stats_document(
+        await store.info(),
+        days,
+        pending={str(work): count for work, count in (await store.count_pending()).items()},
+        at_work=is_at_work(opened.paths),
+        code=document(INDEXED, await code.status()) if code and await code.exists() else None,
+        spent_today_usd=opened.usage.spent_today(),
+        most_a_day_usd=opened.config.memory.summaries.max_cost_usd_per_day,
+    )
+
+
+def stats_document(
+    found: "StoreInfo",
+    days: "list[Measured]",
+    *,
+    pending: dict[str, int],
+    at_work: bool,
+    code: Document | None = None,
+    spent_today_usd: float = 0.0,
+    most_a_day_usd: float = 0.0,
+) -> Document:
+    """What the store tells and what was measured, as one document.
+
+    Times, tokens and costs are those since `since`, on this machine. Of `pending` at most a
+    thousand of each are counted: what waits for `vectors`, turns that no model has summed up
+    (`level1`), sessions that may be due for a `roll_up` or a summary of their own (`thread`),
+    turns that were not looked through for `memories`. A search was a success that found something
+    by a word of the question, or, where one is set, above the threshold of similarity.
+    """
+    from ragmem.usage import Measured
+
+    whole = sum(days, Measured())
+
+    def count(*names: str) -> int:
+        return sum(int(whole.count(name)) for name in names)
+
+    searches, hits = count("recall.searches"), count("recall.found")
+    return {
+        "since": days[0].day if days else None,
+        "processes": whole.processes,
+        "store": f"{found.kind} {found.location}",
+        "database_size_bytes": found.size_bytes,
+        "counts": found.counts,
+        "summaries_per_level": {str(n): count for n, count in found.summaries_per_level.items()},
+        **{key: _timing(whole.timing(*names)) for key, _, names in _TIMES},
+        "searches": searches,
+        "searches_with_hits": hits,
+        "semantic_search_success_rate": hits / searches if searches else None,
+        "file_reads": count("files.reads"),
+        "file_reads_again": count("files.reads_again"),
+        "tokens": {key: count(name) for key, name in _TOKENS.items()},
+        "cost_usd": _cost(whole),
+        "unpriced_calls": count("turns.unpriced_calls", "background.unpriced_calls"),
+        "model_calls": count("turns.calls"),
+        "background_calls": count("background.calls"),
+        "background_calls_failed": count("background.failed_calls"),
+        "background_cost_usd": whole.count("background.cost_usd"),
+        "background_cost_usd_today": spent_today_usd,
+        "max_cost_usd_per_day": most_a_day_usd,
+        "pending": pending,
+        "background_process": at_work,
+        "days": [
+            {
+                "day": each.day,
+                "turns": each.timing("store.turn").count,
+                "searches": int(each.count("recall.searches")),
+                "cost_usd": _cost(each),
+            }
+            for each in days
+        ],
+        "code": code,
+    }
+
+
+def _cost(found: "Measured") -> float:
+    """Of models whose price is known, background calls among them."""
+    return found.count("turns.cost_usd") + found.count("background.cost_usd")
+
+
+def _timing(found: "Timing") -> dict[str, float]:
+    """Percentiles are a tenth too high at worst."""
+    return {
+        "count": found.count,
+        "mean_ms": round(found.total_ms / max(1, found.count), 3),
+        "p50_ms": round(found.percentile_ms(50), 3),
+        "p95_ms": round(found.percentile_ms(95), 3),
+        "max_ms": round(found.max_ms, 3),
+    }
+
+
+def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Measured]" = ()) -> str:
+    """For people: numbers, and bars for what is compared; of `days` the tokens of each."""
+    width = max(_NARROWEST, width)
+    counts = ", ".join(counted(found["counts"].get(key, 0), name) for key, name in _COUNTED.items())
+    size = found["database_size_bytes"]
+    where = visible(found["store"]) + (f", {size / 1e6:,.1f} MB" if size else "")
+    lines = [*hanging("memory     ", where, width), *hanging(" " * 11, counts, width)]
+    if found["code"]:
+        lines += hanging("code       ", indexed_text(**found["code"]), width)
+    levels = found["summaries_per_level"].items()
+    lines += _bars("summaries", [(f"level {level}", count) for level, count in levels], width)
+    lines += _bars("turns", _days(found, today), width)
+    lines += _tokens_a_day(days, width, today)
+    lines += _sparks(days, today)
+    if found["since"]:
+        processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
+        lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
+        lines += [*_times(found, width), ""]
+    else:
+        lines += ["", "Nothing was measured yet.", ""]
+    for name, said in _sums(found):
+        lines += hanging(f"{name:<10} ", said, width)
+    return "\n".join(lines) + "\n"
+
+
+def _days(found: Document, today: date) -> list[tuple[str, int]]:
+    """The last days, the empty ones between them too."""
+    turns = {each["day"]: each["turns"] for each in found["days"]}
+    shown = _last_days(today)
+    first = next((i for i, day in enumerate(shown) if turns.get(day)), len(shown))
+    return [(f"{day:%a %d %b}", turns.get(day, 0)) for day in shown[first:]]
+
+
+def _last_days(today: date) -> list[date]:
+    return [today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS))]
+
+
+def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
+    """Its rows as texts with their styles: names, bars, and in another the background's share."""
+    for row in text.splitlines():
+        name = row[:11] if _NAME.fullmatch(row[:11]) else ""
+        bars = _PIECES.findall(row[len(name) :])
+        yield [(name, "bold"), *((piece, _BAR_STYLES.get(piece[0], "")) for piece in bars)]
+
+
+def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[str]:
+    """What each of the last days used, in and out, and how much of it was background work."""
+    used = {each.day: [sum(map(each.count, names)) for names in _USED] for each in days}
+    shown = [(day, *used.get(day, (0, 0))) for day in _last_days(today)]
+    while shown and not sum(shown[0][1:]):
+        shown.pop(0)
+    if not shown:
+        return []
+    most = max(own + background for _, own, background in shown)
+    label = len(f"{today:%a %d %b}")
+    room = max(4, min(50, width - 11 - label - 2 - 10))
+    rows = []
+    for i, (day, own, background) in enumerate(shown):
+        both = bar(own + background, most, room)
+        filled = both.count("█")
+        share = background / max(1, own + background)
+        behind = min(filled, max(1, round(filled * share))) if background else 0
+        both = "█" * (filled - behind) + "▒" * behind + both[filled:]
+        name = "tokens" if i == 0 else ""
+        rows.append(f"{name:<10} {day:%a %d %b} {in_short(int(own + background)):>8}  {both}")
+    whole = sum(own + background for _, own, background in shown)
+    share = sum(background for _, _, background in shown) / whole
+    said = f"▒ background work: {share:.0%} of them"
+    return [*rows, *(hanging(" " * 11, said, width) if share else [])]
+
+
+def _sparks(days: "Sequence[Measured]", today: date) -> list[str]:
+    """A line a number: each of the last days as a column, and the newest that is known."""
+    known = {each["day"]: each for each in day_numbers(list(days))}
+    shown = [known.get(f"{day}", {}) for day in _last_days(today)]
+    rows = []
+    for name, part, whole, told in _SPARKS:
+        values = [
+            each.get(part, 0) / (each.get(whole, 0) or 1 if whole else 1) if each else 0.0
+            for each in shown
+        ]
+        if newest := next((value for value in reversed(values) if value), 0.0):
+            rows.append(f"{name:<10} {spark(values)}  {told.format(newest)}")
+    return rows
+
+
+def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
+    most = max((count for _, count in rows), default=0)
+    label = max((len(name) for name, _ in rows), default=0)
+    room = min(50, width - 11 - label - 2 - 10)
+    return [
+        f"{title if i == 0 else '':<10} {name:<{label}} {count:>8,}  {bar(count, most, room)}"
+        for i, (name, count) in enumerate(rows)
+    ]
+
+
+def _times(found: Document, width: int) -> list[str]:
+    kept = _TIME_COLUMNS if width >= _ALL_TIMES else _FEW_TIME_COLUMNS
+    rows = [
+        (name, f"{times['count']:,}", *(f"{times[f'{each.lower()}_ms']:,.1f}" for each in kept))
+        for times, name in ((found[key], name) for key, name, _ in _TIMES)
+        if times["count"]
+    ]
+    head = ("TIME (ms)", "COUNT", *kept)
+    return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
+
+
+def _sums(found: Document) -> list[tuple[str, str]]:
+    rate, tokens = found["semantic_search_success_rate"], found["tokens"]
+    unpriced, failed = found["unpriced_calls"], found["background_calls_failed"]
+    spent, most = found["background_cost_usd_today"], found["max_cost_usd_per_day"]
+    return [
+        (
+            "searches",
+            "none" if rate is None else f"{found['searches']:,}, {rate:.0%} found something",
+        ),
+        (
+            "reads",
+            f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} of them "
+            "again in the same session and unchanged",
+        ),
+        (
+            "tokens",
+            f"{tokens['input']:,} in, {tokens['cached']:,} of them cached, "
+            f"{tokens['output']:,} out, {tokens['embedded']:,} embedded",
+        ),
+        (
+            "cost",
+            f"${found['cost_usd']:,.4f}"
+            + (f", and {counted(unpriced, 'call')} whose price is not known" if unpriced else ""),
+        ),
+        (
+            "background",
+            counted(found["background_calls"], "call")
+            + (f", {failed:,} failed" if failed else "")
+            + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
+            f"{tokens['background_output']:,} out"
+            + (f"; ${spent:,.4f} of ${most:,.2f} that a day may cost" if spent else ""),
+        ),
+        (
+            "pending",
+            (waiting_text(found["pending"]) or "nothing")
+            + ("; a process is at work on it" if found["background_process"] else ""),
+        ),
+    ]
