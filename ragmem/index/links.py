@@ -14,8 +14,7 @@ from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
-from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
-from ragmem.memory.files import EDITING_TOOLS, locator
+from ragmem.memory.files import EDITING_TOOLS, NO_PAST, CodePast, inside_of, locator, past_of_scopes
 from ragmem.memory.leases import leased
 from ragmem.records import (
     CodeReference,
