@@ -107,15 +107,13 @@ class RecallStore(Protocol):
         Nothing changes when it is the one already.
         """
 
-    async def pending(
-        self, work: Work, *, limit: int, session_id: str | None = None
-    ) -> list[Pending]:
+    async def pending(self, work: Work, *, limit: int) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out.
 
         `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
         a summary, each without vectors of the store's embedder. A session's summary and a
         memory's content and subjects lose theirs when they change. Of a memory `session_id` is
-        empty: it is left out where a session is asked for.
+        empty.
         `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
         `roll_up`: sessions with at least two summaries of one level that none covers.
         `thread`: sessions with more messages than when their summary was made.

@@ -411,8 +411,7 @@ async def test_pending_reads_an_index(tmp_path: Path) -> None:
     await store.apply(garden())
     connection = opened(tmp_path)
     for work, query in [(work, query) for work, all_ in QUERIES.items() for query in all_]:
-        given = {"session_id": None, "person": "ana"}
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", {"person": "ana"}).fetchall()
         steps = [str(row[3]) for row in plan]
         assert not any("TEMP B-TREE" in step for step in steps), (work, steps)
         assert any("USING" in step and "INDEX" in step for step in steps), (work, steps)
