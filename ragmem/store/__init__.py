@@ -307,6 +307,30 @@ def in_use(session_id: str) -> StoreRefused:
     )
 
 
+def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return the ids of memories, each after those that it took the place of.
+
+    `pairs` are ids with those of what took their place, if anything did. Else the order is that
+    which is given; a circle is cut where it began.
+    """
+    olds: dict[str, list[str]] = {}
+    for memory_id, by in pairs:
+        if by is not None:
+            olds.setdefault(by, []).append(memory_id)
+    done: dict[str, None] = {}
+    begun: set[str] = set()
+    for first, _ in pairs:
+        waiting = [first]
+        while waiting:
+            memory_id = waiting[-1]
+            before = [] if memory_id in begun else olds.get(memory_id, [])
+            begun.add(memory_id)
+            waiting += [each for each in reversed(before) if each not in begun]
+            if waiting[-1] == memory_id:
+                done.setdefault(waiting.pop())
+    return list(done)
+
+
 TURN_BYTES = 8 << 20
 _FOR_THE_END = 1 << 20
 """Of them calls leave so much to the answer and what it was reasoned with."""
