@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -46,18 +46,6 @@ _LAST_LINE = 10_000_000
 _MATCH = re.compile(r"(\d{1,9}):")
 
 Lines = tuple[int, int]
-
-
-class Scopes(Protocol):
-    """What finds the scopes of a turn, as the code index does."""
-
-    async def scopes_at(self, path: str, lines: Sequence[Lines]) -> list[CodeScope]:
-        """Return the innermost scopes that these lines touch."""
-        ...
-
-    async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
-        """Return those that are called so; a name that many have is left out."""
-        ...
 
 
 class TouchedLines(msgspec.Struct, frozen=True):
@@ -106,7 +94,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 async def references_of(
-    turn: Turn, scopes: Scopes, locate: Callable[[str], str]
+    turn: Turn, scopes: "CodeIndex", locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
     """Return the turn's references, strongest first; `locate` gives a path its stored form."""
     named = await _named(turn, scopes)
@@ -159,7 +147,7 @@ def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _named(turn: Turn, scopes: Scopes) -> dict[str, None]:
+async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
     """Ids of the scopes that the person or the agent named, the first named first."""
     names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.assistant_message)]))
     asked = {suffix: None for name in names for suffix in _suffixes(name)}

@@ -6,7 +6,7 @@ be asked, and nothing is ever brought from it into a store.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ragmem.text import clean, counted, one_line
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
+    from ragmem.store import Store
 
 import asyncio
 import contextlib
@@ -36,17 +37,7 @@ from ragmem.text import clip_middle
 _SHOWN_ALIKE = 20
 
 
-class Findable(Protocol):
-    """A store, or what stands in for it while it is away."""
-
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it."""
-        ...
-
-
-async def find_session(store: Findable, reference: str, *, mine: bool = False) -> Session:
+async def find_session(store: "Store | Tail", reference: str, *, mine: bool = False) -> Session:
     """The one session that is meant, with `mine` among one's own; SessionNotFound or Ambiguous."""
     found = await store.find_sessions(reference, mine=mine)
     if not found:

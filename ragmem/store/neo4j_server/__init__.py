@@ -16,7 +16,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -24,7 +23,15 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal
 from ragmem.store.neo4j_server import ways
-from ragmem.store.neo4j_server.ways import Layout, Ports, Running, started_at
+from ragmem.store.neo4j_server.ways import (
+    Container,
+    Installed,
+    Jars,
+    Layout,
+    Ports,
+    Running,
+    started_at,
+)
 from ragmem.store.neo4j_server.ways import stop as end_process
 
 __all__ = ["ServerStatus", "down", "find_connection", "log_file", "password", "status", "up"]
@@ -99,6 +106,8 @@ WAIT_S = 1500.0
 _PORTS_TRIED = 3
 
 Progress = Callable[[str], None]
+Way = Container | Installed | Jars
+"""How a server can run on this machine."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -116,23 +125,6 @@ class ServerStatus(msgspec.Struct, frozen=True):
     username: str = ""
     cypher_shell: str = ""
     """A line that opens cypher-shell."""
-
-
-class Way(Protocol):
-    """How a server can run on this machine."""
-
-    @property
-    def name(self) -> str:
-        """As in `ServerStatus.way`."""
-        ...
-
-    async def prepare(self, layout: Layout, on_progress: Progress) -> None:
-        """Fetch what is missing."""
-        ...
-
-    async def start(self, layout: Layout, ports: Ports) -> Running:
-        """Start a server on these ports of 127.0.0.1; not ready yet."""
-        ...
 
 
 async def up(
@@ -304,7 +296,7 @@ async def _stop(running: Running, environ: Mapping[str, str]) -> None:
 async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
     """The first way that works here."""
     if installed := shutil.which("neo4j", path=environ.get("PATH")):
-        return ways.Installed(installed, environ)
+        return Installed(installed, environ)
     if engine := await ways.find_engine(environ):
         return engine
     program = ways.find_java(environ)
@@ -317,7 +309,7 @@ async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
             f"Neo4j needs {ways.OLDEST_JAVA} or newer.",
             hint=ways.WHAT_TO_INSTALL,
         )
-    return ways.Jars(program, environ)
+    return Jars(program, environ)
 
 
 async def start(
