@@ -248,8 +248,8 @@ class Administration:
     async def delete(self, session: Session) -> dict[str, int]:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
-        from ragmem.memory.requests import RequestLog
-        from ragmem.memory.tail import SUFFIX, Tail
+        from ragmem.memory.context import RequestLog
+        from ragmem.memory.sessions import TAIL_SUFFIX, Tail
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -263,7 +263,7 @@ class Administration:
         gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
         deletion = _Deletion(datetime.now(UTC), session.session_id, session.cwd, self.kind, gone)
         log_deletion(self.paths.log_dir, deletion)
-        for file in self.paths.spool_dir.glob(f"*{SUFFIX}"):
+        for file in self.paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
             Tail(file, str).forget(session.session_id)
         RequestLog(self.paths.data_dir).forget(session.session_id)
         preimages.look_through()

@@ -32,7 +32,7 @@ from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory import Hit, Question
-from ragmem.memory.context import Place
+from ragmem.memory.context import Place, RequestLog
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
@@ -50,9 +50,7 @@ from ragmem.memory.projects import (
     real_folder,
 )
 from ragmem.memory.recall import ScopeName, scope_of
-from ragmem.memory.requests import RequestLog
-from ragmem.memory.sessions import find_session
-from ragmem.memory.tail import SUFFIX, Tail
+from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
 from ragmem.records import Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store import Archive, Store
@@ -135,7 +133,7 @@ class App:
         if brief and self.embedder:
             service = service_of(config, paths, self._address.spool, version=__version__)
         spool = paths.spool_dir / self._address.spool
-        tail = Tail(spool.with_name(f"{spool.name}{SUFFIX}"), partial(met, spool))
+        tail = Tail(spool.with_name(f"{spool.name}{TAIL_SUFFIX}"), partial(met, spool))
         self.memory = Memory(
             self.store,
             config.memory,
@@ -670,7 +668,7 @@ async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
 async def answer_others(config: Config, paths: Paths) -> None:
     """Answer other processes' searches, where the shipped embedder is used, while they come."""
     from ragmem.background import Warm
-    from ragmem.embedder.opening import is_shipped
+    from ragmem.embedder import is_shipped
     from ragmem.service import serve
 
     idle_s = config.memory.embeddings.idle_s

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder import Embedder, Litellm
-from ragmem.embedder.opening import answering, changed, open_embedder, thresholds
+from ragmem.embedder import Embedder, Litellm, answering, changed, open_embedder, thresholds
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -295,7 +294,7 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
     def shared(own: Embedder) -> Embedder:
         if not config.memory.embeddings.idle_s:
             return own
-        from ragmem.embedder.opening import SharedEmbedder
+        from ragmem.embedder import SharedEmbedder
 
         return SharedEmbedder(own, Client(paths.embedder_socket, version=version))
 

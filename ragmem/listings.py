@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ragmem.index import CodeHit
     from ragmem.index.links import FoundCode
     from ragmem.memory import Hit
-    from ragmem.memory.code_past import CodePast, CodeSession
     from ragmem.memory.facts import FactHit
+    from ragmem.memory.files import CodePast, CodeSession
     from ragmem.memory.memories import Line
 
 _NARROWEST = 20

@@ -1,6 +1,8 @@
-"""What a model sees: messages of parts, in the shape every provider shares."""
+"""What a model sees: messages of parts, in the shape every provider shares, and our own prompts."""
 
 from base64 import b64encode
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -125,3 +127,9 @@ class ToolSpec(msgspec.Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Json]
+
+
+@cache
+def prompt(name: str) -> str:
+    """The text of `<name>.md`, without its final line feed."""
+    return (Path(__file__).parent / "prompts" / f"{name}.md").read_text("utf-8").rstrip("\n")

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server.layout import Layout
-from ragmem.store.neo4j_server.server import down, start
+from ragmem.store.neo4j_server import down, start
+from ragmem.store.neo4j_server.ways import Layout
 from tests.crash.campaign import Campaign, Violation, campaign
 from tests.fakes.neo4j import in_thread, jars, use_cached_jars
 

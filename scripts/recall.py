@@ -27,8 +27,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ragmem.embedder import turn_passages, turn_text
 from ragmem.embedder.models import OnnxEmbedder
-from ragmem.embedder.opening import turn_passages, turn_text
 from ragmem.memory.dates import time_spans, without_time_words
 from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, demoted, rank
 from ragmem.memory.recall import only_asks

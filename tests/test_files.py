@@ -15,7 +15,7 @@ import pytest
 from ragmem.config.file import save
 from ragmem.failpoints import arm
 from ragmem.files import replace_private, sync_folder
-from ragmem.store.neo4j_server.layout import Layout, Running
+from ragmem.store.neo4j_server.ways import Layout, Running
 from ragmem.store.spool import KnownProjects
 from ragmem.tools.rewind import Preimages
 from tests.store.samples import START

@@ -66,7 +66,7 @@ from ragmem.messages import (
     tool,
     user,
 )
-from ragmem.prompts import prompt as prompt_text
+from ragmem.messages import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset

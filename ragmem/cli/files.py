@@ -47,8 +47,7 @@ from ragmem.listings import (
     past_lines,
     table,
 )
-from ragmem.memory.code_past import CodePast, past_of_file
-from ragmem.memory.files import stored_path
+from ragmem.memory.files import CodePast, past_of_file, stored_path
 from ragmem.memory.projects import real_folder
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
 from ragmem.statistics import INDEXED, indexed_text

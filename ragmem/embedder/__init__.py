@@ -1,18 +1,26 @@
-"""Texts become vectors: the protocol; an embedder's model, dimension and thresholds.
+"""Texts become vectors: the protocol, an embedder's model, dimension and thresholds; which embedder
+the settings name, what of a turn it reads, and the service that embeds for other processes.
 
 Vectors of two models are never compared, so the model's id is part of every
 vector's hash. Nothing here imports numpy at run time: it takes a tenth of a second.
 """
 
 import hashlib
+import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from ragmem.config import Config, EmbeddingsConfig, provider_key
+from ragmem.errors import ConfigError
 from ragmem.libraries import load_numpy
+from ragmem.records import ToolCall, Turn
+from ragmem.service import Client, Handlers, NotAnswered
+from ragmem.text import clip_middle, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,3 +180,396 @@ class CachedEmbedder:
         """See `Embedder.aclose`."""
         self._rows.clear()
         await self._inner.aclose()
+
+
+Count = Callable[[str], int]
+"""Tokens of a text, as the embedder reads it."""
+
+MOST_CHARS = 40_000
+"""Of a turn; what is left out of the middle of a longer one is found by its words only."""
+_MARKS = 2
+_MOST_TOOL_LINES = 40
+_LINE_CHARS = 120
+_HEADER_SHARE = 4
+"""A header takes at most one part in so many of a passage."""
+
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_HEADING = re.compile(r"^#{1,6}\s+\S")
+_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n")
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """A paragraph or a fenced block, under the heading that it stands below."""
+
+    text: str
+    heading: str = ""
+
+
+def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
+    """The texts to embed for a turn: what was asked, what was done, what was answered.
+
+    First the turn as a whole, as far as the embedder reads at once (or in several),
+    then the short passages: a question is about one of the things that a turn says,
+    and in a vector of the whole they drown each other.
+    """
+    text = clip_middle(turn_text(turn), MOST_CHARS)
+    cut = [
+        passages(text, count, max_tokens=size, title=turn.user_message)
+        for size in (info.max_tokens, info.passage_tokens)
+    ]
+    return list(dict.fromkeys(passage for found in cut for passage in found))
+
+
+def turn_text(turn: Turn) -> str:
+    """User message, a line for each tool call, and the answer, as one text."""
+    said = (turn.user_message, tool_lines(turn.tool_calls), turn.assistant_message)
+    return "\n\n".join(part.strip() for part in said if part.strip())
+
+
+def tool_lines(calls: Sequence[ToolCall]) -> str:
+    """A line for each call: its name, argument, size, and the first line of its result."""
+    lines = list(dict.fromkeys(_tool_line(call) for call in calls))
+    if len(lines) > _MOST_TOOL_LINES:
+        half = _MOST_TOOL_LINES // 2
+        lines = [*lines[:half], f"({len(lines) - 2 * half} more)", *lines[-half:]]
+    return "\n".join(lines)
+
+
+def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> list[str]:
+    """Cut a text where its paragraphs, fences, lines or sentences end; at least one passage.
+
+    Each but the first carries the title's first line and the heading that it stands
+    under. Nothing is repeated from one passage in the next (docs/embeddings.md).
+    """
+    room = max(8, max_tokens - _MARKS)
+    text = text.strip()
+    if not text or _fits(text, room, count):
+        return [text]
+    title = _clipped(one_line(title.strip().split("\n")[0], _LINE_CHARS), room, count)
+    found: list[str] = []
+    header, body = "", ""
+    for block in _blocks(text):
+        own = "\n".join(filter(None, (title, _clipped(block.heading, room, count))))
+        for piece in _pieces(block.text, room - count(own), count):
+            joined = f"{body}\n\n{piece}" if body else piece
+            if body and not _fits(_passage(header, joined), room, count):
+                found.append(_passage(header, body))
+                body, joined = "", piece
+            if not body and found:
+                header = title if piece.startswith(block.heading) else own
+            body = joined
+    return [*found, _passage(header, body)]
+
+
+def _passage(header: str, body: str) -> str:
+    return f"{header}\n{body}" if header else body
+
+
+def _fits(text: str, room: int, count: Count) -> bool:
+    # A token is a character at least; a text of fewer characters need not be counted.
+    return len(text) <= room or (len(text) <= room * 64 and count(text) <= room)
+
+
+def _clipped(line: str, room: int, count: Count) -> str:
+    """A header that leaves three quarters of the passage to its text."""
+    words = line.split()
+    while words and count(" ".join(words)) > room // _HEADER_SHARE:
+        words.pop()
+    return " ".join(words)
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Paragraphs; a fenced block is one, blank lines and all."""
+    lines: list[str] = []
+    fence = heading = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            lines.append(line)
+            if mark and mark[1].startswith(fence):
+                fence = ""
+            continue
+        if mark:
+            fence = mark[1]
+        elif not line.strip() or _HEADING.match(line):
+            if lines:
+                yield _Block("\n".join(lines), heading)
+                lines = []
+            if line.strip():
+                heading = line.strip()
+        if line.strip():
+            lines.append(line)
+    if lines:
+        yield _Block("\n".join(lines), heading)
+
+
+def _pieces(text: str, room: int, count: Count) -> Iterator[str]:
+    """A block that is too long, by lines or sentences, then words, then characters."""
+    if _fits(text, room, count):
+        yield text
+        return
+    for splitter in (_SENTENCE, re.compile(r"\s+")):
+        parts = [part for part in splitter.split(text) if part]
+        if len(parts) > 1:
+            yield from _packed(parts, "\n" if splitter is _SENTENCE else " ", room, count)
+            return
+    middle = len(text) // 2
+    yield from _pieces(text[:middle], room, count)
+    yield from _pieces(text[middle:], room, count)
+
+
+def _packed(parts: Sequence[str], glue: str, room: int, count: Count) -> Iterator[str]:
+    """As many parts together as fit; a part's tokens are counted once."""
+    taken: list[str] = []
+    used = 0
+    for part in parts:
+        size = count(part) if len(part) <= room * 64 else room + 1
+        if taken and used + size > room:
+            yield glue.join(taken)
+            taken, used = [], 0
+        if size > room:
+            yield from _pieces(part, room, count)
+        else:
+            taken.append(part)
+            used += size
+    if taken:
+        yield glue.join(taken)
+
+
+class _Result(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+def _tool_line(call: ToolCall) -> str:
+    """`read_file src/a.py (12 KB): import os`; what failed says so."""
+    try:
+        text = msgspec.json.decode(call.result or "{}", type=_Result).text
+    except msgspec.MsgspecError:
+        text = call.result
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    size = f"({max(1, round(len(text) / 1000))} KB)" if len(text) >= 1000 else ""
+    name = " ".join(filter(None, (call.tool_name, _argument(call.arguments), size)))
+    said = call.error or first
+    mark = "" if call.success else " failed"
+    return f"{name}{mark}: {one_line(said, _LINE_CHARS)}" if said else f"{name}{mark}"
+
+
+def _argument(arguments: str) -> str:
+    """The call's telling argument: its first text, a long path by its last three parts."""
+    try:
+        values = msgspec.json.decode(arguments)
+    except msgspec.MsgspecError:
+        return ""
+    texts = [v for v in values.values() if isinstance(v, str)] if isinstance(values, dict) else []
+    if not texts:
+        return ""
+    first = one_line(texts[0], _LINE_CHARS)
+    parts = PurePosixPath(first).parts if "/" in first and " " not in first else ()
+    return "/".join(parts[-3:]) if len(parts) > 3 else first
+
+
+SHIPPED = "all-minilm-l6-v2"
+_KEYS = {
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"),
+}
+_WITHOUT_A_KEY = {"ollama", "lm_studio", "hosted_vllm", "bedrock", "vertex_ai", "azure"}
+
+
+def is_shipped(config: Config) -> bool:
+    """Whether texts are embedded, by the model that comes with ragmem."""
+    return config.memory.embeddings.enabled and config.model.embedding in ("", SHIPPED)
+
+
+def open_embedder(
+    config: Config, litellm: Litellm, *, shared: Callable[[Embedder], Embedder] = lambda own: own
+) -> Embedder | None:
+    """The embedder of the settings, with its cache, not loaded yet; None if it is switched off.
+
+    `shared` is given the shipped one: other processes may have it loaded.
+    """
+    settings = config.memory.embeddings
+    if not settings.enabled:
+        return None
+    model = config.model.embedding
+    if is_shipped(config):
+        from ragmem.embedder.models import INFO, OnnxEmbedder
+
+        if settings.dimension not in (0, INFO.dimension):
+            raise ConfigError(
+                f"memory.embeddings.dimension is {settings.dimension}, but the embedder that comes "
+                f"with ragmem gives {INFO.dimension} numbers.",
+                hint="Set it to 0, or name another model in model.embedding.",
+            )
+        return CachedEmbedder(shared(OnnxEmbedder()))
+    return CachedEmbedder(_by_litellm(config, model, litellm))
+
+
+def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
+    """The embedder's own, but where the settings name others."""
+    own = info.thresholds
+    return Thresholds(
+        history=settings.history_similarity or own.history,
+        fact=settings.fact_similarity or own.fact,
+        duplicate=settings.duplicate_similarity or own.duplicate,
+    )
+
+
+def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
+    from ragmem.embedder.models import LiteLLMEmbedder
+
+    provider, slash, name = model.partition("/")
+    if not slash or not name:
+        raise ConfigError(
+            f"model.embedding is {model!r}, which names no provider.",
+            hint=f"For example openai/text-embedding-3-small; empty for {SHIPPED}, which is free.",
+        )
+    variables = _KEYS.get(provider, (f"{provider.upper()}_API_KEY",))
+    api_base = config.llm.api_base if config.model.main.startswith(provider + "/") else ""
+    if api_base:
+        variables = ("RAGMEM_API_KEY", *variables)
+    key = next(filter(None, map(provider_key, variables)), None)
+    if key is None and not api_base and provider not in _WITHOUT_A_KEY:
+        raise ConfigError(
+            f"model.embedding is {model}, but {variables[0]} is not set.",
+            hint="Set it, or leave model.embedding empty: the embedder of ragmem needs no key.",
+        )
+    return LiteLLMEmbedder(
+        model,
+        litellm,
+        dimension=config.memory.embeddings.dimension,
+        api_key=key,
+        api_base=api_base or None,
+        key_variable=variables[0],
+        timeout_s=config.llm.timeout_s,
+        retries=config.llm.retries,
+    )
+
+
+class ModelChanged(msgspec.Struct, frozen=True):
+    """The store's vectors are another model's: text search only, until they are made anew."""
+
+    recorded: str
+    configured: str
+
+    def __str__(self) -> str:
+        return (
+            f"The memory's vectors were made by {self.recorded}, but {self.configured} is set: "
+            "until `ragmem store reembed` has made them anew, only text search is used."
+        )
+
+
+def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> ModelChanged | None:
+    """Whether a store that recorded `(model id, dimension)` fits the embedder; None if it does."""
+    if recorded is None or recorded == (info.model_id, info.dimension):
+        return None
+    return ModelChanged(
+        f"{recorded[0]} ({recorded[1]} numbers)", f"{info.model_id} ({info.dimension} numbers)"
+    )
+
+
+MOST_TEXTS = 16
+MOST_BYTES = 64 * 1024
+"""Of a text."""
+ANSWER_S = 2.0
+"""Who has no answer until then makes the vectors."""
+QUESTION_S = 0.5
+"""Somebody waits for a question: so long that the own model can still be loaded after it."""
+_EMBED = "embed"
+_SERVICE_MARKS = 2
+
+
+class _Texts(msgspec.Struct, frozen=True):
+    model_id: str
+    kind: Kind
+    texts: Annotated[list[str], msgspec.Meta(max_length=MOST_TEXTS)]
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    rows: bytes = b""
+    """float32, little-endian, one row after the other."""
+    tokens: int = 0
+
+
+def answering(embedder: Embedder) -> Handlers:
+    """Answer for this one: the vectors of a few texts."""
+
+    async def embed(asked: _Texts) -> _Rows:
+        info = embedder.info
+        if asked.model_id != info.model_id or any(map(_is_long, asked.texts)):
+            raise NotAnswered
+        rows = await embedder.embed(asked.texts, asked.kind)
+        count = embedder.count_tokens
+        tokens = sum(min(count(text) + _SERVICE_MARKS, info.max_tokens) for text in asked.texts)
+        return _Rows(rows.astype("<f4").tobytes(), tokens)
+
+    return {_EMBED: (_Texts, embed)}
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > MOST_BYTES or len(text.encode("utf-8", "replace")) > MOST_BYTES
+
+
+class SharedEmbedder:
+    """Implements `Embedder`: by the service where one answers, else by `own`.
+
+    Once `own` is loaded nobody is asked any more.
+    """
+
+    def __init__(self, own: Embedder, service: Client) -> None:
+        self._own = own
+        self._service = service
+        self._loaded = False
+        self._shared = Spent()
+
+    @property
+    def info(self) -> EmbedderInfo:
+        """See `Embedder.info`."""
+        return self._own.info
+
+    @property
+    def spent(self) -> Spent:
+        """See `Embedder.spent`; with what the service was asked."""
+        return self._own.spent + self._shared
+
+    async def prepare(self) -> None:
+        """See `Embedder.prepare`; where a service answers, there is nothing to load."""
+        if self._loaded or await self._ask([], "query") is not None:
+            return
+        await self._own.prepare()
+        self._loaded = True
+
+    def count_tokens(self, text: str) -> int:
+        """See `Embedder.count_tokens`; it loads `own`."""
+        count = self._own.count_tokens(text)
+        self._loaded = True
+        return count
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
+        """See `Embedder.embed`."""
+        import numpy as np
+
+        short = 0 < len(texts) <= MOST_TEXTS and not any(map(_is_long, texts))
+        if short and not self._loaded and (answer := await self._ask(texts, kind)):
+            rows = np.frombuffer(answer.rows, dtype="<f4").astype(np.float32)
+            vectors: Vectors = rows.reshape(len(texts), self.info.dimension)
+            if np.isfinite(vectors).all():
+                self._shared += Spent(texts=len(texts), tokens=answer.tokens, calls=len(texts))
+                return vectors
+        found = await self._own.embed(texts, kind)
+        self._loaded = True
+        return found
+
+    async def aclose(self) -> None:
+        """See `Embedder.aclose`."""
+        await self._own.aclose()
+        self._loaded = False
+
+    async def _ask(self, texts: Sequence[str], kind: Kind) -> _Rows | None:
+        # Half a character is what the own model reads as a question mark too.
+        sound = [text.encode("utf-8", "replace").decode() for text in texts]
+        asked = _Texts(self.info.model_id, kind, sound)
+        within_s = QUESTION_S if kind == "query" else ANSWER_S
+        answer = await self._service.ask(_EMBED, asked, _Rows, within_s=within_s)
+        size = len(texts) * self.info.dimension * 4
+        return None if answer is None or len(answer.rows) != size else answer

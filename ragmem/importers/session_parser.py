@@ -28,7 +28,7 @@ from ragmem.importers import (
     text,
 )
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
-from ragmem.store.room import fitted
+from ragmem.store import fitted
 from ragmem.text import clean, clip_middle, one_line
 
 _PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ragmem.config import Config, Paths
-from ragmem.embedder import CachedEmbedder, Embedder
-from ragmem.embedder.opening import SHIPPED, thresholds
+from ragmem.embedder import SHIPPED, CachedEmbedder, Embedder, thresholds
 from ragmem.errors import RagmemError, StoreError
 from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,8 +14,7 @@ from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
-from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
-from ragmem.memory.files import EDITING_TOOLS, locator
+from ragmem.memory.files import EDITING_TOOLS, NO_PAST, CodePast, inside_of, locator, past_of_scopes
 from ragmem.memory.leases import leased
 from ragmem.records import (
     CodeReference,
@@ -47,18 +46,6 @@ _LAST_LINE = 10_000_000
 _MATCH = re.compile(r"(\d{1,9}):")
 
 Lines = tuple[int, int]
-
-
-class Scopes(Protocol):
-    """What finds the scopes of a turn, as the code index does."""
-
-    async def scopes_at(self, path: str, lines: Sequence[Lines]) -> list[CodeScope]:
-        """Return the innermost scopes that these lines touch."""
-        ...
-
-    async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
-        """Return those that are called so; a name that many have is left out."""
-        ...
 
 
 class TouchedLines(msgspec.Struct, frozen=True):
@@ -107,7 +94,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 async def references_of(
-    turn: Turn, scopes: Scopes, locate: Callable[[str], str]
+    turn: Turn, scopes: "CodeIndex", locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
     """Return the turn's references, strongest first; `locate` gives a path its stored form."""
     named = await _named(turn, scopes)
@@ -160,7 +147,7 @@ def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _named(turn: Turn, scopes: Scopes) -> dict[str, None]:
+async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
     """Ids of the scopes that the person or the agent named, the first named first."""
     names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.assistant_message)]))
     asked = {suffix: None for name in names for suffix in _suffixes(name)}

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import apsw
 import msgspec
@@ -32,30 +32,15 @@ from ragmem.records import (
 )
 from ragmem.usage import Metrics
 
+if TYPE_CHECKING:
+    from ragmem.index import CutScope
+    from ragmem.index.rows import ScopeRow
+
 K = TypeVar("K", bound=Hashable)
 
 _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
 _NUMBERED = re.compile(r"#\d+$")
 _TELLING_LINES, _TELLING_WORDS = 5, 3
-
-
-class Described(Protocol):
-    """A scope as the index, the store or the cutter has it."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def qualified_name(self) -> str: ...
-    @property
-    def docstring(self) -> str: ...
-    @property
-    def start_line(self) -> int: ...
-    @property
-    def end_line(self) -> int: ...
-    @property
-    def hash(self) -> str: ...
 
 
 class ScopeKey(NamedTuple):
@@ -70,7 +55,7 @@ class ScopeKey(NamedTuple):
     """Whether it says enough that no other has the same text by chance, as stubs do."""
 
     @classmethod
-    def of(cls, scope: Described) -> "ScopeKey":
+    def of(cls, scope: "CodeScope | CutScope | ScopeRow") -> "ScopeKey":
         """Return what a scope goes by."""
         is_telling = (
             scope.end_line - scope.start_line + 1 >= _TELLING_LINES

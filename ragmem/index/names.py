@@ -6,10 +6,12 @@ prompt, and the commands.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import apsw
 import msgspec
+
+from ragmem.records import CodeScope
 
 MOST_NAMES = 200
 _LOOKED_AT_CHARS = 20_000
@@ -163,21 +165,7 @@ def _parts(said: str, *, sure: bool) -> tuple[str, ...]:
     return parts if len(parts) > 1 and min(map(len, parts)) > 1 and (joined or is_lower) else ()
 
 
-class LineRange(Protocol):
-    """Lines of a file, 1-based and included."""
-
-    @property
-    def start_line(self) -> int:
-        """The first line."""
-        ...
-
-    @property
-    def end_line(self) -> int:
-        """The last line."""
-        ...
-
-
-S = TypeVar("S", bound=LineRange)
+S = TypeVar("S", bound="CodeScope | _Span")
 
 
 def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:

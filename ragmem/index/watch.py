@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import watchfiles
 from watchfiles import Change
@@ -18,6 +18,9 @@ from ragmem.index import Refreshed
 from ragmem.index.database import following
 from ragmem.index.files import says_what_is_ignored
 from ragmem.logs import LOGGER
+
+if TYPE_CHECKING:
+    from ragmem.index.index import CodeIndex
 
 EVERYTHING: frozenset[str] = frozenset({""})
 """The paths that stand for the whole project: what changed is not known."""
@@ -214,12 +217,8 @@ _MANY = 500
 """The most changes at once; for more the project is looked at as a whole."""
 
 
-class _Index(Protocol):
-    async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed: ...
-
-
 async def keep_current(
-    index: _Index,
+    index: "CodeIndex",
     root: Path,
     known_of: Callable[[Collection[str]], Awaitable[set[str]]],
     *,
@@ -259,7 +258,7 @@ async def keep_current(
                 yield refreshed
 
 
-async def _refreshed(index: _Index, paths: frozenset[str] | None) -> Refreshed | None:
+async def _refreshed(index: "CodeIndex", paths: frozenset[str] | None) -> Refreshed | None:
     """None where it failed."""
     try:
         return await index.refresh(paths=paths)

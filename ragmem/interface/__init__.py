@@ -1,1 +1,261 @@
-"""The Python interface: `ragmem.open_memory`, `ConversationAgent` and `Conversation`."""
+"""The Python interface: `ragmem.open_memory`, `ConversationAgent` and `Conversation`.
+
+Here is what a program hands over: checked values, and the records and writes that become of them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from ragmem.errors import SessionNotFound, UsageError
+from ragmem.ids import new_id
+from ragmem.llm.base import parse_arguments
+from ragmem.memory.context import STRATEGIES, Place, Strategy
+from ragmem.memory.files import extract_accessed_files, shown_path, stored_path
+from ragmem.memory.projects import Instructions, find_instructions
+from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.records import (
+    EVERYTHING,
+    BeginTurn,
+    CodeStore,
+    FinishTurn,
+    RecordToolCall,
+    Scope,
+    Session,
+    ToolCall,
+    Turn,
+    Write,
+)
+from ragmem.text import clean, clip_middle
+
+GivenCall = ToolCall | Mapping[str, Any]
+"""A call as it happened: a `ToolCall`, or its fields by name (see docs/python.md)."""
+
+_FIELDS = frozenset(ToolCall.__struct_fields__) - {"turn_id", "order", "origin"}
+
+
+def checked_text(value: object, name: str) -> str:
+    """A text that can be stored; UsageError for what is none."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is a {type(value).__name__}, not a text.")
+    return clean(value)
+
+
+def checked_time(at: datetime | None, now: datetime) -> datetime:
+    """Now, if no time is given; one without a time zone is this machine's local time."""
+    if at is None:
+        return now
+    if not isinstance(at, datetime):
+        raise UsageError(f"A time is a datetime, not a {type(at).__name__}.")
+    try:
+        return at.astimezone(now.tzinfo)
+    except (OverflowError, ValueError, OSError):
+        raise UsageError(f"The time {at} can't be stored.") from None
+
+
+def checked_calls(
+    given: Iterable[GivenCall], *, turn_id: str, at: datetime
+) -> tuple[ToolCall, ...]:
+    """The calls of a turn, in order; they happened at `at` where nothing else is said."""
+    made = [_call(one, turn_id=turn_id, order=order, at=at) for order, one in enumerate(given)]
+    if len({call.tool_call_id for call in made}) < len(made):
+        raise UsageError("Two tool calls of one turn have the same id.")
+    return tuple(made)
+
+
+def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall:
+    if isinstance(one, ToolCall):
+        fields = msgspec.structs.asdict(one)
+    elif isinstance(one, Mapping):
+        fields = _named(one)
+    else:
+        raise UsageError(f"A tool call is a ToolCall or a mapping, not a {type(one).__name__}.")
+    started = fields.get("started_at")
+    error = fields.get("error")
+    success = fields.get("success")
+    whole = {
+        "success": error is None if success is None else success,
+        "tool_call_id": fields.get("tool_call_id") or new_id(),
+        "started_at": checked_time(started, at),
+        "turn_id": turn_id,
+        "order": order,
+        "tool_name": checked_text(fields["tool_name"], "tool_name"),
+        "arguments": _arguments(fields.get("arguments")),
+        "result": _result(fields.get("result", "")),
+    }
+    try:
+        return msgspec.convert(fields | whole, ToolCall)
+    except msgspec.ValidationError as wrong:
+        raise UsageError(
+            f"The tool call {whole['tool_name']!r} can't be stored: {wrong}."
+        ) from None
+
+
+def _named(given: Mapping[str, Any]) -> dict[str, Any]:
+    fields = dict(given)
+    if unknown := sorted(set(fields) - _FIELDS):
+        raise UsageError(
+            f"A tool call has no {unknown[0]!r}.", hint=f"It has {', '.join(sorted(_FIELDS))}."
+        )
+    if not fields.get("tool_name"):
+        raise UsageError("A tool call without a tool_name can't be stored.")
+    return fields
+
+
+def _arguments(value: object) -> str:
+    """A JSON object, whatever arrived."""
+    encoded = value if isinstance(value, str) else _json({} if value is None else value)
+    try:
+        parse_arguments(encoded or "{}")
+    except ValueError:
+        return _json({"value": value})
+    return clean(encoded or "{}")
+
+
+def _result(value: object) -> str:
+    """A JSON object with at least `text`, what the model was shown."""
+    if isinstance(value, str):
+        known = _decoded(value)
+        if isinstance(known, dict) and isinstance(known.get("text"), str):
+            return clean(value)
+        return _json({"text": clean(value)})
+    if isinstance(value, Mapping) and isinstance(value.get("text"), str):
+        return _json(dict(value))
+    shown = {"text": _json(value)}
+    return _json(shown | dict(value) if isinstance(value, Mapping) else shown)
+
+
+def _decoded(value: str) -> object:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(value: object) -> str:
+    try:
+        return clean(msgspec.json.encode(value).decode())
+    except (TypeError, ValueError, RecursionError) as wrong:
+        raise UsageError(
+            f"Arguments and results of a tool call are JSON: {wrong}.",
+            hint="Give a text, a number, a list or a dict of such.",
+        ) from None
+
+
+_SUMMARY_LEVELS = tuple(range(1, 65))
+"""More than there can ever be: each has at least twice the turns of the one below."""
+
+
+def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
+    """A completed turn from its beginning to its end, for one transaction."""
+    return [
+        BeginTurn(
+            turn_id=turn.turn_id,
+            session_id=turn.session_id,
+            user_message=turn.user_message,
+            started_at=turn.started_at,
+            model=turn.model,
+        ),
+        *(
+            RecordToolCall(
+                session_id=turn.session_id,
+                call=call,
+                accesses=tuple(extract_accessed_files(call, locate=locate)),
+            )
+            for call in turn.tool_calls
+        ),
+        FinishTurn(
+            turn_id=turn.turn_id,
+            session_id=turn.session_id,
+            status=turn.status,
+            assistant_message=turn.assistant_message,
+            reasoning=turn.reasoning,
+            model=turn.model,
+            finished_at=turn.started_at,
+        ),
+    ]
+
+
+def scope_around(
+    session: Session | None, scope: ScopeName | Scope | None, *, default: ScopeName
+) -> Scope:
+    """Where to search; without a session by name it can only be everywhere."""
+    if isinstance(scope, Scope):
+        return scope
+    if scope is not None and scope not in get_args(ScopeName):
+        raise UsageError(
+            f"{scope!r} is no scope.", hint="It is session, project, all, a Scope or a Path."
+        )
+    if session is not None:
+        return scope_of(session, scope or default)
+    if scope in (None, "all"):
+        return EVERYTHING
+    raise UsageError(
+        f"The scope {scope!r} is that of a session, and none is given.",
+        hint="Give a session's id, the Path of a project, or a Scope.",
+    )
+
+
+async def found_session(store: CodeStore, session_id: str) -> Session:
+    """The session of an id; SessionNotFound where there is none."""
+    try:
+        return await store.session(checked_text(session_id, "session_id"))
+    except SessionNotFound:
+        raise SessionNotFound(
+            f"Conversation {session_id} not found",
+            hint="get_sessions_by_cwd and list_conversations know those that there are.",
+        ) from None
+
+
+def checked_strategy(strategy: Strategy) -> Strategy:
+    """Itself; UsageError for one that there is not."""
+    if strategy not in STRATEGIES:
+        raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
+    return strategy
+
+
+def place_of(session: Session, instructions: Instructions | None = None) -> Place:
+    """Where a session works; with the instructions that its project holds, if none are given."""
+    cwd = Path(session.cwd)
+    top = Path(session.project_path or session.cwd)
+    if instructions is None:
+        instructions = find_instructions(cwd, top if cwd.is_relative_to(top) else cwd)
+    return Place(
+        cwd=cwd,
+        project=top,
+        instructions=instructions,
+        session_id=session.session_id,
+        show_path=partial(shown_path, cwd=cwd, project=top),
+    )
+
+
+def locator(session: Session) -> Callable[[str], str]:
+    """Turns a path as a tool gave it into its stored form."""
+    cwd = Path(session.cwd)
+    return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
+
+
+def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple[int, ...] | None:
+    """As a search takes them, where none is all; None where nothing is wanted."""
+    if levels is None:
+        return () if include_turns else _SUMMARY_LEVELS
+    wanted = tuple(dict.fromkeys(levels))
+    if wrong := [level for level in wanted if not isinstance(level, int) or level < 0]:
+        raise UsageError(f"{wrong[0]!r} is no level.", hint="0 is turns, 1 and up are summaries.")
+    return tuple(level for level in wanted if level or include_turns) or None
+
+
+def clipped(turn: Turn, max_chars: int) -> Turn:
+    """Its texts in so many characters: what the shorter one leaves is for the other."""
+    if turn.char_count <= max_chars:
+        return turn
+    half = max_chars // 2
+    for_user = max(half, max_chars - len(turn.assistant_message))
+    user = clip_middle(turn.user_message, for_user)
+    answer = clip_middle(turn.assistant_message, max_chars - len(user))
+    return msgspec.structs.replace(turn, user_message=user, assistant_message=answer)

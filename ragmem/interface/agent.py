@@ -14,9 +14,8 @@ from ragmem.agent import Agent, Reply
 from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import environment
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.interface import shapes
+from ragmem.interface import checked_strategy, checked_text, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
-from ragmem.interface.shapes import checked_strategy, place_of
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory import Hit, Question
 from ragmem.memory.context import Context, Counts, Place, Strategy
@@ -117,7 +116,7 @@ class Conversation:
         what was said is stored all the same. Cancelling it ends the turn as interrupted.
         """
         async with self._busy:
-            prompt = shapes.text(text, "text")
+            prompt = checked_text(text, "text")
             reply = await self._agent.send(prompt)
             self._remember(reply)
         if reply.finished.subtype == "error_during_execution":
@@ -161,7 +160,7 @@ class Conversation:
         """
         return await self._owner.recorder.search(
             Question(
-                text=shapes.text(query, "query"),
+                text=checked_text(query, "query"),
                 scope=Scope(session_ids=(self.uuid,)),
                 session_id=self.uuid,
                 levels=(0,),
@@ -227,7 +226,7 @@ class Conversation:
         )
         request = await owner.recorder.build_context(
             session,
-            shapes.text(user_message, "user_message") or session.last_message or "",
+            checked_text(user_message, "user_message") or session.last_message or "",
             builder,
             owner.place(session),
             strategy=strategy,
@@ -266,7 +265,7 @@ class Conversation:
                 hint="Branch from the uuid of a message in get_history().",
             )
         fork = await fork_at(
-            self._owner.recorder, session, turns[0].turn_index, title=shapes.text(title, "title")
+            self._owner.recorder, session, turns[0].turn_index, title=checked_text(title, "title")
         )
         branch = await self._owner.opened(fork)
         await branch.fill_cache()
@@ -449,7 +448,7 @@ class ConversationAgent:
                 "Nothing is embedded here, so nothing can be compared.",
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
-        text = shapes.text(query, "query")
+        text = checked_text(query, "query")
         return await similar_sessions(
             await self.memory.app.store(), embedder, text, floor=floor, limit=limit
         )

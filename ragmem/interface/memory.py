@@ -23,9 +23,12 @@ from ragmem.config.address import resolve
 from ragmem.embedder import Embedder
 from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
-from ragmem.interface import shapes
-from ragmem.interface.shapes import (
+from ragmem.interface import (
+    GivenCall,
+    checked_calls,
     checked_strategy,
+    checked_text,
+    checked_time,
     clipped,
     found_session,
     locator,
@@ -237,8 +240,8 @@ class OpenMemory:
         else:
             known = await (await self.app.store()).projects()
             project = project_of_folder(normalize_cwd(Path(project_path)), known, now=utc_now())
-        session = self._memory.new_session(Path(cwd), project, title=shapes.text(title, "title"))
-        words = tuple(dict.fromkeys(shapes.text(tag, "tag") for tag in tags))
+        session = self._memory.new_session(Path(cwd), project, title=checked_text(title, "title"))
+        words = tuple(dict.fromkeys(checked_text(tag, "tag") for tag in tags))
         session = msgspec.structs.replace(session, tags=words)
         await self._memory.create_session(session, project)
         self._locate[session.session_id] = locator(session)
@@ -260,7 +263,7 @@ class OpenMemory:
         session_id: str,
         user_message: str,
         assistant_message: str,
-        tool_calls: Iterable[shapes.GivenCall] = (),
+        tool_calls: Iterable[GivenCall] = (),
         timestamp: datetime | None = None,
         *,
         reasoning: str | None = None,
@@ -273,19 +276,19 @@ class OpenMemory:
         While the store is away the turn is kept on this disk, and its index is 0.
         """
         started = time.perf_counter()
-        at = shapes.moment(timestamp, utc_now())
+        at = checked_time(timestamp, utc_now())
         turn_id = new_id()
         turn = Turn(
             turn_id=turn_id,
-            session_id=shapes.text(session_id, "session_id"),
-            user_message=shapes.text(user_message, "user_message"),
-            assistant_message=shapes.text(assistant_message, "assistant_message"),
-            reasoning=reasoning and shapes.text(reasoning, "reasoning"),
+            session_id=checked_text(session_id, "session_id"),
+            user_message=checked_text(user_message, "user_message"),
+            assistant_message=checked_text(assistant_message, "assistant_message"),
+            reasoning=reasoning and checked_text(reasoning, "reasoning"),
             model=model,
             status="completed",
             started_at=at,
             finished_at=at,
-            tool_calls=shapes.calls(tool_calls, turn_id=turn_id, at=at),
+            tool_calls=checked_calls(tool_calls, turn_id=turn_id, at=at),
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
         applied = await self._write(writes_of(turn, locate), "turn")
@@ -393,7 +396,7 @@ class OpenMemory:
             bare = Summary(
                 summary_id="",
                 session_id=session_id,
-                text=shapes.text(given, "summary"),
+                text=checked_text(given, "summary"),
                 level=1 if level is None else level,
                 turn_count=0,
                 created_at=utc_now(),
@@ -471,7 +474,7 @@ class OpenMemory:
             return []
         return await self._memory.search(
             Question(
-                text=shapes.text(query, "query"),
+                text=checked_text(query, "query"),
                 scope=await self._scope(session, scope),
                 session_id=session.session_id if session else "",
                 semantic=semantic,
@@ -496,7 +499,7 @@ class OpenMemory:
         builder = ContextBuilder(self.app.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
-            shapes.text(user_message, "user_message"),
+            checked_text(user_message, "user_message"),
             builder,
             place_of(session),
             strategy=checked_strategy(strategy),

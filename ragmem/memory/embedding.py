@@ -8,8 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from ragmem.embedder import Embedder, embedding_hash
-from ragmem.embedder.opening import passages, turn_passages
+from ragmem.embedder import Embedder, embedding_hash, passages, turn_passages
 from ragmem.errors import (
     EmbedderError,
     EmbedderUnavailable,

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from ragmem.memory.context import SentRequest
 from ragmem.memory.facts.failures import has_failed
-from ragmem.memory.requests import SentRequest
 from ragmem.memory.window import result_text
 from ragmem.records import (
     MemoryQuery,

@@ -19,7 +19,7 @@ from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import extract_accessed_files, locator, written_since
 from ragmem.memory.since import Aftermath, left_open, states_undone
-from ragmem.memory.summaries.digest import opening, prose_sentences
+from ragmem.memory.summaries import opening, prose_sentences
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word

@@ -13,12 +13,11 @@ from pathlib import Path
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.embedder import Embedder
-from ragmem.embedder.opening import thresholds
+from ragmem.embedder import Embedder, thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory import Hit, Question
-from ragmem.memory.context import Context, FindCode, Place, SessionRecap, Strategy
+from ragmem.memory.context import Context, FindCode, Place, RequestLog, SessionRecap, Strategy, sent
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts import Remembered
@@ -27,9 +26,7 @@ from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Recall
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted
-from ragmem.memory.requests import RequestLog, sent
-from ragmem.memory.sessions import find_session
-from ragmem.memory.tail import Tail
+from ragmem.memory.sessions import Tail, find_session
 from ragmem.memory.window import turn_tag
 from ragmem.records import (
     DEFAULT_TITLE,

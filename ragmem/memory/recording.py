@@ -33,7 +33,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.redact import redact, redact_all
-from ragmem.store.room import Room
+from ragmem.store import Room
 from ragmem.store.spool import Waiting
 from ragmem.text import clean
 from ragmem.usage import Metrics

@@ -16,7 +16,7 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import Recorder, redacted
-from ragmem.memory.summaries.digest import (
+from ragmem.memory.summaries import (
     FINDING_CHARS,
     plain_line,
     plain_lines,
@@ -26,7 +26,7 @@ from ragmem.memory.summaries.digest import (
     turn_records,
 )
 from ragmem.memory.summaries.summarizer import Summarizer
-from ragmem.prompts import prompt
+from ragmem.messages import prompt
 from ragmem.records import (
     DEFAULT_TITLE,
     Insight,

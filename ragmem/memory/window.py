@@ -14,7 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
-from ragmem.prompts import prompt as prompt_text
+from ragmem.messages import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
 from ragmem.text import Regex, clip_middle, one_line, plain_or_quoted
 

@@ -31,7 +31,7 @@ from ragmem.memory.memories import (
     tell,
     told,
 )
-from ragmem.prompts import prompt
+from ragmem.messages import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import model_question

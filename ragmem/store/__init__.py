@@ -44,9 +44,12 @@ time; what can't be made anew is here: the identity of scopes, and what was done
   and has ACCESSED a File.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
+
+import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.records import (
@@ -71,9 +74,12 @@ from ragmem.records import (
     StoreInfo,
     Summary,
     ToolCall,
+    Turn,
     Work,
     Write,
 )
+from ragmem.redact import redact
+from ragmem.text import clip_bytes
 
 AHEAD = timedelta(minutes=5)
 """A time that is further ahead is a wrong clock's: it is not what is newest."""
@@ -101,15 +107,13 @@ class RecallStore(Protocol):
         Nothing changes when it is the one already.
         """
 
-    async def pending(
-        self, work: Work, *, limit: int, session_id: str | None = None
-    ) -> list[Pending]:
+    async def pending(self, work: Work, *, limit: int) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out.
 
         `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
         a summary, each without vectors of the store's embedder. A session's summary and a
         memory's content and subjects lose theirs when they change. Of a memory `session_id` is
-        empty: it is left out where a session is asked for.
+        empty.
         `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
         `roll_up`: sessions with at least two summaries of one level that none covers.
         `thread`: sessions with more messages than when their summary was made.
@@ -301,3 +305,143 @@ def in_use(session_id: str) -> StoreRefused:
         f"Session {session_id} can't be deleted: a process works in it.",
         hint="Leave it there first.",
     )
+
+
+def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return the ids of memories, each after those that it took the place of.
+
+    `pairs` are ids with those of what took their place, if anything did. Else the order is that
+    which is given; a circle is cut where it began.
+    """
+    olds: dict[str, list[str]] = {}
+    for memory_id, by in pairs:
+        if by is not None:
+            olds.setdefault(by, []).append(memory_id)
+    done: dict[str, None] = {}
+    begun: set[str] = set()
+    for first, _ in pairs:
+        waiting = [first]
+        while waiting:
+            memory_id = waiting[-1]
+            before = [] if memory_id in begun else olds.get(memory_id, [])
+            begun.add(memory_id)
+            waiting += [each for each in reversed(before) if each not in begun]
+            if waiting[-1] == memory_id:
+                done.setdefault(waiting.pop())
+    return list(done)
+
+
+TURN_BYTES = 8 << 20
+_FOR_THE_END = 1 << 20
+"""Of them calls leave so much to the answer and what it was reasoned with."""
+_SHARE = 8
+"""A call takes at most one part in so many of what calls have left: a late one has room too."""
+
+
+def fitted(turn: Turn) -> Turn:
+    """A turn that was recorded elsewhere, within the bound."""
+    if sum(map(_bytes, _texts(turn))) <= TURN_BYTES:
+        return turn
+    room = Room()
+    said = room.said(turn.user_message)
+    calls = tuple(room.call(call) for call in turn.tool_calls)
+    answer, thoughts = room.end(turn.assistant_message, turn.reasoning or "")
+    return msgspec.structs.replace(
+        turn,
+        user_message=said,
+        tool_calls=calls,
+        assistant_message=answer,
+        reasoning=thoughts or None,
+    )
+
+
+def _texts(turn: Turn) -> Iterator[str]:
+    yield from (turn.user_message, turn.assistant_message, turn.reasoning or "")
+    for call in turn.tool_calls:
+        yield from (call.arguments, call.result, call.preamble, call.error or "")
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+class Room:
+    """What one turn has left; of a text with more the start and the end are kept, with a mark."""
+
+    def __init__(self, most: int = TURN_BYTES) -> None:
+        self._left = most
+        self._end = most * _FOR_THE_END // TURN_BYTES
+
+    def said(self, text: str) -> str:
+        """What the person has said: at most half of all."""
+        return self._taken(_cut(text, self._left // 2))
+
+    def call(self, call: ToolCall) -> ToolCall:
+        """A call that has ended."""
+        return msgspec.structs.replace(
+            call,
+            arguments=self.arguments(call.arguments),
+            preamble=self.words(call.preamble),
+            result=self.result(call.result),
+            error=call.error and self.words(call.error),
+        )
+
+    def arguments(self, text: str) -> str:
+        """Those of a call: a JSON object, cut or not."""
+        room = self._for_a_call
+        return self._taken(text if _fits(text, room) else _cut_value({"cut": text}, "cut", room))
+
+    def result(self, text: str) -> str:
+        """That of a call: its text is cut, what else is told of it stays."""
+        room = self._for_a_call
+        if _fits(text, room):
+            return self._taken(text)
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict) or not isinstance(told.get("text"), str):
+            return self._taken(_cut(text, room))
+        if not _fits(json.dumps({**told, "text": ""}), room):
+            told = {"text": told["text"]}
+        return self._taken(_cut_value(told, "text", room))
+
+    def words(self, text: str) -> str:
+        """What else a call has: the words before it, its error."""
+        return self._taken(_cut(text, self._for_a_call))
+
+    def so_far(self, answer: str) -> str:
+        """What has come of the answer: it takes no room, since the whole answer will."""
+        return _cut(answer, self._left)
+
+    def end(self, answer: str, reasoning: str) -> tuple[str, str]:
+        """The answer first, and what it was reasoned with in what that leaves."""
+        answer = self._taken(_cut(answer, self._left))
+        return answer, self._taken(_cut(reasoning, self._left))
+
+    @property
+    def _for_a_call(self) -> int:
+        return max(0, self._left - self._end) // _SHARE
+
+    def _taken(self, text: str) -> str:
+        self._left -= min(self._left, _bytes(text))
+        return text
+
+
+def _fits(text: str, room: int) -> bool:
+    return len(text) <= room and _bytes(text) <= room
+
+
+def _cut(text: str, room: int) -> str:
+    """Without secrets first: half of one would not be known for what it is."""
+    return text if _fits(text, room) else clip_bytes(redact(text), room)
+
+
+def _cut_value(values: dict[str, str], name: str, room: int) -> str:
+    """As JSON within the room, as far as cutting one value does it: escapes take room too."""
+    text, keep = redact(values[name]), room
+    while True:
+        found = json.dumps({**values, name: clip_bytes(text, keep)}, ensure_ascii=False)
+        if keep < _SHARE or _fits(found, room):
+            return found
+        keep = keep * 3 // 4

@@ -18,7 +18,7 @@ from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
 from ragmem.memory import Hit, Question
-from ragmem.memory.context.code import OUTSIDE, is_outside
+from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, relevance, told_by
 from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.trust import REMEMBER, vouch

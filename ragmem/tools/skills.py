@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.files import replace_private
 from ragmem.messages import Json
-from ragmem.prompts import prompt as prompt_text
+from ragmem.messages import prompt as prompt_text
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg
 

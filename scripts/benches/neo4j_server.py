@@ -13,8 +13,8 @@ import msgspec
 
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server.layout import Layout
-from ragmem.store.neo4j_server.server import down, start
+from ragmem.store.neo4j_server import down, start
+from ragmem.store.neo4j_server.ways import Layout
 from tests.fakes.neo4j import jars, use_cached_jars
 
 

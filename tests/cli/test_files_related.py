@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from ragmem.cli.files import Related, related_text
-from ragmem.memory.code_past import CodePast, CodeSession
+from ragmem.memory.files import CodePast, CodeSession
 from ragmem.records import ChangedTogether, Evidence, MemoryRecord, Session
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem

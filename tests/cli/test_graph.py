@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ragmem.memory.requests import FILE, RequestLog
+from ragmem.memory.context import REQUESTS_FILE, RequestLog
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
@@ -82,7 +82,7 @@ def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: R
     assert [each.session_id for each in kept] == [session["session_id"]] * 2
     sections = {each.name: each for each in kept[1].sections}
     assert sections["Prompt"].chars == len("Why?")
-    file = ragmem.home / "data" / FILE
+    file = ragmem.home / "data" / REQUESTS_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     page = Path(ragmem.run("graph").out.strip()).read_text()
     assert '"request":{"most":' in page

@@ -15,8 +15,8 @@ import pytest
 
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server.layout import Layout, started_at
-from ragmem.store.neo4j_server.server import down, start
+from ragmem.store.neo4j_server import down, start
+from ragmem.store.neo4j_server.ways import Layout, started_at
 from ragmem.store.spool.files import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer

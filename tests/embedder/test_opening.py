@@ -6,9 +6,8 @@ from types import ModuleType
 import pytest
 
 from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, ModelConfig, load_config
-from ragmem.embedder import EmbedderInfo, Litellm, Thresholds
+from ragmem.embedder import EmbedderInfo, Litellm, Thresholds, changed, open_embedder, thresholds
 from ragmem.embedder.models import INFO
-from ragmem.embedder.opening import changed, open_embedder, thresholds
 from ragmem.errors import ConfigError
 from ragmem.llm.litellm_client import close_litellm
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragmem.embedder import passages, tool_lines, turn_passages, turn_text
 from ragmem.embedder.models import INFO, OnnxEmbedder
-from ragmem.embedder.opening import passages, tool_lines, turn_passages, turn_text
 from ragmem.records import ToolCall, Turn
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from ragmem.embedder import MOST_BYTES, MOST_TEXTS, SharedEmbedder, answering
 from ragmem.embedder.models import OnnxEmbedder
-from ragmem.embedder.opening import MOST_BYTES, MOST_TEXTS, SharedEmbedder, answering
 from ragmem.service import Client, is_offered, serve
 from tests.cli.process import SOURCE
 from tests.fakes.hash_embedder import HashEmbedder
@@ -30,7 +30,7 @@ LONG_S = 600.0
 SERVE = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from ragmem.embedder.opening import answering
+from ragmem.embedder import answering
 from ragmem.service import serve
 from tests.fakes.hash_embedder import HashEmbedder
 
@@ -51,8 +51,8 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no service that is silent."""
-    monkeypatch.setattr("ragmem.embedder.opening.QUESTION_S", 60.0)
-    monkeypatch.setattr("ragmem.embedder.opening.ANSWER_S", 60.0)
+    monkeypatch.setattr("ragmem.embedder.QUESTION_S", 60.0)
+    monkeypatch.setattr("ragmem.embedder.ANSWER_S", 60.0)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ async def test_no_sound_answer(
     """Silence, the end, garbage: the vectors are made, and no fault gets out."""
     done = threading.Event()
     if words is None:
-        monkeypatch.setattr("ragmem.embedder.opening.QUESTION_S", 0.1)
+        monkeypatch.setattr("ragmem.embedder.QUESTION_S", 0.1)
 
     def answer(listener: socket.socket) -> None:
         while not done.is_set():

@@ -17,9 +17,8 @@ from ragmem.config import find_paths
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
-from ragmem.store.neo4j_server.layout import Layout, Ports
-from ragmem.store.neo4j_server.server import alone, down, start
-from ragmem.store.neo4j_server.ways import Jars, find_java
+from ragmem.store.neo4j_server import alone, down, start
+from ragmem.store.neo4j_server.ways import Jars, Layout, Ports, find_java
 from tests.fakes.forks import PATIENCE
 from tests.store.samples import created, whole_turn
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ragmem.memory.requests import SentItem, SentRequest, SentSection
+from ragmem.memory.context import SentItem, SentRequest, SentSection
 from ragmem.records import (
     AddSummary,
     CodeFile,

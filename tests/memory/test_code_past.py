@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.memory.code_past import CodePast, inside_of, past_of_file, past_of_scopes
+from ragmem.memory.files import CodePast, inside_of, past_of_file, past_of_scopes
 from ragmem.records import (
     CodeFile,
     CodeReference,

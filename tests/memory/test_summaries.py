@@ -14,8 +14,7 @@ from inline_snapshot import snapshot
 from ragmem.config import SummariesConfig
 from ragmem.errors import LLMError, ProviderRefused, ProviderUnavailable
 from ragmem.ids import new_id
-from ragmem.memory.summaries import summary_id
-from ragmem.memory.summaries.digest import files_of, thread_records, turn_records
+from ragmem.memory.summaries import files_of, summary_id, thread_records, turn_records
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import Summary
 from tests.fakes.scripted_llm import Says

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.config import SummariesConfig
-from ragmem.memory.summaries.digest import Digest, bounded, read_object, schema_of
+from ragmem.memory.summaries import Digest, bounded, read_object, schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.messages import ToolUse
 from ragmem.records import Turn

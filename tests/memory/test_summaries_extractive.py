@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
-from ragmem.memory.summaries.digest import summaries_digest, thread_text, turn_digest, turn_records
+from ragmem.memory.summaries import summaries_digest, thread_text, turn_digest, turn_records
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import Summary
 

@@ -15,7 +15,7 @@ from ragmem.config import SummariesConfig
 from ragmem.errors import ContextTooLong, ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.summaries.digest import split, turn_records
+from ragmem.memory.summaries import split, turn_records
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.usage import UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step

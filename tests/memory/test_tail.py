@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.memory.tail import Tail
+from ragmem.memory.sessions import Tail
 from ragmem.records import Turn
 from tests.store.samples import START, a_session
 

@@ -14,7 +14,7 @@ from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
 from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
-from ragmem.memory.facts.drafts import candidate
+from ragmem.memory.facts.words import candidate
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now
 from ragmem.repl.commands import is_command, is_note

@@ -602,14 +602,13 @@ async def test_turns_wait_to_be_linked(store: Store) -> None:
     assert await is_whole(store)
 
 
-async def test_turns_of_one_session_wait(store: Store) -> None:
-    """Asked for a session, its own turns."""
+async def test_a_fork_waits_with_its_own_turns(store: Store) -> None:
+    """What it shares waits with the session that it was forked from."""
     await store.apply([*conversation("t1", "t2"), *conversation("r1", session_id="r")])
     await store.apply([created("f", parent_session_id="s", forked_at_index=1)])
     await store.apply([*whole_turn("f", "f2", started_at=at(9)), put("a.py", "one")])
     assert await waiting(store, "references", session_id="s") == ["t2", "t1"]
     assert await waiting(store, "references", session_id="f") == ["f2"]
-    assert await waiting(store, "references", session_id="none") == []
 
 
 async def test_turns_of_joined_projects_wait(store: Store) -> None:

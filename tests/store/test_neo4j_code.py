@@ -416,8 +416,7 @@ def _filled(which: str, conditions: str) -> str:
 
 
 PLANS = {
-    "due": RECALL["pending_references"].replace("/* session */", ""),
-    "due-in-a-session": RECALL["pending_references_of_session"],
+    "due": RECALL["pending_references"],
     "named-here": _filled("scopes_by_name", "AND s.projectId IN $projects"),
     "named-anywhere": _filled("scopes_by_name", "AND s.projectId IS NOT NULL"),
     "gone": _filled(

@@ -471,8 +471,8 @@ def _filled(name: str) -> str:
 PLANS = {
     "of-projects": _filled("in_scope"),
     "everywhere": _filled("everywhere"),
-    "to-look-through": RECALL["pending_memories"].replace("/* session */", ""),
-    "to-embed": RECALL["pending_vectors"].replace("/* session */", ""),
+    "to-look-through": RECALL["pending_memories"],
+    "to-embed": RECALL["pending_vectors"],
     "superseded": STATEMENTS["link_superseded"],
 }
 
@@ -484,7 +484,7 @@ async def test_what_is_asked_often_goes_by_an_index(
     """No look at all memories, turns or sessions of the store."""
     given = {
         "projectIds": ["p"], "userWide": True, "limit": 9, "most": 9, "ids": ["m"],
-        "sessionId": None,
+        "owner": "ana",
     }  # fmt: skip
     steps = [kind for kind, _ in await plan_of(neo4j_server, PLANS[name], **given)]
     assert any("Index" in step for step in steps)

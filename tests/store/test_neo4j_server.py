@@ -18,8 +18,8 @@ from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import layout, server, ways
-from ragmem.store.neo4j_server.layout import Layout, Ports, Running
+from ragmem.store.neo4j_server import ways
+from ragmem.store.neo4j_server.ways import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
 from tests.store.samples import created, whole_turn
 
@@ -151,7 +151,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
 
     await remember(paths, "s")
     os.kill(status.pid, signal.SIGKILL)
-    while layout.started_at(status.pid):
+    while ways.started_at(status.pid):
         await asyncio.sleep(0.05)
     ended = await neo4j_server.status(paths, CONFIG, {})
     assert not ended.running
@@ -174,7 +174,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append) == again
     assert said == []
     assert await neo4j_server.down(paths)
-    assert not layout.started_at(again.pid)
+    assert not ways.started_at(again.pid)
     assert "Stopped." in neo4j_server.log_file(paths).read_text()
     assert not await neo4j_server.down(paths)
 
@@ -215,7 +215,7 @@ async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
         ) -> None:
             super().write_settings(ports, {**more, "server.databases.read_only": "neo4j"})
 
-    await server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
+    await neo4j_server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
     connection = neo4j_server.find_connection(CONFIG, stopped, {})
     store = await Neo4jStore.open(connection, timeout_s=PATIENCE_S)
     with pytest.raises(StoreRefused, match="can only be read") as caught:
@@ -246,13 +246,13 @@ async def test_an_installed_neo4j_and_a_port_that_is_taken(
     """`neo4j` on PATH comes first; a port that is taken, new or kept, is left for another."""
     lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
     environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
-    find = server.free_port
+    find = neo4j_server.free_port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         ports = iter([port])
-        monkeypatch.setattr(server, "free_port", lambda: next(ports, None) or find())
+        monkeypatch.setattr(neo4j_server, "free_port", lambda: next(ports, None) or find())
         layout = Layout(stopped.neo4j_dir)
         if kept:
             layout.keep_ports(Ports(port, find()))
@@ -367,14 +367,14 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
 async def test_a_process_is_known_by_its_start() -> None:
     """Two looks agree while it lives; a zombie and a stranger are none."""
     child = subprocess.Popen(["sleep", "60"])
-    start = layout.started_at(child.pid)
+    start = ways.started_at(child.pid)
     assert start
-    assert layout.started_at(child.pid) == start
-    assert layout.started_at(os.getpid()) != start
-    await layout.stop(child.pid, "another start", timeout_s=1)
+    assert ways.started_at(child.pid) == start
+    assert ways.started_at(os.getpid()) != start
+    await ways.stop(child.pid, "another start", timeout_s=1)
     assert child.poll() is None
-    await layout.stop(child.pid, start, timeout_s=10)
-    assert layout.started_at(child.pid) == ""
+    await ways.stop(child.pid, start, timeout_s=10)
+    assert ways.started_at(child.pid) == ""
     child.wait()
 
 
@@ -382,12 +382,12 @@ async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
     """Stopped by force in the end."""
     ready = tmp_path / "ready"
     script = f"trap '' TERM; : > {ready}; while :; do sleep 0.1; done"
-    pid = layout.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
+    pid = ways.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
     while not ready.exists():
         await asyncio.sleep(0.01)
-    start = layout.started_at(pid)
-    await layout.stop(pid, start, timeout_s=0.5)
-    assert layout.started_at(pid) == ""
+    start = ways.started_at(pid)
+    await ways.stop(pid, start, timeout_s=0.5)
+    assert ways.started_at(pid) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"way": 1}', b"\xff\xfe"])
@@ -517,7 +517,7 @@ def test_children_get_no_secrets() -> None:
     """What looks like a key stays out of the environment of every child."""
     given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "GH_TOKEN": "t"}
     given |= {"NEO4J_PASSWORD": "p", "AWS_SECRET_ACCESS_KEY": "s", "LANG": "C"}
-    assert layout.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
+    assert ways.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
 
 
 def test_the_settings_of_the_server(empty: Paths) -> None:

@@ -32,7 +32,6 @@ QUESTIONS: dict[str, Callable[[Database], Sized]] = {
     "references_of": lambda db: code.references_of(db, ["t"]),
     "code_files": lambda db: code.code_files(db, GARDEN, ["a.py"]),
     "pending": lambda db: work.pending(db, "references", limit=9),
-    "pending in a session": lambda db: work.pending(db, "references", limit=9, session_id="s"),
 }
 
 
@@ -65,7 +64,6 @@ LED_BY = {
     "references_of": ["r USING PRIMARY KEY (turn_id=?)"],
     "code_files": ["code_scopes_by_file (project_id=? AND path=?)"],
     "pending": ["SEARCH documents USING INDEX documents_to_link (number=?)"],
-    "pending in a session": ["documents_by_session (session_id=? AND level=?)"],
 }
 
 

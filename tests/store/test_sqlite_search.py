@@ -13,8 +13,8 @@ from ragmem import terms
 from ragmem.files import OwnerLocks
 from ragmem.records import EVERYTHING, PutTurn, PutVectors, Scope, SearchQuery
 from ragmem.similarity import VectorCache
-from ragmem.store.sqlite import SQLiteStore, joining, search, text_index
-from ragmem.store.sqlite.apply import apply
+from ragmem.store.sqlite import SQLiteStore, search, text_index
+from ragmem.store.sqlite.apply import apply, prepare_split
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
@@ -155,7 +155,7 @@ async def test_a_split_makes_words_before_the_lock_and_again_where_others_wrote(
     early = [begun("s", "t1", "ferns"), finished("s", "t1", "maples", status="interrupted")]
     await store.apply([*early, *whole_turn("s", "t2", "ferns", "oaks")])
     connection = opened(tmp_path)
-    prepared = joining.prepare(connection, [registered(TREE), split()])
+    prepared = prepare_split(connection, [registered(TREE), split()])
     assert {name: "fern" in each.words.text for name, each in prepared.items()} == {
         "t1": True, "t2": True,
     }  # fmt: skip
@@ -411,8 +411,7 @@ async def test_pending_reads_an_index(tmp_path: Path) -> None:
     await store.apply(garden())
     connection = opened(tmp_path)
     for work, query in [(work, query) for work, all_ in QUERIES.items() for query in all_]:
-        given = {"session_id": None, "person": "ana"}
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", {"person": "ana"}).fetchall()
         steps = [str(row[3]) for row in plan]
         assert not any("TEMP B-TREE" in step for step in steps), (work, steps)
         assert any("USING" in step and "INDEX" in step for step in steps), (work, steps)

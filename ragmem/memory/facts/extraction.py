@@ -15,18 +15,23 @@ import msgspec
 
 from ragmem.memory.dates import days
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
-from ragmem.memory.facts.words import is_greeting, is_instruction, plain, problem_with
+from ragmem.memory.facts.words import (
+    is_about_person,
+    is_greeting,
+    is_instruction,
+    plain,
+    problem_with,
+)
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries.digest import main_argument, schema_of, shaped
+from ragmem.memory.summaries import main_argument, schema_of, shaped
 from ragmem.memory.summaries.summarizer import Summarizer
-from ragmem.prompts import prompt
+from ragmem.messages import prompt
 from ragmem.records import (
     MEMORY_KINDS,
     UNSUMMARIZED,

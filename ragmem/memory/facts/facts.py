@@ -297,8 +297,8 @@ class Facts:
         self, drafts: Sequence[Draft], project_id: str | None, *, beside: Sequence[Write] = ()
     ) -> list[Remembered]:
         """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
-        from ragmem.memory.facts.drafts import candidate, checked
         from ragmem.memory.facts.trust import Settlement
+        from ragmem.memory.facts.words import candidate, checked
 
         now = self._clock()
         told = [checked(draft, project_id) for draft in drafts]
@@ -537,7 +537,7 @@ class Facts:
 
         `project_id`: to which project it moves with `scope="project"`. UsageError, StoreError.
         """
-        from ragmem.memory.facts.drafts import changed
+        from ragmem.memory.facts.words import changed
 
         now = self._clock()
         expires_at, note = expiry(ttl, now)

@@ -11,7 +11,7 @@ from ragmem.embedder import Thresholds, cosines
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
-from ragmem.memory.summaries.digest import RECALL_TOOLS
+from ragmem.memory.summaries import RECALL_TOOLS
 from ragmem.memory.window import argument, result_text
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
 from ragmem.terms import guess_language, is_stop_word, terms

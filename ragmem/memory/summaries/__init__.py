@@ -1,12 +1,30 @@
-"""Summaries: when a level is due, what it covers, what it says, and what that costs."""
+"""Summaries: when a level is due, what it covers, what it says, and what that costs.
+
+What a model says of its records is taken for data: parsed strictly, bounded, cleaned.
+"""
 
 import hashlib
+import json
+import posixpath
+import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cache
+from itertools import zip_longest
+from typing import TypeVar
 
-from ragmem.records import Pending, Session, Summary, Turn
+import msgspec
+
+from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
+from ragmem.memory.window import argument, result_text
+from ragmem.messages import Json
+from ragmem.records import Pending, Session, Summary, ToolCall, Turn
+from ragmem.redact import redact
 from ragmem.store import Store
+from ragmem.text import Regex, clean, clip_middle, one_line
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -125,3 +143,436 @@ async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[S
         if summary.extractive and whole and not any(s.extractive for s in below):
             out.append((summary, below))
     return out
+
+
+RECALL_TOOLS = frozenset(
+    {
+        "recall_result",
+        "recall",
+        "search_memory",
+        "search_history",
+        "search_memories",
+        "get_recent_memories",
+        "remember",
+    }
+)
+"""Their answers were said before: nothing is summed up from them a second time."""
+MAX_FILES = 50
+MAX_TOOLS = 30
+_CALLS_CHARS = 12_000
+_ARGUMENT_CHARS = 160
+_RESULT_CHARS = 400
+_SHORTEST_RESULT = 60
+_MAX_MESSAGES = 1_000
+_ORDER = {"write": 0, "read": 1, "search": 2}
+_MAIN_ARGUMENTS = ("path", "command", "pattern", "query", "id")
+
+
+def turn_records(turn: Turn) -> str:
+    """A turn for the model: its words whole, each tool call in a line or two."""
+    parts = [f"Person: {turn.user_message}"]
+    calls = "\n".join(_call_lines(turn.tool_calls))
+    if calls:
+        parts.append("Tool calls:\n" + clip_middle(calls, _CALLS_CHARS))
+    if turn.assistant_message:
+        parts.append(f"Agent: {turn.assistant_message}")
+    return redact(clean("\n\n".join(parts)))
+
+
+def summaries_records(summaries: Sequence[Summary]) -> str:
+    """Summaries for the model, oldest first."""
+    return redact(clean("\n\n".join(entry(s.text, s.key_findings) for s in summaries)))
+
+
+def entry(text: str, findings: Sequence[str]) -> str:
+    """A text, then each finding on a line of its own."""
+    return "\n".join([f"Summary: {text}", *(f"- {finding}" for finding in findings)])
+
+
+def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
+    """The session's summary so far, then `role: content` for at most 1,000 messages."""
+    turns = list(since)[-_MAX_MESSAGES // 2 :]
+    share = max(200, max_chars // max(1, 2 * len(turns)))
+    parts = [f"summary of what went before: {previous}"] if previous else []
+    for turn in turns:
+        for role, content in (("user", turn.user_message), ("assistant", turn.assistant_message)):
+            if content:
+                parts.append(f"{role}: {clip_middle(content, share)}")
+    return redact(clean("\n\n".join(parts)))
+
+
+def split(text: str, room: int) -> list[str]:
+    """Pieces of at most `room` characters, ended at a paragraph, a line or a word if one is near.
+
+    Together they are the text, but for the white space between them.
+    """
+    pieces = []
+    rest = text.strip()
+    while len(rest) > room:
+        end = room
+        for mark in ("\n\n", "\n", " "):
+            if (found := rest.rfind(mark, room * 7 // 8, room)) > 0:
+                end = found
+                break
+        pieces.append(rest[:end].rstrip())
+        rest = rest[end:].lstrip()
+    return [piece for piece in [*pieces, rest] if piece]
+
+
+def files_of(
+    calls: Iterable[ToolCall], locate: Callable[[str], str] = posixpath.normpath
+) -> tuple[str, ...]:
+    """Files that recorded calls touched: changed ones first, then read, then found."""
+    found: dict[str, int] = {}
+    for call in calls:
+        for access in extract_accessed_files(call, locate=locate):
+            if access.access_type in _ORDER:
+                rank = _ORDER[access.access_type]
+                found[access.path] = min(rank, found.get(access.path, rank))
+    ranked = sorted(found, key=lambda path: found[path])
+    return tuple(ranked[:MAX_FILES])
+
+
+def tools_of(calls: Iterable[ToolCall]) -> tuple[str, ...]:
+    """Names of the recorded tools, in the order of their first call."""
+    return tuple(dict.fromkeys(call.tool_name for call in calls))[:MAX_TOOLS]
+
+
+def union(groups: Sequence[Sequence[str]], limit: int) -> tuple[str, ...]:
+    """What stands in most groups first, then what stands in the latest ones."""
+    counts: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    for index, group in enumerate(groups):
+        counts.update(set(group))
+        last.update(dict.fromkeys(group, index))
+    names = list(dict.fromkeys(name for group in groups for name in group))
+    ranked = sorted(names, key=lambda name: (-counts[name], -last[name]))
+    return tuple(ranked[:limit])
+
+
+def main_argument(call: ToolCall) -> str:
+    """What a call was about: its path or command, else its arguments, on one line."""
+    about = argument(call, *_MAIN_ARGUMENTS) or call.arguments
+    return one_line(about[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
+
+
+def outcome(call: ToolCall, limit: int) -> str:
+    """How a call ended, on one line: its first words and its last."""
+    if not call.result:
+        return "no result was recorded"
+    if call.tool_name in RECALL_TOOLS:
+        return "brought back earlier records"
+    text = result_text(call)
+    if not call.success:
+        return one_line(f"failed: {(call.error or text)[: 2 * limit]}", limit)
+    words = _flat(text, 2 * limit)
+    return words if len(words) <= limit else f"{words[: limit // 2]} … {words[-limit // 2 :]}"
+
+
+def _flat(text: str, limit: int) -> str:
+    """On one line; of a long text its two ends, so that a file of megabytes costs nothing."""
+    if len(text) > 4 * limit:
+        text = f"{text[:limit]} … {text[-limit:]}"
+    text = re.sub(r"^ *\d+\t", "", text, flags=re.MULTILINE)
+    return one_line(text, len(text) + 1)
+
+
+def _call_lines(calls: Sequence[ToolCall]) -> list[str]:
+    share = max(_SHORTEST_RESULT, min(_RESULT_CHARS, _CALLS_CHARS // max(1, len(calls))))
+    lines = []
+    for call in calls:
+        if call.preamble:
+            lines.append(f"(said: {one_line(call.preamble[: 2 * _RESULT_CHARS], _RESULT_CHARS)})")
+        lines.append(f"- {call.tool_name} {main_argument(call)} -> {outcome(call, share)}")
+        if call.tool_name in EDITING_TOOLS and call.success:
+            lines.append(f"  with {one_line(call.arguments[: 2 * share], share)}")
+    return lines
+
+
+T = TypeVar("T")
+
+MAX_FINDINGS = 8
+MAX_TOPICS = 8
+FINDING_CHARS = 200
+TOPIC_CHARS = 40
+SHORT_CHARS = 200
+"""A summary may be as long as this, however short what it sums up."""
+_MOST_OBJECTS = 20
+_OTHER_NAMES = {
+    "text": ("summary", "content"),
+    "key_findings": ("findings", "key_points"),
+    "main_topic": ("topic",),
+    "action_items": ("actions", "todo"),
+    "title": ("name",),
+}
+"""Keys by which models call the same, the likeliest first."""
+_LONGEST_ESCAPE = 10
+"""Characters by which one that is hidden is shown."""
+_SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """The part of a summary that a model writes; nothing else of its answer is kept."""
+
+    text: str
+    key_findings: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+def bounded(found: Digest, *, text_chars: int) -> Digest:
+    """What is kept of a digest; ValueError says what is wrong with it.
+
+    A text that is longer than the prompt allows is cut after a sentence.
+    """
+    return Digest(
+        text=clip_sentences(telling_line(found.text, "text"), text_chars),
+        key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
+        topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
+    )
+
+
+def clip_sentences(text: str, limit: int) -> str:
+    """At most `limit` characters, ended after a sentence where that keeps half of the room."""
+    if len(text) <= limit:
+        return text
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, limit)]
+    if ends and ends[-1] >= limit // 2:
+        return text[: ends[-1]]
+    return one_line(text, limit)
+
+
+def quoted_records(data: str, tag: str) -> str:
+    """Records between marks that bear these letters."""
+    return f"<records-{tag}>\n{data}\n</records-{tag}>"
+
+
+@cache
+def schema_of(kind: type) -> dict[str, Json]:
+    """The JSON Schema of a struct, as providers that hold a model to one want it.
+
+    Each object says that all its keys must be there, and no others.
+    """
+    schema = msgspec.json.schema(kind)
+    parts = schema.pop("$defs", {})
+    for part in parts.values():
+        part.pop("title", None)
+        part.pop("description", None)
+        keys = part.get("properties", {})
+        for each in keys.values():
+            each.pop("default", None)
+        if keys:
+            part |= {"required": list(keys), "additionalProperties": False}
+    root: dict[str, Json] = parts.pop(schema["$ref"].rpartition("/")[2])
+    return root | ({"$defs": parts} if parts else {})
+
+
+def read_object(answer: str, kind: type[T], tag: str) -> T:
+    """The JSON object in an answer as this struct; ValueError says what is wrong with it.
+
+    `tag` are the letters of the marks around the data, which no answer repeats.
+    """
+    found = _found_object(answer, kind)
+    if tag in answer:
+        raise ValueError("it repeats the marks around the data")
+    return found
+
+
+def _found_object(answer: str, kind: type[T]) -> T:
+    with suppress(msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(answer, type=kind)
+    # Around the object there may be a fence, thoughts, or a word of welcome: the last one counts.
+    problem = "it holds no JSON object"
+    found, end = None, 0
+    starts = [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
+    for start in starts:
+        if start < end:
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(answer, start)
+            found = msgspec.convert(shaped(value, kind), kind)
+        except msgspec.ValidationError as error:
+            problem = str(error)
+        except (ValueError, RecursionError):
+            continue
+    if found is None:
+        raise ValueError(problem)
+    return found
+
+
+def shaped(value: dict[str, object], kind: type) -> dict[str, object]:
+    """The object with its keys and values as they are asked for, where it is plain what is meant.
+
+    Under another name for a key stands the same; a list of lines is a text, a text a list of one.
+    """
+    out = dict(value)
+    for field in msgspec.structs.fields(kind):
+        names = (field.encode_name, *_OTHER_NAMES.get(field.encode_name, ()))
+        name = next((name for name in names if name in value), None)
+        if name is None:
+            continue
+        given = value[name]
+        if field.type is str and isinstance(given, list) and all(isinstance(g, str) for g in given):
+            given = " ".join(given)
+        elif field.type == tuple[str, ...] and (isinstance(given, str) or given is None):
+            given = [given] if given else []
+        out[field.encode_name] = given
+    return out
+
+
+def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
+    """So many of them, a line each, without repeats, secrets and what says nothing."""
+    lines = dict.fromkeys(one_line(plain_line(text), chars) for text in texts)
+    return tuple(line for line in lines if any(map(str.isalnum, line)))[:most]
+
+
+def plain_line(text: str) -> str:
+    """On one line: no heading, list or mark of its own can be forged in what it is shown in."""
+    text = redact(clean(text))
+    return one_line(text, _LONGEST_ESCAPE * len(text))
+
+
+def telling_line(text: str, name: str) -> str:
+    """The text on one line; ValueError where the answer's field of this name says nothing."""
+    line = plain_line(text)
+    if not any(map(str.isalnum, line)):
+        raise ValueError(f"its {name} is empty")
+    return line
+
+
+_QUESTION_CHARS = 160
+_ANSWER_CHARS = 320
+_DONE_CHARS = 90
+_MOST_DONE = 4
+_OPENING_CHARS = 100
+"""An opening that is shorter (`Done.`) gets the sentence after it, too."""
+_LONGEST_READ = 20_000
+_FENCES = ("```", "~~~")
+_SENTENCE = Regex(r"(?<=[.!?…])[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
+_MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
+_CODE = Regex(
+    r"`[^`\n]{2,80}`"  # quoted
+    r"|(?<![\w/.-])[\w.-]*/[\w./-]+"  # a path
+    r"|\b\w+\.(?!\d)\w{1,5}\b(?!\.)"  # a file name
+    r"|\b[A-Za-z]\w*_\w+\b|\b[A-Z]?[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\b"  # identifiers
+    r"|\d[\d.,:/-]*"  # numbers, versions, dates
+)
+_NUMBER = Regex(r"[\d.,:/-]+")
+_WORD = Regex(r"[^\W\d_]{4,}")
+
+
+def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
+    """What was asked, the answer's first sentences, what was changed and run, and how it ended."""
+    asked = prose_sentences(turn.user_message)
+    answered = prose_sentences(turn.assistant_message)
+    first = opening(answered, _ANSWER_CHARS)
+    parts = [one_line(opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_done(turn)]
+    text = clip_sentences(" — ".join(filter(None, parts)), text_chars)
+    return Digest(
+        text=text or "…",
+        key_findings=_telling([s for s in answered if s not in first], MAX_FINDINGS),
+        topics=_topics(" ".join([*asked, *answered]), turn.user_message),
+    )
+
+
+def summaries_digest(summaries: Sequence[Summary], *, text_chars: int) -> Digest:
+    """The first sentences of each, the findings of all in turn, the topics that most have."""
+    source_chars = sum(summary.char_count for summary in summaries)
+    limit = min(text_chars, max(source_chars, SHORT_CHARS))
+    share = max(SHORT_CHARS // 2, limit // max(1, len(summaries)) - 1)
+    most = max(1, limit // (share + 1))
+    # Too many for the room: evenly spread, the first and the last among them.
+    step = max(1, len(summaries) - 1) / max(1, most - 1) if len(summaries) > most else 1
+    shown = [summaries[min(round(i * step), len(summaries) - 1)] for i in range(most)]
+    texts = dict.fromkeys(clip_sentences(s.text, share) for s in shown[: len(summaries)])
+    topics = Counter(topic for s in summaries for topic in set(s.topics))
+    dealt = _dealt([s.topics for s in summaries])
+    return Digest(
+        text=clip_sentences(" ".join(texts), limit),
+        key_findings=tuple(_dealt([s.key_findings for s in summaries])[:MAX_FINDINGS]),
+        topics=tuple(sorted(dealt, key=lambda topic: -topics[topic])[:MAX_TOPICS]),
+    )
+
+
+def thread_text(previous: str | None, since: Sequence[Turn], *, text_chars: int) -> str:
+    """The summary so far, then what was asked and answered last, as room allows."""
+    budget = text_chars // 2 if previous else text_chars
+    latest: list[str] = []
+    for turn in reversed(since):
+        text = turn_digest(turn, text_chars=_QUESTION_CHARS + _ANSWER_CHARS).text
+        if latest and len(text) + 1 > budget:
+            break
+        latest.insert(0, clip_sentences(text, budget))
+        budget -= len(latest[0]) + 1
+    rest = " ".join(latest)
+    before = clip_sentences(previous, max(1, text_chars - len(rest) - 1)) if previous else ""
+    return one_line(" ".join(filter(None, [before, rest])), text_chars)
+
+
+def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
+    """The first of each group, then the second of each …, none twice."""
+    rows = zip_longest(*groups)
+    return list(dict.fromkeys(item for row in rows for item in row if item is not None))
+
+
+def prose_sentences(text: str) -> list[str]:
+    """The sentences of a text: code blocks are left out, marks of headings and lists too."""
+    text = _without_code(redact(clean(text))[:_LONGEST_READ])
+    found = [one_line(_MARKUP.sub("", part), 2_000) for part in _SENTENCE.split(text)]
+    return [sentence for sentence in found if any(map(str.isalnum, sentence))]
+
+
+def _without_code(text: str) -> str:
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = line.lstrip()[:3]
+        if mark in _FENCES and fence in ("", mark):
+            fence = "" if fence else mark
+        elif not fence:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def opening(sentences: Sequence[str], limit: int) -> str:
+    """The first sentences: one, or more where it is short."""
+    taken = ""
+    for sentence in sentences:
+        if taken and (len(taken) >= _OPENING_CHARS or len(taken) + len(sentence) >= limit):
+            break
+        taken = f"{taken} {sentence}".strip()
+    return clip_sentences(taken, limit)
+
+
+def _done(turn: Turn) -> list[str]:
+    """Files changed, then the last commands with what came of them."""
+    changed = dict.fromkeys(
+        main_argument(call)
+        for call in turn.tool_calls
+        if call.tool_name in EDITING_TOOLS and call.success and call.result
+    )
+    commands = [call for call in turn.tool_calls if call.tool_name == "run_command"]
+    lines = [", ".join(list(changed)[:_MOST_DONE])] if changed else []
+    for call in commands[-2:]:
+        ran = one_line(main_argument(call), _DONE_CHARS)
+        lines.append(f"`{ran}`: {outcome(call, _DONE_CHARS)}")
+    return [redact(clean(line)) for line in lines]
+
+
+def _telling(sentences: Sequence[str], most: int) -> tuple[str, ...]:
+    """Those that name things or figures, in their order; the richest where there are too many."""
+    scored = {s: len(set(_CODE.findall(s))) for s in dict.fromkeys(sentences)}
+    named = sorted((s for s in scored if scored[s]), key=lambda s: -scored[s])[:most]
+    return tuple(clip_sentences(s, FINDING_CHARS) for s in scored if s in named)
+
+
+def _topics(text: str, asked: str) -> tuple[str, ...]:
+    """The names that are said most; with few of them, the longest words of the question."""
+    names = Counter(
+        found.strip("`(").rstrip(".,:/-()")
+        for found in _CODE.findall(text)
+        if not _NUMBER.fullmatch(found) and len(found) <= TOPIC_CHARS and " " not in found
+    )
+    topics = [name for name, _ in names.most_common(MAX_TOPICS) if name]
+    if len(topics) < 2:
+        words = sorted(dict.fromkeys(_WORD.findall(asked)), key=lambda word: -len(word))
+        topics += [word for word in words if word not in topics][:3]
+    return tuple(one_line(topic, TOPIC_CHARS) for topic in topics[:MAX_TOPICS])

@@ -16,8 +16,7 @@ from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, Request
 from ragmem.llm.base import LLM, Assembler, ModelInfo, Request, TextChunk, UsageChunk, answering
 from ragmem.llm.faults import wait_s
 from ragmem.llm.providers import BY_NAME
-from ragmem.memory.summaries import calls_behind, summary_id
-from ragmem.memory.summaries.digest import (
+from ragmem.memory.summaries import (
     MAX_FILES,
     MAX_FINDINGS,
     MAX_TOOLS,
@@ -25,6 +24,7 @@ from ragmem.memory.summaries.digest import (
     SHORT_CHARS,
     Digest,
     bounded,
+    calls_behind,
     clip_sentences,
     entry,
     files_of,
@@ -34,6 +34,7 @@ from ragmem.memory.summaries.digest import (
     split,
     summaries_digest,
     summaries_records,
+    summary_id,
     thread_records,
     thread_text,
     tools_of,
@@ -41,8 +42,7 @@ from ragmem.memory.summaries.digest import (
     turn_records,
     union,
 )
-from ragmem.messages import Message, system, user
-from ragmem.prompts import prompt
+from ragmem.messages import Message, prompt, system, user
 from ragmem.records import Attempts, Summary, Turn, TurnQuery, utc_now
 from ragmem.redact import redact
 from ragmem.store import Store

@@ -3,19 +3,276 @@
 gateway.py     where a server is, the driver, bounded transactions, its errors in plain words
 schema.py      constraints and indexes, made once and mended when missing
 shapes.py      how each kind of record stands in the graph: properties, and what is wrong of them
-store.py       the Store itself: its methods run the functions below in transactions
 writes.py      each Write as Cypher, from one table of kinds
 read.py        sessions, turns and summaries, and everything, to be moved
 search.py      the search, over entries.py (what is found by words) and vectors.py
 vectors.py     vectors as they are stored and looked through, what is still to be done, leases
 memories.py    memories, profiles and owners, read and written
 code.py        files, scopes and references, read and written
-belonging.py   Projects and Owners, and what hangs on them
+belonging.py   Projects and Owners, what hangs on them; a project split off again
 repair.py      whether a graph keeps its promises, and one that does not made whole
 *.cypher       the statements
+
+The Store itself is here; see `ragmem.store` for what it promises. What a room reads or writes is a
+function of a running transaction; the store's methods of the same names run them in transactions of
+their own.
 """
 
-from ragmem.store.neo4j.gateway import Connection
-from ragmem.store.neo4j.store import Neo4jStore
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ragmem.records import (
+    AnyRecord,
+    Applied,
+    Candidate,
+    CodeFile,
+    EmbedderMark,
+    Finding,
+    FoundScope,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
+    ScopeQuery,
+    SearchQuery,
+    Session,
+    StoreInfo,
+    Summary,
+    Turn,
+    Write,
+    utc_now,
+)
+from ragmem.store import touches_memories
+from ragmem.store.neo4j import code, read, repair, schema, vectors
+from ragmem.store.neo4j import memories as of_memories
+from ragmem.store.neo4j.entries import Drafts, index_turns
+from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
+from ragmem.store.neo4j.search import Searcher
+from ragmem.store.neo4j.writes import Batch
+from ragmem.store.open import owned
 
 __all__ = ["Connection", "Neo4jStore"]
+
+
+LEASE_S = 30
+"""An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
+_BY_ID: dict[type, Callable[..., Awaitable[list[Any]]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
+    MemoryRecord: of_memories.memories_by_id,
+    PutReferences: code.references_of,
+    PutVectors: vectors.vectors_of,
+}
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Transaction, P], Awaitable[T]]
+Method = Callable[Concatenate["Neo4jStore", P], Coroutine[Any, Any, T]]
+
+
+def _reads(work: Work[P, T]) -> Method[P, T]:
+    """A method that runs the function in a read transaction."""
+
+    async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._gateway.read(lambda tx: work(tx, *args, **kwargs))
+
+    return method
+
+
+def _writes(work: Work[P, T]) -> Method[P, T]:
+    """A method that runs the function in a write transaction: all or nothing."""
+
+    async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._gateway.write(lambda tx: work(tx, *args, **kwargs))
+
+    return method
+
+
+class Neo4jStore:
+    """Sessions and their turns as a graph, with what was learned from them."""
+
+    def __init__(self, gateway: Gateway, version: str) -> None:
+        self._gateway = gateway
+        self._version = version
+        self._searcher = Searcher(gateway)
+        self._drafts = Drafts()
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        *,
+        timeout_s: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+        say: Callable[[str], None] | None = None,
+        owner: str = "",
+        everyone: bool = False,
+    ) -> "Neo4jStore":
+        """Connect and complete the schema; `say` is told of what takes long, or is left out.
+
+        StoreUnavailable when nothing answers, StoreRefused for a wrong address,
+        password, database or version. `timeout_s` bounds every later call too.
+        """
+        sees = "" if everyone else owner
+        gateway = Gateway.connect(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
+        try:
+            return cls(gateway, await schema.prepare(gateway, say, owner=owner))
+        except BaseException:
+            await gateway.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        await self._searcher.aclose()
+        await self._gateway.aclose()
+
+    async def store_id(self) -> str:
+        return await schema.store_id(self._gateway)
+
+    async def info(self) -> StoreInfo:
+        [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
+        levels = await self._gateway.read(lambda tx: tx.run(STATEMENTS["summaries_per_level"]))
+        return StoreInfo(
+            kind="neo4j",
+            location=self._gateway.location,
+            version=self._version,
+            schema_version=schema.VERSION,
+            counts=dict(counts),
+            summaries_per_level={row["level"]: row["summaries"] for row in levels},
+        )
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        writes = owned(writes, self._gateway.owner)
+        words = await self._drafts.words(writes)
+
+        async def work(tx: Transaction) -> Applied:
+            batch = Batch(tx, words)
+            await batch.apply(writes)
+            if touches_memories(writes):
+                await of_memories.memories_changed(tx)
+            return Applied(batch.turn_indexes)
+
+        if not writes:
+            return Applied()
+        applied = await self._gateway.write(work)
+        self._drafts.follow(writes)
+        return applied
+
+    # --- sessions and what was said -----------------------------------------------
+
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        if not ids:
+            return []
+        by_id = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._gateway.read(lambda tx: by_id(tx, ids=ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        all_of = read.summary_ids if kind is Summary else of_memories.memory_ids
+        return await self._gateway.read(all_of)
+
+    session = _reads(read.session)
+    sessions = _reads(read.sessions)
+    find_sessions = _reads(read.find_sessions)
+    turns = _reads(read.turns)
+    file_accesses = _reads(read.file_accesses)
+    find_tool_call = _reads(read.find_tool_call)
+    summaries = _reads(read.summaries)
+    raw_history_chars = _reads(read.raw_history_chars)
+    projects = _reads(read.projects)
+
+    # --- search, and what is to be done -------------------------------------------
+
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        return await self._searcher.search(query)
+
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        await vectors.use_embedder(self._gateway, mark)
+
+    embedder = _reads(vectors.embedder)
+    pending = _reads(vectors.pending)
+    count_pending = _reads(vectors.count_pending)
+    claim = _writes(vectors.claim)
+    release = _writes(vectors.release)
+    attempts = _reads(vectors.attempts)
+    keep_attempts = _writes(vectors.keep_attempts)
+    forget_attempts = _writes(vectors.forget_attempts)
+
+    # --- memories -----------------------------------------------------------------
+
+    memories_revision = _reads(of_memories.memories_revision)
+    memories = _reads(of_memories.memories)
+    find_memories = _reads(of_memories.find_memories)
+    superseded_by = _reads(of_memories.superseded_by)
+    small_vectors = _reads(of_memories.small_vectors)
+    forget_memories = _writes(of_memories.forget_memories)
+    profile = _reads(of_memories.own_profile)
+    profiles = _reads(of_memories.profiles)
+    owners = _reads(of_memories.owners)
+    others = _reads(of_memories.others)
+
+    # --- code ---------------------------------------------------------------------
+
+    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+        return await code.code_files(self._gateway, project_id, paths)
+
+    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
+        return await code.find_scopes(self._gateway, query)
+
+    code_turns = _reads(code.code_turns)
+    changed_with = _reads(code.changed_with)
+    code_projects = _reads(code.code_projects)
+
+    # --- archive ------------------------------------------------------------------
+
+    spans = _reads(read.spans)
+    own_turns = _reads(read.own_turns)
+    branches = _reads(read.branches)
+    delete_session = _writes(read.delete_session)
+
+    async def check(self) -> list[Finding]:
+        return await repair.check(self._gateway)
+
+    # --- processes ----------------------------------------------------------------
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        async def work(tx: Transaction) -> tuple[list[str], bool]:
+            await Batch(tx).lock(session_id)
+            who: dict[str, Value] = {"sessionId": session_id, "ownerId": owner_id}
+            await tx.run(STATEMENTS["attach_owner"], **who, leaseSeconds=LEASE_S)
+            await tx.run(STATEMENTS["forget_old_owners"])
+            rows = await tx.run(STATEMENTS["other_owners"], **who)
+            unowned = await tx.run(STATEMENTS["sessions_with_unowned_turns"])
+            return [row["ownerId"] for row in rows], bool(unowned)
+
+        others, any_unowned = await self._gateway.write(work)
+        if any_unowned:
+            # By itself: it locks sessions in an order of its own.
+            await self._gateway.write(self._interrupt_unowned)
+        return others
+
+    async def heartbeat(self, owner_id: str) -> None:
+        await self._gateway.write(
+            lambda tx: tx.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
+        )
+
+    async def detach(self, owner_id: str) -> None:
+        async def work(tx: Transaction) -> None:
+            await tx.run(STATEMENTS["remove_owner"], ownerId=owner_id)
+            await self._interrupt_unowned(tx)
+
+        await self._gateway.write(work)
+
+    async def _interrupt_unowned(self, tx: Transaction) -> None:
+        """End the running turns that no living owner runs."""
+        rows = await tx.run(STATEMENTS["sessions_with_unowned_turns"])
+        session_ids = sorted(row["sessionId"] for row in rows)
+        if not session_ids:
+            return
+        # Locked first and looked at again: one of them may be finishing at this moment.
+        batch = Batch(tx)
+        for session_id in session_ids:
+            await batch.lock(session_id)
+        ended = await tx.found(
+            STATEMENTS["interrupt_unowned_turns"], sessionIds=session_ids, at=tx.now
+        )
+        await index_turns(tx, ended)

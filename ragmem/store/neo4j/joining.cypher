@@ -1,4 +1,4 @@
-// A project that was joined to another is split off again: see `ragmem.store.neo4j.joining`.
+// A project that was joined to another is split off again: see `ragmem.store.neo4j.belonging`.
 
 // :joined_into
 MATCH (p:Project {projectId: $projectId})

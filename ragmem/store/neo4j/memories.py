@@ -22,7 +22,7 @@ from ragmem.records import (
     PutProfile,
     Trust,
 )
-from ragmem.store import anothers
+from ragmem.store import anothers, oldest_first
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text
@@ -501,7 +501,7 @@ async def others(tx: Transaction) -> list[Owner]:
 async def memory_ids(tx: Transaction) -> list[str]:
     """Every memory; one stands after those that it superseded."""
     [[found]] = await tx.values(STATEMENTS["memory_ages"])
-    return _oldest_first([(str(each), by) for each, by in found])
+    return oldest_first([(str(each), by) for each, by in found])
 
 
 async def _read(tx: Transaction, which: str, given: Properties) -> list[MemoryRecord]:
@@ -512,23 +512,3 @@ async def _read(tx: Transaction, which: str, given: Properties) -> list[MemoryRe
 
 def _newest_first(memories: list[MemoryRecord]) -> list[MemoryRecord]:
     return sorted(memories, key=lambda each: (each.created_at, each.memory_id), reverse=True)
-
-
-def _oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Each after those that it took the place of; else in the order given."""
-    olds: dict[str, list[str]] = {}
-    for memory_id, by in pairs:
-        if by is not None:
-            olds.setdefault(by, []).append(memory_id)
-    done: dict[str, None] = {}
-    begun: set[str] = set()
-    for first, _ in pairs:
-        waiting = [first]
-        while waiting:
-            memory_id = waiting[-1]
-            before = [] if memory_id in begun else olds.get(memory_id, [])
-            begun.add(memory_id)
-            waiting += [each for each in reversed(before) if each not in begun]
-            if waiting[-1] == memory_id:
-                done.setdefault(waiting.pop())
-    return list(done)

@@ -393,7 +393,7 @@ RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: call
 // Of turns and summaries, of sessions' summaries (-2), of memories (-1), which are of no session.
 CALL () {
   MATCH (e:SearchEntry)
-  WHERE e.vectorsDue IS NOT NULL /* session */
+  WHERE e.vectorsDue IS NOT NULL
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'vectors:' + toString(e.level) + ':' + e.recordId})
       WHERE l.until > datetime.realtime()
@@ -404,7 +404,7 @@ CALL () {
   LIMIT $limit
   UNION ALL
   MATCH (e:ConversationSession)
-  WHERE e.summaryVectorsDue IS NOT NULL /* session */
+  WHERE e.summaryVectorsDue IS NOT NULL
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'vectors:-2:' + e.sessionId}) WHERE l.until > datetime.realtime()
     }
@@ -414,7 +414,7 @@ CALL () {
   LIMIT $limit
   UNION ALL
   MATCH (m:Memory)
-  WHERE m.vectorsDue IS NOT NULL AND $sessionId IS NULL
+  WHERE m.vectorsDue IS NOT NULL
     AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'vectors:-1:' + m.uuid}) WHERE l.until > datetime.realtime()
@@ -430,7 +430,7 @@ RETURN collect([session, id, level]) AS found;
 
 // :pending_level1
 MATCH (e:SearchEntry)
-WHERE e.summaryDue IS NOT NULL /* session */
+WHERE e.summaryDue IS NOT NULL
   AND NOT EXISTS {
     MATCH (s:ConversationSession {sessionId: e.sessionId}) WHERE 'unsummarized' IN s.tags
   }
@@ -444,7 +444,7 @@ RETURN collect([e.sessionId, e.recordId, 0]) AS found;
 
 // :pending_roll_up
 MATCH (e:ConversationSession)
-WHERE e.rollUpDue = true AND NOT 'unsummarized' IN coalesce(e.tags, []) /* session */
+WHERE e.rollUpDue = true AND NOT 'unsummarized' IN coalesce(e.tags, [])
 CALL (e) {
   MATCH (m:ConversationSummary)
   WHERE m.waitsIn = e.sessionId
@@ -464,7 +464,7 @@ RETURN collect([e.sessionId, e.sessionId, level]) AS found;
 
 // :pending_thread
 MATCH (e:ConversationSession)
-WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0) /* session */
+WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0)
   AND NOT 'unsummarized' IN coalesce(e.tags, [])
   AND NOT EXISTS {
     MATCH (l:Lease {key: 'thread:0:' + e.sessionId}) WHERE l.until > datetime.realtime()
@@ -477,7 +477,12 @@ RETURN collect([e.sessionId, e.sessionId, 0]) AS found;
 // :pending_memories
 // What was said first comes first: what is learned later may take its place.
 MATCH (e:ConversationTurn)
-WHERE e.memoriesDue IS NOT NULL /* session */
+WHERE e.memoriesDue IS NOT NULL
+  // What one person said is compared with what is known of them: by their own processes.
+  AND ($owner = '' OR EXISTS {
+    MATCH (s:ConversationSession {sessionId: e.sessionId})
+    WHERE coalesce(s.owner, $owner) = $owner
+  })
   AND NOT EXISTS {
     MATCH (l:Lease {key: 'memories:0:' + e.uuid}) WHERE l.until > datetime.realtime()
   }
@@ -497,7 +502,7 @@ WITH root, collect(other.projectId) AS others
 UNWIND [root] + others AS id
 CALL (id) {
   MATCH (e:SearchEntry)
-  WHERE e.projectId = id AND e.referencesDue IS NOT NULL /* session */
+  WHERE e.projectId = id AND e.referencesDue IS NOT NULL
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'references:0:' + e.recordId}) WHERE l.until > datetime.realtime()
     }
@@ -505,28 +510,6 @@ CALL (id) {
   ORDER BY e.projectId DESC, e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
   LIMIT $limit
 }
-WITH e
-ORDER BY e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
-LIMIT $limit
-RETURN collect([e.sessionId, e.recordId, 0]) AS found;
-
-// :pending_references_of_session
-// By the session's own index: its project may have a hundred thousand turns that are due.
-MATCH (e:SearchEntry)
-USING INDEX e:SearchEntry(sessionId, turnIndex)
-WHERE e.sessionId = $sessionId AND e.turnIndex >= 0 AND e.referencesDue IS NOT NULL
-  AND NOT EXISTS {
-    MATCH (l:Lease {key: 'references:0:' + e.recordId}) WHERE l.until > datetime.realtime()
-  }
-WITH e.projectId AS id, collect(e) AS entries
-OPTIONAL MATCH (p:Project {projectId: id})
-WITH entries, coalesce(p.joinedInto, id) AS root
-OPTIONAL MATCH (other:Project {joinedInto: root})
-WITH entries, root, collect(other.projectId) AS others
-WHERE any(id IN [root] + others WHERE EXISTS {
-  MATCH (f:File) WHERE f.projectId = id AND f.hash IS NOT NULL
-})
-UNWIND entries AS e
 WITH e
 ORDER BY e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
 LIMIT $limit

@@ -498,23 +498,9 @@ async def finish_dropping(gateway: Gateway) -> None:
     await gateway.write(lambda tx: tx.run(STATEMENTS["all_dropped"]))
 
 
-async def pending(
-    tx: Transaction, work: Work, *, limit: int, session_id: str | None = None
-) -> list[Pending]:
+async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:
     """Work that nobody has leased, that of the latest activity first."""
-    condition = "" if session_id is None else "AND e.sessionId = $sessionId"
-    if work == "memories" and tx.sees:
-        # What one person said is compared with what is known of them: by their own processes.
-        condition += """
-            AND EXISTS {
-              MATCH (s:ConversationSession {sessionId: e.sessionId})
-              WHERE coalesce(s.owner, $owner) = $owner
-            }
-            """
-    statement = STATEMENTS[f"pending_{work}"].replace("/* session */", condition)
-    if work == "references" and session_id is not None:
-        statement = STATEMENTS["pending_references_of_session"]
-    found = await tx.found(statement, limit=limit, sessionId=session_id, owner=tx.sees)
+    found = await tx.found(STATEMENTS[f"pending_{work}"], limit=limit, owner=tx.sees)
     return [
         Pending(work=work, session_id=session, record_id=record, level=level)
         for session, record, level in found

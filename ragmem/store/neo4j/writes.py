@@ -37,7 +37,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import AHEAD, misplaced, of_another_turn
-from ragmem.store.neo4j import belonging, code, joining, memories, shapes
+from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Row, Transaction, Value, to_text
@@ -287,7 +287,7 @@ class Batch:
         if project.joined_into is None:
             return
         if project.joined_into == project.project_id:
-            self._projects += await joining.split(self._tx, write, self._lock_those_there)
+            self._projects += await belonging.split(self._tx, write, self._lock_those_there)
             return
         rows = await self._run(
             "join_projects",

@@ -1,5 +1,352 @@
-"""The embedded store: one SQLite file, no service."""
+"""The embedded store: the Store protocol over one SQLite file, no service."""
 
-from ragmem.store.sqlite.store import SQLiteStore
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import apsw
+
+from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
+from ragmem.failpoints import failpoint
+from ragmem.files import OwnerLocks
+from ragmem.records import (
+    AnyRecord,
+    Applied,
+    Candidate,
+    Finding,
+    MemoryRecord,
+    PutReferences,
+    PutVectors,
+    SearchQuery,
+    Session,
+    StoreInfo,
+    Summary,
+    Turn,
+    Write,
+    utc_now,
+)
+from ragmem.similarity import VectorCache
+from ragmem.store.open import owned
+from ragmem.store.sqlite import code, read, schema, search, text_index, vectors, work
+from ragmem.store.sqlite.apply import apply, delete_session, forget_memories, prepare_split
+from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 
 __all__ = ["SQLiteStore"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Query = Callable[Concatenate[Database, P], T]
+Method = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
+
+_BY_ID: dict[type, Callable[..., list[Any]]] = {
+    Session: read.sessions_by_id,
+    Turn: read.turns_by_id,
+    Summary: read.summaries_by_id,
+    MemoryRecord: read.memories_by_id,
+    PutReferences: code.references_of,
+    PutVectors: vectors.vectors_of,
+}
+"""Kinds of which more than one table is read; of the others see `read.TABLES`."""
+_ALONE_S = 1.0
+"""For others to let go of a database that can't be shared with them."""
+
+
+def _reads(query: Query[P, T]) -> Method[P, T]:
+    """The method that answers the query from one snapshot."""
+
+    async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
+        return await self._read(lambda db: query(db, *args, **given))
+
+    return method
+
+
+def _writes(change: Query[P, T]) -> Method[P, T]:
+    """The method that makes the change in a transaction of its own."""
+
+    async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
+        return await self._write(
+            lambda db: self._transaction(db, lambda: change(db, *args, **given))
+        )
+
+    return method
+
+
+class SQLiteStore:
+    """Memory in one file. Writes and reads have a thread and a connection each.
+
+    See `ragmem.store.Store` for what each method promises.
+    """
+
+    def __init__(
+        self, database: Path, access: Access, *, locks_dir: Path, timeout_s: float
+    ) -> None:
+        self._database = database
+        self._access = access
+        self._timeout_s = timeout_s
+        self._damage: StoreDamaged | None = None
+        self._inode = 0
+        self._vectors = VectorCache()
+        self.notice = ""
+        """What the person should be told of how it was opened."""
+        self._writer = self._thread(
+            partial(
+                schema.open_for_writing, database, access, locks_dir=locks_dir, timeout_s=timeout_s
+            ),
+            timeout_s,
+        )
+        self._reader = self._thread(
+            partial(schema.open_for_reading, database, access, timeout_s=timeout_s), timeout_s
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        database: Path,
+        *,
+        locks_dir: Path,
+        timeout_s: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+        owner: str = "",
+        everyone: bool = False,
+    ) -> "SQLiteStore":
+        """A store that is ready, for that owner; it is made when there was none.
+
+        `everyone`: what is about other persons is shown too.
+
+        Raises StoreRefused (permission, another program's or a newer file),
+        StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
+        """
+        access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
+        store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
+        try:
+            had_log, known = schema.has_log(database), schema.marker(database).exists()
+            store._inode = await store._writer.run(lambda _: database.stat().st_ino)
+            if not schema.has_log(database) and (had_log or not known):
+                store.notice = schema.NETWORK_NOTICE
+        except (schema.Full, schema.ReadOnly):
+            if not schema.marker(database).exists():
+                await store.aclose()
+                raise
+            # Nothing can be written; what was stored before can be read.
+            store._inode = await store._read(lambda _: database.stat().st_ino)
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
+
+    async def aclose(self) -> None:
+        await self._reader.aclose()
+        await self._writer.aclose(schema.leave_untouched if self._damage else None)
+        self._access.locks.release_all()
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        writes = owned(writes, self._access.owner)
+
+        def job(db: Database) -> dict[str, int]:
+            ready = text_index.prepare(db, writes) | prepare_split(db, writes)
+            return self._transaction(db, lambda: apply(db, writes, ready))
+
+        return Applied(await self._write(job) if writes else {})
+
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        return await self._read(lambda db: search.search(db, query, self._vectors))
+
+    async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
+        query = _BY_ID.get(kind) or partial(read.by_id, kind=kind)
+        return await self._read(lambda db: query(db, ids=ids))
+
+    async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
+        return await self._read(read.summary_ids if kind is Summary else read.memory_ids)
+
+    session = _reads(read.session)
+    sessions = _reads(read.sessions)
+    find_sessions = _reads(read.find_sessions)
+    branches = _reads(read.branches)
+    turns = _reads(read.turns)
+    own_turns = _reads(read.own_turns)
+    file_accesses = _reads(read.file_accesses)
+    find_tool_call = _reads(read.find_tool_call)
+    raw_history_chars = _reads(read.raw_history_chars)
+    summaries = _reads(read.summaries)
+    projects = _reads(read.projects)
+    spans = _reads(read.spans)
+
+    memories = _reads(read.memories)
+    find_memories = _reads(read.find_memories)
+    superseded_by = _reads(read.superseded_by)
+    memories_revision = _reads(read.memories_revision)
+    profile = _reads(read.profile)
+    profiles = _reads(read.profiles)
+    owners = _reads(read.owners)
+    others = _reads(read.others)
+
+    code_projects = _reads(code.code_projects)
+    code_files = _reads(code.code_files)
+    find_scopes = _reads(code.find_scopes)
+    code_turns = _reads(code.code_turns)
+    changed_with = _reads(code.changed_with)
+
+    embedder = _reads(vectors.embedder)
+    use_embedder = _writes(vectors.use_embedder)
+    small_vectors = _reads(vectors.small_vectors)
+
+    pending = _reads(work.pending)
+    count_pending = _reads(work.count_pending)
+    claim = _writes(work.claim)
+    release = _writes(work.release)
+    attempts = _reads(work.attempts)
+    keep_attempts = _writes(work.keep_attempts)
+    forget_attempts = _writes(work.forget_attempts)
+    attach = _writes(work.attach)
+
+    store_id = _reads(schema.store_id)
+
+    async def check(self) -> list[Finding]:
+        """What is broken: see `Archive.check`."""
+        from ragmem.store.sqlite import repair
+
+        return await self._read(repair.check)
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Nothing to renew: the kernel holds the lock while the process lives."""
+
+    async def detach(self, owner_id: str) -> None:
+        def job(db: Database) -> None:
+            self._transaction(db, lambda: work.detach(db, owner_id))
+            self._access.locks.release(owner_id)
+
+        await self._write(job)
+
+    async def info(self) -> StoreInfo:
+        return StoreInfo(
+            kind="sqlite",
+            location=str(self._database),
+            version=apsw.sqlite_lib_version(),
+            schema_version=schema.VERSION,
+            counts=await self._read(read.counts),
+            summaries_per_level=await self._read(read.summaries_per_level),
+            size_bytes=schema.size_bytes(self._database),
+        )
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Remove a session and all that belongs to it alone; nothing of it stays in the file.
+
+        Where that can't be had now, `traces` is among the counts: the next deletion clears them.
+        """
+        went, clean = await self._erase(
+            lambda db: delete_session(db, session_id), then=text_index.purge
+        )
+        return went if clean else went | {"traces": 1}
+
+    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
+        """Remove these and what they took the place of; nothing of them stays in the file."""
+        if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
+            return 0
+        return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
+
+    async def copy_to(self, file: Path) -> None:
+        """Write a copy of the database as it is now into a new file, while others go on."""
+        from ragmem.store.sqlite import repair
+
+        def job(db: Database) -> None:
+            failpoint("sqlite.backup")
+            repair.copy(db, file)
+            failpoint("sqlite.backed_up")
+
+        await self._reader.run(job)
+
+    # --- threads and transactions -------------------------------------------------
+
+    def _thread(
+        self, connect: Callable[[], Database], timeout_s: float
+    ) -> ConnectionThread[Database]:
+        def translate(error: Exception, db: Database | None) -> RagmemError | None:
+            number = db.system_errno if db else 0
+            return schema.translated(error, self._database, timeout_s, number)
+
+        return ConnectionThread(connect, translate, timeout_s=timeout_s)
+
+    async def _read(self, query: Callable[[Database], T]) -> T:
+        def job(db: Database) -> T:
+            db.execute("BEGIN")
+            try:
+                failpoint("sqlite.read")
+                return query(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+        try:
+            return await self._reader.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+        except (schema.Full, schema.ReadOnly) as error:
+            try:
+                return await self._read_alone(job)
+            except StoreUnavailable:
+                # Somebody has it open: what keeps us from sharing it with them is the reason.
+                raise error from None
+
+    async def _read_alone(self, job: Callable[[Database], T]) -> T:
+        """On a disk that takes nothing of what readers share."""
+        await self._reader.let_go()
+        limit_s = min(self._timeout_s, _ALONE_S)
+        connect = partial(schema.open_alone, self._database, self._access, timeout_s=limit_s)
+        alone = self._thread(connect, limit_s)
+        try:
+            return await alone.run(job)
+        finally:
+            await alone.aclose()
+
+    async def _write(self, job: Callable[[Database], T]) -> T:
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)
+        try:
+            return await self._writer.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+
+    async def _erase(
+        self,
+        work: Callable[[Database], T],
+        *,
+        then: Callable[[Database], None] = lambda _: None,
+    ) -> tuple[T, bool]:
+        """A transaction that removes something, and whether nothing of it is left in the file."""
+        from ragmem.store.sqlite import repair
+
+        def job(db: Database) -> tuple[T, bool]:
+            db.pragma("secure_delete", True)
+            try:
+                went = self._transaction(db, lambda: work(db))
+                then(db)
+                repair.drop(self._database)
+                return went, repair.rewrite(db)
+            finally:
+                db.pragma("secure_delete", False)
+
+        return await self._write(job)
+
+    def _transaction(self, db: Database, work: Callable[[], T]) -> T:
+        """All of the work or none, durable when it returns."""
+        self._check_it_is_there()
+        with schema.transaction(db):
+            failpoint("sqlite.begun")
+            result = work()
+            failpoint("sqlite.commit")
+        failpoint("sqlite.committed")
+        return result
+
+    def _check_it_is_there(self) -> None:
+        # SQLite would go on writing, and acknowledging, into a file that was deleted.
+        try:
+            inode = self._database.stat().st_ino
+        except FileNotFoundError:
+            raise schema.lost(self._database, "was moved or deleted while in use") from None
+        if inode != self._inode:
+            raise schema.lost(self._database, "was replaced while in use")

@@ -27,7 +27,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD
+from ragmem.store import AHEAD, oldest_first
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -501,25 +501,9 @@ def memories_revision(db: Database) -> int:
 
 def memory_ids(db: Database) -> list[str]:
     """Every memory; one stands after those that it took the place of."""
-    newer: dict[str, str | None] = dict(
+    return oldest_first(
         db.tuples("SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id")
     )
-    older: dict[str, list[str]] = {}
-    for memory_id, by in newer.items():
-        if by is not None and by in newer:
-            older.setdefault(by, []).append(memory_id)
-    ordered: dict[str, None] = {}
-    for memory_id in newer:
-        # Down to the oldest of its chain, then up again; a circle is cut where it began.
-        path, seen = [memory_id], {memory_id}
-        while path:
-            below = [each for each in older.get(path[-1], ()) if each not in seen | ordered.keys()]
-            if below:
-                path.append(below[0])
-                seen.add(below[0])
-            else:
-                ordered.setdefault(path.pop())
-    return list(ordered)
 
 
 def with_older(db: Database, wanted: Sequence[str]) -> list[str]:

@@ -21,8 +21,7 @@ _LONGEST = timedelta(days=1)
 
 _DOCUMENTS = """
     SELECT at, session_id, record_id, level FROM documents
-    WHERE {flag} AND (:session_id IS NULL OR session_id = :session_id)
-    ORDER BY at {order}, document {order}
+    WHERE {flag} ORDER BY at {order}, document {order}
 """
 # What one person said is compared with what is known of them: by their own processes.
 _OWN = """
@@ -37,19 +36,16 @@ _OF_SUMMED_UP = f"""
 """
 _MEMORIES = """
     SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
-    WHERE to_embed AND :session_id IS NULL
-        AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
+    WHERE to_embed AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
     ORDER BY updated_at DESC, memory_id DESC
 """
 _SUMMARIZED = """
     SELECT last_activity_at AS at, session_id, session_id AS record_id, -2 AS level FROM sessions
-    WHERE to_embed AND (:session_id IS NULL OR session_id = :session_id)
-    ORDER BY last_activity_at DESC, session_id DESC
+    WHERE to_embed ORDER BY last_activity_at DESC, session_id DESC
 """
 _SESSIONS = """
     SELECT session_id, session_id AS record_id, {more} FROM sessions AS s
-    WHERE {condition} AND (:session_id IS NULL OR session_id = :session_id)
-    ORDER BY last_activity_at DESC, session_id DESC
+    WHERE {condition} ORDER BY last_activity_at DESC, session_id DESC
 """
 _LEVELS = """
     (SELECT json_group_array(level) FROM (
@@ -58,13 +54,9 @@ _LEVELS = """
     )) AS levels
 """
 _TO_LINK = """
-    SELECT at, session_id, record_id, level FROM documents {index}
-    WHERE {of} to_link AND number = :number ORDER BY at DESC, document DESC
+    SELECT at, session_id, record_id, level FROM documents
+    WHERE to_link AND number = :number ORDER BY at DESC, document DESC
 """
-_TO_LINK_ANYWHERE = _TO_LINK.format(index="", of="")
-_TO_LINK_OF_SESSION = _TO_LINK.format(
-    index="INDEXED BY documents_by_session", of="session_id = :session_id AND level = 0 AND"
-)
 # The conditions of partial indexes stand here as they do in 0003_recall.sql and
 # 0004_memories.sql: else none is used.
 QUERIES: dict[Work, tuple[str, ...]] = {
@@ -88,14 +80,12 @@ QUERIES: dict[Work, tuple[str, ...]] = {
 }
 
 
-def pending(
-    db: Database, work: Work, *, limit: int, session_id: str | None = None
-) -> list[Pending]:
+def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
     """What is to be done and no living owner's, that of the latest activity first."""
     found = db.tuples("SELECT key, owner_id FROM leases WHERE until > :now", now=db.now)
     living = {owner for owner in {owner for _, owner in found} if db.access.locks.lives(owner)}
     leased = {key for key, owner in found if owner in living}
-    free = (item for item in _items(db, work, session_id) if item.key not in leased)
+    free = (item for item in _items(db, work) if item.key not in leased)
     return list(islice(free, max(0, limit)))
 
 
@@ -104,8 +94,8 @@ def count_pending(db: Database) -> dict[Work, int]:
     return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
 
 
-def _items(db: Database, work: Work, session_id: str | None) -> Iterator[Pending]:
-    for row in _waiting(db, work, session_id):
+def _items(db: Database, work: Work) -> Iterator[Pending]:
+    for row in _waiting(db, work):
         if work == "thread" and row["parent_session_id"] is not None:
             # Whether a fork has more messages than its summary tells of: what it shares counts too.
             fork = session(db, row["session_id"])
@@ -118,14 +108,11 @@ def _items(db: Database, work: Work, session_id: str | None) -> Iterator[Pending
             )
 
 
-def _waiting(db: Database, work: Work, session_id: str | None) -> Iterator[Row]:
-    asked = {"session_id": session_id, "person": db.access.sees}
+def _waiting(db: Database, work: Work) -> Iterator[Row]:
     if work == "references":
-        query = _TO_LINK_ANYWHERE if session_id is None else _TO_LINK_OF_SESSION
-        numbers = code.numbers_with_code(db)
-        found = [db.rows(query, number=number, **asked) for number in numbers]
+        found = [db.rows(_TO_LINK, number=number) for number in code.numbers_with_code(db)]
     else:
-        found = [db.rows(query, **asked) for query in QUERIES[work]]
+        found = [db.rows(query, person=db.access.sees) for query in QUERIES[work]]
     if len(found) == 1:
         return found[0]
     return merge(*found, key=lambda row: str(row["at"]), reverse=True)

@@ -49,8 +49,7 @@ from ragmem.records import (
     changed,
     utc_now,
 )
-from ragmem.store import Archive
-from ragmem.store.room import fitted
+from ragmem.store import Archive, fitted
 
 T = TypeVar("T")
 BATCH = 200

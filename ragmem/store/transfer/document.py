@@ -37,8 +37,7 @@ from ragmem.records import (
     TurnQuery,
     Write,
 )
-from ragmem.store import Archive
-from ragmem.store.room import fitted
+from ragmem.store import Archive, fitted
 from ragmem.store.transfer import owner_write
 from ragmem.text import one_line
 

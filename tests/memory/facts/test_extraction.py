@@ -14,7 +14,7 @@ from ragmem.errors import ProviderRefused, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.facts.extraction import Extractor, _MemoriesAnswer
-from ragmem.memory.summaries.digest import schema_of
+from ragmem.memory.summaries import schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
     MEMORY_LEVEL,

@@ -13,11 +13,17 @@ from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
-from ragmem.memory.facts.drafts import is_about_person, tags
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import is_generic, names_of
 from ragmem.memory.facts.trust import Sources, covers, is_outlived, is_rule
-from ragmem.memory.facts.words import is_greeting, is_instruction, own_words, problem_with
+from ragmem.memory.facts.words import (
+    is_about_person,
+    is_greeting,
+    is_instruction,
+    own_words,
+    problem_with,
+    tags,
+)
 from ragmem.records import Evidence, MemoryRecord, Turn
 from ragmem.tools.memory import RememberParams
 
