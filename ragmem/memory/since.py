@@ -100,9 +100,10 @@ _SAMPLE = Regex(
 )
 """In what stands before a list: it is shown, and no part of the work."""
 _OWN_PLAN = Regex(
-    r"\b(?:(?:my|our|the) plan|plan:|next|i(?:'ll| will| am)|we(?:'ll| will)|ich|wir|plan ist|"
-    r"als nachstes|je|nous|on va|mon plan|ensuite)\b|^(?:#+ )?plan\b"
+    r"^plan\b|\b(?:(?:my|our|the|mein|unser|der|mon|notre|le) plan|next|i(?:'ll| will| am)|"
+    r"we(?:'ll| will)|ich|wir|als nachstes|je|nous|on va|ensuite)\b"
 )
+"""In what stands before a list: the agent tells of its own work."""
 _POINTS = Regex(
     r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
     r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
