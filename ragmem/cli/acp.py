@@ -21,11 +21,12 @@ from ragmem.cli.command import (
     Mode,
     Model,
     commands,
+    install_command,
     permission_mode,
     run_async,
     settings,
 )
-from ragmem.cli.mcp import install_command, is_installed
+from ragmem.cli.mcp import is_installed
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, RagmemError, UsageError
 from ragmem.events import (

@@ -33,6 +33,7 @@ from ragmem.cli.command import (
     commands,
     confirm,
     home,
+    install_command,
     option,
     run_async,
 )
@@ -343,10 +344,10 @@ def install(
     _keep(client, list(kept.values()))
     _write(edits)
     write(f"{client} knows of this memory from its next start on.\n")
-    from ragmem.cli.mcp import install_command, is_installed
+    from ragmem.cli.mcp import is_installed
 
     if not is_installed():
-        say(f"note: it needs the package mcp, which is not installed:\n{install_command()}\n")
+        say(f"note: it needs the package mcp, which is not installed:\n{install_command('mcp')}\n")
 
 
 @uninstalling.command()

@@ -33,6 +33,7 @@ from ragmem.cli.command import (
     run_async,
     say_notices,
     settings,
+    with_weights,
 )
 from ragmem.cli.output import (
     PassingLine,
@@ -463,7 +464,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             session = await choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )
-            agent = await opened.agent(session, options, approver)
+            agent = await with_weights(paths, lambda: opened.agent(session, options, approver))
             try:
                 say_notices(opened)
                 output: Output

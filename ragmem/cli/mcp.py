@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, commands, option, pip_install, run_async
+from ragmem.cli.command import Interruption, commands, install_command, option, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import bearing_on
 from ragmem.cli.output import say
@@ -455,7 +455,7 @@ def mcp(
     if not is_installed():
         raise UsageError(
             "Serving other agents needs the package mcp, which is not installed.",
-            hint=install_command(),
+            hint=install_command("mcp"),
         )
     folder = Path(os.path.abspath((project or Path.cwd()).expanduser()))
     if not folder.is_dir():
@@ -474,13 +474,6 @@ def mcp(
 def is_installed(package: str = "mcp") -> bool:
     """Whether that package is there."""
     return find_spec(package) is not None
-
-
-def install_command(extra: str = "mcp", *, package: Path = Path(__file__).parents[1]) -> str:
-    """What installs an extra into this Python: pinned by hash from a checkout, else by name."""
-    pins = package.parent / "requirements" / f"{extra}.txt"
-    named = f"--require-hashes -r {pins}" if pins.is_file() else f'"ragmem[{extra}]"'
-    return f"{pip_install()} {named}"
 
 
 async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -> int:

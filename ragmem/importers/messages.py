@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
@@ -347,13 +348,12 @@ def sessions_of(file: Path) -> list[FoundFile]:
     """The sessions of a database. OSError where it is none of opencode's."""
     with _Database(file) as database:
         size = file.stat().st_size
-        # Version 2 has taken over the sessions of version 1, and leaves those as they were.
-        updated = {
-            str(row["id"]): row["time_updated"]
-            for table in database.tables
-            for row in database.rows(f"SELECT id, time_updated FROM {table}")
-        }
-        found = [FoundFile(file, size, _at(at, file), session=name) for name, at in updated.items()]
+        updated: dict[str, datetime] = {}
+        for table in database.tables:
+            for row in database.rows(f"SELECT id, time_updated FROM {table}"):
+                name, at = str(row["id"]), _at(row["time_updated"], file)
+                updated[name] = max(at, updated.get(name, at))
+        found = [FoundFile(file, size, at, session=name) for name, at in updated.items()]
         return sorted(found, key=lambda each: (each.changed_at, each.session))
 
 
@@ -363,21 +363,73 @@ def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
 
 
 def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
+    read = {"session": _of_version_1, "session_v2": _of_version_2}
+    with _Database(found.file) as database:
+        sessions = {
+            table: row
+            for table in database.tables
+            for row in database.rows(f"SELECT * FROM {table} WHERE id = ?", found.session)
+        }
+        # Of two the one that was changed last, version 2's where that can't be told.
+        by_age = sorted(sessions.values(), key=lambda row: _at(row["time_updated"], found.file))
+        for session in by_age[-1:]:
+            yield {"session": session}
+        told = [read[table](database, found.session, tally) for table in sessions]
+        yield from chain(*_merged(*map(_turns, told))) if len(told) > 1 else chain(*told)
+
+
+_Turn = list[Fields]
+"""A prompt, and the messages up to the next one."""
+
+
+def _turns(messages: Iterator[Fields]) -> list[_Turn]:
+    """The messages by turns; the first list has what stands before a prompt."""
+    turns: list[_Turn] = [[]]
+    for message in messages:
+        if text(fields(message, "info"), "role") == "user":
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _merged(first: list[_Turn], second: list[_Turn]) -> list[_Turn]:
+    """What version 2 has of a session, with what version 1 has gone on with since.
+
+    Version 2 takes over what version 1 has, with the ids of its prompts, and both can go on.
+    What comes after the last prompt that both have is new; that turn is read where it ended
+    later.
+    """
+    before, *turns = second
+    there = {_id(turn): place for place, turn in enumerate(turns)}
+    shared = [place for place, turn in enumerate(first) if turn and _id(turn) in there]
+    if there and not shared:
+        return second  # Nothing tells what of the first it has taken over.
+    for turn in first[shared[-1] if shared else 1 :]:
+        place = there.get(_id(turn))
+        if place is None:
+            turns.append(turn)
+        elif max(map(_created, turn)) > max(map(_created, turns[place])):
+            turns[place] = turn
+    return [before, *sorted(turns, key=lambda turn: _created(turn[0]))]
+
+
+def _id(turn: _Turn) -> str:
+    return text(fields(turn[0], "info"), "id")
+
+
+def _created(message: Fields) -> datetime:
+    told = fields(message, "info", "time").get("created")
+    return moment(told, datetime.now(UTC)) or datetime.min.replace(tzinfo=UTC)
+
+
+def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
+    """Messages of `message`, each with its parts."""
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
-    with _Database(found.file) as database:
-        if "session_v2" in database.tables:
-            sessions = database.rows("SELECT * FROM session_v2 WHERE id = ?", found.session)
-            if session := next(sessions, None):
-                yield {"session": session}
-                yield from _of_version_2(database, found.session, tally)
-                return
-        for row in database.rows("SELECT * FROM session WHERE id = ?", found.session):
-            yield {"session": row}
-        for row in database.rows(messages, found.session):
-            of_message = database.rows(parts, row["id"])
-            told = [_decoded(each["data"], tally) for each in of_message]
-            yield {"info": {**_decoded(row["data"], tally), "id": row["id"]}, "parts": told}
+    for row in database.rows(messages, session):
+        of_message = database.rows(parts, row["id"])
+        told = [_decoded(each["data"], tally) for each in of_message]
+        yield {"info": {**_decoded(row["data"], tally), "id": row["id"]}, "parts": told}
 
 
 def _of_version_2(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:

