@@ -311,6 +311,15 @@ class ChatLoop:
             self._running.cancel()
         return True
 
+    def _typed(self) -> list[str]:
+        """Take the prompts that wait, for the turn that runs; what comes behind a command waits."""
+        from ragmem.repl.commands import is_prompt
+
+        taken: list[str] = []
+        while self._queue and is_prompt(self._queue[0].text):
+            taken.append(self._queue.popleft().text)
+        return taken
+
     def take_back(self) -> str | None:
         """Take the last prompt that waits out of the queue."""
         return self._queue.pop().shown if self._queue else None
@@ -547,7 +556,7 @@ class ChatLoop:
             shows_thoughts=config.memory.thoughts and chat.app.memory.records,
         )
         try:
-            await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
+            await self._show(chat.agent.ask(prompt, self._typed), view, chat, reminder.see)
             if view.ends_without_plan and chat.options.permission_mode == "plan":
                 chat.output.say(NO_PLAN)
         finally:

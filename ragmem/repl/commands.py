@@ -66,6 +66,7 @@ _KEYS = (
     ("#text", "remembers a fact; with always or never, a rule"),
     ("!command", "runs it; the agent sees with your next prompt what it printed"),
     ("!!command", "gives it the terminal, as !vim and the like have it anyway"),
+    ("Enter", "sends; while the agent works, with its next step"),
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
     ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
@@ -141,6 +142,11 @@ def is_command(text: str) -> bool:
         return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
+
+
+def is_prompt(text: str) -> bool:
+    """Return whether it is for the agent, and no command, slash command or `#text`."""
+    return not is_own_command(text) and not is_command(text)
 
 
 def only_reads(text: str) -> bool:

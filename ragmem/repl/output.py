@@ -131,8 +131,7 @@ class ChatOutput:
 
     def prompt(self, shown: str) -> None:
         """Print what the person has sent."""
-        mark = early.prompt()
-        self.show(gutter(visible(shown), mark=mark, style="bold", words=True), "prompt")
+        self.show(prompt_row(shown), "prompt")
 
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
@@ -142,6 +141,11 @@ class ChatOutput:
     async def page(self, text: str) -> None:
         """Let a long text be read as `Terminal.page` does."""
         await self.terminal.page(await asyncio.to_thread(visible, text))
+
+
+def prompt_row(shown: str) -> RenderableType:
+    """Return what the person has sent, as it stands above its answer."""
+    return gutter(visible(shown), mark=early.prompt(), style="bold", words=True)
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:

@@ -349,6 +349,7 @@ class ChatSession:
         """
         from rich.console import Group
 
+        from ragmem.memory.window import prompts_of
         from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
         output, session = self.output, self.session
@@ -363,7 +364,9 @@ class ChatSession:
             if count > 0:
                 short = short_turns(turns[-1 - count : -1], before=len(turns) - 1 - count)
                 output.show(Group(*short))
-            output.prompt(folded_prompt(last.user_message))
+            prompt, later = prompts_of(last)
+            for words in (prompt, *later.values()):
+                output.prompt(folded_prompt(words))
             for row in call_rows(last):
                 output.show(row, "tool")
             if last.assistant_message.strip() and not last.is_own_command:

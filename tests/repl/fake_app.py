@@ -166,7 +166,7 @@ class FakeAgent:
     def use_mode(self, mode: str) -> None:
         self._app.log("mode", mode=mode)
 
-    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+    async def ask(self, prompt: str, _: object = None) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         task = self._task = asyncio.create_task(self._run(prompt, events.put_nowait))
