@@ -272,9 +272,16 @@ class ChatLoop:
             self._readers.add(task)
             task.add_done_callback(self._read)
             return
+        if not submission.shown and (self._chat is None or self._is_busy):
+            return  # a key does what it does now, or nothing
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
+
+    @property
+    def _is_busy(self) -> bool:
+        runs = self._running is not None and not self._running.done()
+        return runs or bool(self._queue)
 
     def _only_reads(self, text: str) -> bool:
         from ragmem.repl.commands import only_reads
@@ -464,12 +471,14 @@ class ChatLoop:
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
-        from ragmem.repl.commands import only_reads
+        from ragmem.repl.commands import only_picks, only_reads
 
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
             self._attention.attended()
-        if self._mode != "none" and submission.shown:
+        if only_picks(submission.text) and self.terminal.picks:
+            chat.output.hold(submission.shown)
+        elif self._mode != "none" and submission.shown:
             chat.output.prompt(submission.shown)
         self._running = asyncio.create_task(self._do(submission.text, chat))
         try:
@@ -478,6 +487,7 @@ class ChatLoop:
             if not self._running.done():
                 self._running.cancel()
                 await asyncio.wait({self._running})
+        chat.output.let_go()
         if self._running.cancelled():
             chat.output.say("interrupted", "warning")
         else:

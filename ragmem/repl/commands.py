@@ -82,6 +82,8 @@ _READING = {
     "mcp", "diff", "compact", "expand",
 }  # fmt: skip
 """Commands that show something and change nothing."""
+_PICKING = {"expand", "model", "resume", "rewind", "theme"}
+"""Commands that, alone, let something be picked."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
     "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
@@ -147,6 +149,11 @@ def is_command(text: str) -> bool:
 def is_prompt(text: str) -> bool:
     """Return whether it is for the agent, and no command, slash command or `#text`."""
     return not is_own_command(text) and not is_command(text)
+
+
+def only_picks(text: str) -> bool:
+    """Return whether a prompt is a slash command that does nothing until something is picked."""
+    return text.strip()[1:].lower() in _PICKING and is_command(text.strip())
 
 
 def only_reads(text: str) -> bool:
@@ -336,9 +343,10 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 async def _model(name: str, chat: ChatSession) -> None:
     if not name and chat.output.terminal.picks:
         question = model_question(chat.app, current=chat.agent.model)
-        name = await chat.output.terminal.pick(question) or ""
-        if name == chat.agent.model:
-            name = ""
+        picked = await chat.output.terminal.pick(question)
+        if picked is None:
+            return
+        name = "" if picked == chat.agent.model else picked
     if name:
         await chat.go_on_with(model=name)
         if doubt := await chat.app.doubts_model(name):

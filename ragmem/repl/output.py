@@ -78,6 +78,8 @@ class ChatOutput:
         self._mode = mode
         self.colors = colors or Colors()
         self._last: Kind | None = None
+        self._held = ""
+        """What the person has sent, and is printed with what comes of it."""
 
     @property
     def width(self) -> int:
@@ -90,6 +92,8 @@ class ChatOutput:
         self._print(self.colors.theme.recolor(painted), kind)
 
     def _print(self, painted: str, kind: Kind) -> None:
+        if held := self.let_go():
+            self.prompt(held)
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
@@ -132,6 +136,15 @@ class ChatOutput:
     def prompt(self, shown: str) -> None:
         """Print what the person has sent."""
         self.show(prompt_row(shown), "prompt")
+
+    def hold(self, shown: str) -> None:
+        """Print what the person has sent with the first that comes of it, or never."""
+        self._held = shown
+
+    def let_go(self) -> str:
+        """Forget what is held; return it."""
+        held, self._held = self._held, ""
+        return held
 
     def clear(self) -> None:
         """Begin at the top of an empty screen."""

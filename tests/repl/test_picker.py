@@ -43,6 +43,27 @@ def test_words_in_any_order_find_a_session_and_enter_goes_on_with_it(chat: FakeC
     chat.wait_for_screen(r"openai/scripted · Work 7")
 
 
+@pytest.mark.parametrize("command", ["/resume", "/model", "/rewind"])
+def test_a_picker_that_is_left_leaves_nothing_behind(tmp_path: Path, command: str) -> None:
+    """Nor does Esc Esc; what is picked stands below the command that it was picked for."""
+    with FakeChat(tmp_path, "past", "continue", "more=3") as chat:
+        chat.wait_until_loaded()
+        before = chat.text
+        chat.send(f"{command}\r")
+        chat.wait_for_screen(r"^  ▸ ")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^›$")
+        chat.send(ESC + ESC)
+        chat.wait_for_screen(r"^  Back to .*› [\s\S]*^  ▸ ")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+        chat.send("/resume\r")
+        chat.wait_for_screen(r"^  ▸ ")
+        assert "› /" not in chat.text.removeprefix(before)
+        chat.send(f"{DOWN}\r")
+        chat.wait_for(r"^› /resume\n\n↩ Work ")
+
+
 def test_every_key_that_lists_know_moves_the_choice(chat: FakeChat) -> None:
     for keys, expected in (
         (DOWN, "Work 0"),
