@@ -72,7 +72,7 @@ _KEYS = (
     ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
     ("Ctrl-O", "opens what was shown in short: results, thoughts, long prompts"),
     ("Ctrl-G", "opens what is typed in $VISUAL or $EDITOR"),
-    ("Esc", "stops the answer, keeps what came; twice: back to an earlier turn"),
+    ("Esc", "stops the answer, keeps what came; twice: back to before a prompt"),
     ("Ctrl-C", "stops, then clears, then (twice) leaves"),
     ("Ctrl-D", "leaves"),
 )
@@ -570,7 +570,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("rename", "name this session: /rename name", _rename),
     ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
     ("fork", "go on in a copy of this session: /fork [name]", _fork),
-    ("rewind", "go back to an earlier turn, with the files if you like: /rewind [turn]", rewind),
+    ("rewind", "go back to before a prompt, with the files if you like: /rewind [turn]", rewind),
     ("files", "files this session has touched", _files),
     (
         "search",

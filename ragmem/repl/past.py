@@ -24,8 +24,8 @@ from ragmem.memory.window import result_text, subject_of
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
-from ragmem.repl.output import ChatOutput, clipped, listing
-from ragmem.repl.recalled import items_text
+from ragmem.repl.output import ChatOutput, clipped, gutter, listing
+from ragmem.repl.recalled import items_text, rule
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import counted, one_line, plain, visible
@@ -43,6 +43,7 @@ _LONG_LINES, _LONG_CHARS = 6, 1_000
 """From so much on a prompt is shown folded when its session is resumed, or was a paste."""
 _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
+_ASKED_CHARS = 60
 _LISTED = 20
 _MOST_BYTES = 4_000_000
 
@@ -381,7 +382,10 @@ async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
 
 
 async def rewind(number: str, chat: ChatSession) -> "Then":
-    """Go on in a fork that ends with an earlier turn, on request with the files as they were."""
+    """Go on in a fork that ends before an earlier prompt, which comes back into the draft.
+
+    On request the files are as they were then.
+    """
     output = chat.output
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
@@ -390,24 +394,27 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     chosen = number or await _choose(turns, output)
     if not chosen:
         return None
-    if not chosen.isascii() or not chosen.isdecimal() or int(chosen) > last:
+    if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
         raise UsageError(
-            f"There is no turn {one_line(chosen, 20)} here.", hint=f"0 to {last - 1} can be named."
+            f"There is no turn {one_line(chosen, 20)} here.", hint=f"1 to {last} can be named."
         )
-    if int(chosen) == last:
-        output.say(f"Turn {last} is where this session stands.")
-        return None
-    back = rewind_to(turns, int(chosen))
+    back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    before = chat.short_id
+    before, prompt = chat.short_id, turns[back.turn_index].user_message
     await chat.fork(back.turn_index)
+    gone = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
+    told = (
+        f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {gone} is no "
+        "longer in this conversation."
+    )
+    output.show(Group(rule(output.width), gutter(told, mark="  ", words=True)))
     if answer:
         await _restore(back, chat)
-    if output.terminal.picks:  # what is to be said otherwise is most likely what was said next
-        output.terminal.put_back(turns[back.turn_index].user_message)
+    if output.terminal.picks:
+        output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:
@@ -423,7 +430,7 @@ async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
     said = await output.terminal.ask(
-        ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
+        ChatQuestion("Back to before which turn? A number; nothing for none:")
     )
     return (said or "").strip()
 
@@ -432,7 +439,7 @@ async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
     """Ask whether files are to be restored; None: the person thinks better of it all."""
     if not back.changes:
         return False
-    lines = [f"{counted(len(back.changes), 'file')} changed after turn {back.turn_index}:"]
+    lines = [f"{counted(len(back.changes), 'file')} changed from turn {back.turn_index + 1} on:"]
     lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
     choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))

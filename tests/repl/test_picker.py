@@ -129,22 +129,22 @@ def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> 
         assert chat.log("agent")[1]["session"].endswith("00000001")
 
 
-def test_esc_twice_goes_back_to_an_earlier_turn(tmp_path: Path) -> None:
+def test_esc_twice_goes_back_to_before_an_earlier_prompt(tmp_path: Path) -> None:
     """On an empty draft; the first says so, and another key takes that away."""
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
         chat.wait_until_loaded()
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.wait_for_screen(r"^  Esc again to go back to before a prompt$")
         chat.send("x\x7f")
         chat.until(lambda: "Esc again" not in chat.screen)
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.wait_for_screen(r"^  Esc again to go back to before a prompt$")
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Back to the end of ›")
-        chat.wait_for_screen(r"^  ▸ ● and then\?.* turn 2  \d+ (month|year)s?")
+        chat.wait_for_screen(r"^  Back to before ›")
+        chat.wait_for_screen(r"^  ▸ and then\?.* turn 2  \d+ (month|year)s?")
         chat.send(DOWN)
         chat.wait_for_screen(r"^  ▸ what is it\? +turn 1 ")
-        chat.wait_for_screen(r"^    1 turn after it\n    no files changed$")
+        chat.wait_for_screen(r"^    2 turns from there on\n    no files changed$")
         chat.send(ESC)
         chat.wait_for_screen(r"^›$")
 
@@ -153,7 +153,7 @@ def test_esc_twice_in_one_go_is_the_same(tmp_path: Path) -> None:
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
         chat.wait_until_loaded()
         chat.send(ESC + ESC)
-        chat.wait_for_screen(r"^  Back to the end of ›")
+        chat.wait_for_screen(r"^  Back to before ›")
 
 
 def test_sessions_of_one_name_are_told_apart() -> None:
