@@ -416,7 +416,7 @@ class LiveTerminal:
         return self.question is not None and bool(self.question.choices) and not self.buffer.text
 
     def escape(self) -> None:
-        """Refuse to answer, close the menu, stop the agent, or (twice) go back to before a prompt."""
+        """Refuse to answer, close the menu, stop the agent, or (twice) go back to a prompt."""
         if self.question:
             self._reply(None)
         elif self.buffer.complete_state:

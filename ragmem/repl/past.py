@@ -5,7 +5,7 @@ files, shown and taken back, with or without the conversation.
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -327,7 +327,7 @@ def _is_named(change: FileChange, named: str) -> bool:
 def _by_commands(back: Rewind) -> str:
     if not back.command_count:
         return ""
-    return f" Changes by {counted(back.command_count, 'command')} are not known, and not shown."
+    return f" Changes made by {counted(back.command_count, 'command')} are not shown."
 
 
 def _block(
@@ -367,8 +367,9 @@ async def undo(_: str, chat: ChatSession) -> None:
             chat.undone.add(turn.turn_id)
         if all(each.outcome == "as_before" for each in done):
             continue
-        output.say(f"Of “{one_line(turn.user_message, 60)}”, turn {turn.turn_index}:")
-        output.show(Group(*(_outcome(each, told=True) for each in done)))
+        asked = one_line(turn.user_message, _ASKED_CHARS)
+        output.say(f"Undo of turn {turn.turn_index}, “{asked}”:")
+        _tell(done, output, {each.path for each in done})
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
         return
@@ -463,7 +464,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> None:
         return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
 
     done = await _restorer(chat).restore(back.changes, confirm)
-    chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))
+    _tell(done, chat.output, asked)
 
 
 def _restorer(chat: ChatSession) -> Restorer:
@@ -472,9 +473,18 @@ def _restorer(chat: ChatSession) -> Restorer:
     return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
 
 
-def _outcome(done: Restored, *, told: bool) -> Text:
-    is_back = done.outcome in ("restored", "removed")
-    said = f"{one_line(done.path, 400)}: {_OUTCOMES[done.outcome]}"
-    if done.note and (told or not is_back):
-        said += f"; {one_line(done.note, 400)}"
-    return Text(said, style="" if is_back or done.outcome == "as_before" else "yellow")
+def _tell(done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str]) -> None:
+    """Say what became of each file; of those in doubt too where what stood there is kept."""
+    for each in done:
+        is_back = each.outcome in ("restored", "removed")
+        said = f"{one_line(each.path, 400)}: {_OUTCOMES[each.outcome]}"
+        if each.note:
+            said += f"; {one_line(each.note, 400)}"
+        where = each.kept if each.path in doubtful else None
+        if where:
+            secrets = ", but for its secrets," if where.suffix else ""
+            said += f". What stood there before{secrets} is kept in this file:"
+        style = "" if is_back or each.outcome == "as_before" else "yellow"
+        output.show(Text(said, style=style), "notice")
+        if where:
+            output.copyable(str(where))
