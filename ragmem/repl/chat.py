@@ -557,6 +557,7 @@ class ChatLoop:
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
         from ragmem.repl.turn import NO_PLAN, TurnView
 
+        await chat.claim()
         reminder = Reminder(chat, prompt)
         config = chat.app.config
         view = TurnView(

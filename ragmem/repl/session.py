@@ -25,7 +25,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
+from ragmem.records import ASKED, DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
@@ -61,7 +61,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     resume: str | None = None
     """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
     continue_last: bool = False
-    """The newest session of this folder."""
+    """The newest chat of this folder; where there is none, the newest session."""
     fork: bool = False
     """Go on in a copy."""
     title: str = ""
@@ -170,6 +170,12 @@ class ChatSession:
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
         else:
             await self._go_to(self._with(tags=with_tags(self.session.tags, add, remove)))
+
+    async def claim(self) -> None:
+        """Make a chat of a session that was begun for a one-off question, where it was."""
+        if ASKED in self.session.tags:
+            with suppress(RagmemError):
+                await self.tag((), [ASKED])
 
     def _with(self, **changes: object) -> Session:
         return msgspec.structs.replace(self.session, **changes)
@@ -302,7 +308,7 @@ class ChatSession:
 
     async def _last_session(self) -> str:
         try:
-            last = await self.app.continue_session()
+            last = await self.app.continue_session(chats=True)
         except (StoreError, UsageError):
             return ""
         if last is None:
@@ -475,7 +481,7 @@ async def _first_session(app: "App", opening: Opening) -> Session:
     if opening.resume:
         session = await _named_session(app, opening.resume)
     elif opening.continue_last:
-        session = await app.continue_session()
+        session = await app.continue_session(chats=True)
     if session is None:
         return await app.start_session(title=opening.title)
     return await app.fork_session(session) if opening.fork else session
