@@ -113,8 +113,10 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     prompt = turn.user_message
     later: dict[str, str] = {}
     for call in reversed(turn.tool_calls):
+        if call.origin != "model" or '"said_then"' not in call.result:
+            continue
         try:
-            words = msgspec.json.decode(call.result or "{}", type=_StoredResult).said_then
+            words = msgspec.json.decode(call.result, type=_StoredResult).said_then
         except msgspec.DecodeError:
             continue
         if words and prompt.endswith(f"\n\n{words}"):
