@@ -51,7 +51,7 @@ from ragmem.memory.projects import (
 )
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
-from ragmem.records import Project, Session, SessionQuery, TurnQuery
+from ragmem.records import ASKED, Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store import Archive, Store
 from ragmem.store.open import open_store
@@ -90,6 +90,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _EMBEDDER_LOCK = "embedder.lock"
+_LOOKED_AT = 200
+"""Sessions among which the newest chat is looked for."""
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -368,10 +370,14 @@ class App:
         located = await self._locate()
         return self.memory.new_session(self.cwd, located.project, title=title)
 
-    async def continue_session(self) -> Session | None:
-        """The newest session of this folder, if there is one."""
-        found = await self.sessions_here(1)
-        return self.memory.recollect(found[0]) if found else None
+    async def continue_session(self, *, chats: bool = False) -> Session | None:
+        """The newest session of this folder, if there is one; with `chats` the newest that is no
+        one-off question, where there is such a one.
+        """
+        found = await self.sessions_here(_LOOKED_AT if chats else 1)
+        talked = [each for each in found if ASKED not in each.tags] if chats else []
+        newest = (talked or found)[:1]
+        return self.memory.recollect(newest[0]) if newest else None
 
     async def sessions_here(self, limit: int) -> list[Session]:
         """One's own newest of this folder, or everyone's; while the store is away, those kept

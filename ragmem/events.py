@@ -51,6 +51,12 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cosine to the prompt; None for what was found otherwise."""
 
 
+class PromptAdded(_Event, frozen=True, kw_only=True, tag="prompt_added"):
+    """What the person has said while the turn ran lasts, and goes to the model next."""
+
+    text: str
+
+
 class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     """What goes to the model with the prompt."""
 
@@ -201,6 +207,7 @@ class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
 
 Event = (
     TurnStarted
+    | PromptAdded
     | ContextBuilt
     | ModelCallStarted
     | RetryWaiting

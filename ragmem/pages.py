@@ -15,6 +15,7 @@ from html import escape
 import msgspec
 from markdown_it import MarkdownIt
 
+from ragmem.memory.window import prompts_of
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, one_line, visible
@@ -124,9 +125,12 @@ def markdown(session: Session, turns: Sequence[Turn]) -> str:
     ]
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
-        lines += ["", f"## {turn.turn_index}{mark}", "", *_quoted(turn.user_message)]
+        prompt, later = prompts_of(turn)
+        lines += ["", f"## {turn.turn_index}{mark}", "", *_quoted(prompt)]
         for call in turn.tool_calls:
             lines += ["", *_call(call)]
+            if words := later.get(call.tool_call_id):
+                lines += ["", *_quoted(words)]
         if turn.assistant_message:
             lines += ["", visible(turn.assistant_message)]
     return redact("\n".join(lines)) + "\n"
@@ -222,11 +226,14 @@ def _turn_html(turn: Turn, shown: MarkdownIt) -> Iterator[str]:
     model = f" · {_line(turn.model, 100)}" if turn.model else ""
     yield f'<section id="turn-{turn.turn_index}">'
     yield f'<p class="number">{turn.turn_index}{mark}{model}</p>'
-    yield f'<div class="prompt">{_text(turn.user_message)}</div>'
+    prompt, later = prompts_of(turn)
+    yield f'<div class="prompt">{_text(prompt)}</div>'
     for call in turn.tool_calls:
         if call.preamble:
             yield _rendered(call.preamble, shown)
         yield from _call_html(call)
+        if words := later.get(call.tool_call_id):
+            yield f'<div class="prompt">{_text(words)}</div>'
     if turn.assistant_message:
         yield _rendered(turn.assistant_message, shown)
     yield "</section>"

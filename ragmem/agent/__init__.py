@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import Dependencies, Ending, TurnRun
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
@@ -100,13 +100,14 @@ class Agent:
         """The last one, as it is recorded so far; None before the first."""
         return self._run.turn if self._run else None
 
-    def ask(self, prompt: str) -> AsyncGenerator[Event, None]:
+    def ask(self, prompt: str, typed: Typed = tuple) -> AsyncGenerator[Event, None]:
         """Answer; the last event is always TurnFinished.
 
+        `typed` is called before each further call of the model: what it returns enters the turn.
         An error that is not a RagmemError is a bug: the turn is recorded as
         failed, then it is raised here. Closing the iterator interrupts the turn.
         """
-        return self._events(TurnRun, prompt)
+        return self._events(TurnRun, prompt, typed)
 
     def run_command(self, command: str) -> AsyncGenerator[Event, None]:
         """Run a command of the person's own: recorded as a turn, so that the next one knows of it.
@@ -115,9 +116,11 @@ class Agent:
         """
         return self._events(CommandRun, command)
 
-    async def _events(self, kind: type[TurnRun], text: str) -> AsyncGenerator[Event, None]:
+    async def _events(
+        self, kind: type[TurnRun], text: str, typed: Typed = tuple
+    ) -> AsyncGenerator[Event, None]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._run = kind(self.session, self._parts, events.put_nowait)
+        self._run = kind(self.session, self._parts, events.put_nowait, typed)
         task = self._task = asyncio.create_task(self._run.run(text))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:

@@ -130,7 +130,7 @@ class CallRunner:
             *(tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in done),
         ]
 
-    async def mention(self, use: ToolUse, path: str) -> ToolCall | None:
+    async def mention(self, use: ToolUse, path: str, iteration: int) -> ToolCall | None:
         """Read what the prompt names, as the person's own call; None, with the reason told."""
         outcome = await self._toolset.call(use)
         if not outcome.success:
@@ -144,7 +144,7 @@ class CallRunner:
                 self._warn_unread(path, f"{most}. Ask about it in another one.")
                 return None
             self.images.append(outcome.image)
-        call = self._new_call(use, 0, origin="mention")
+        call = self._new_call(use, iteration, origin="mention")
         self._emit(self._started(call))
         return await self._finished(call, outcome)
 

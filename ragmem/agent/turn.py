@@ -27,6 +27,7 @@ from ragmem.events import (
     MessageFinished,
     ModelCallStarted,
     Notice,
+    PromptAdded,
     ReasoningDelta,
     Recalled,
     RetryWaiting,
@@ -54,10 +55,13 @@ from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
+from ragmem.memory.window import turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,
+    ImagePart,
     Json,
     Message,
+    Part,
     TextPart,
     ToolAnswer,
     ToolSpec,
@@ -84,17 +88,20 @@ _NOTE_SHARE = 8
 
 
 class ToolLoop:
-    """What is sent: the context, then each round of the model's calls and their answers.
+    """What is sent: the context, then each round of the model's calls and their answers, and
+    behind these what the person has said meanwhile.
 
     Past `limit` characters, in this order until it fits: the oldest results become
-    one line each; the oldest rounds become one line of a list behind the prompt; the
-    answers of the newest round are clipped in their middle.
+    one line each; the oldest rounds become one line of a list behind the prompt, with what was
+    said in them; the answers of the newest round are clipped in their middle.
     """
 
     def __init__(self, context: Sequence[Message], *, limit: int) -> None:
         self._context = list(context)
         self._limit = limit
         self._rounds: list[list[Message]] = []
+        self._said: list[Part] = []
+        """What the person has said in rounds that are gone."""
         self._gone: list[str] = []
         self._condensed: set[str] = set()
 
@@ -105,13 +112,18 @@ class ToolLoop:
         if not self._gone:
             return (*self._context, *own)
         prompt = self._context[-1]
-        note = TextPart(self._note())
-        prompt = msgspec.structs.replace(prompt, parts=(*prompt.parts, note))
+        parts = (*prompt.parts, *self._said, TextPart(self._note()))
+        prompt = msgspec.structs.replace(prompt, parts=parts)
         return (*self._context[:-1], prompt, *own)
 
     def add(self, messages: Sequence[Message]) -> None:
         """A round: a message of the model with calls, and an answer to each."""
         self._rounds.append(list(messages))
+        self._fit()
+
+    def say(self, message: Message) -> None:
+        """A message of the person, behind the newest round."""
+        self._rounds[-1].append(message)
         self._fit()
 
     def shrink(self) -> bool:
@@ -155,7 +167,10 @@ class ToolLoop:
         size = self._size
         while size > goal and len(self._rounds) > 1:
             gone = self._rounds.pop(0)
-            size -= sum(message.char_count for message in gone)
+            heard = [message for message in gone if message.role == "user"]
+            size -= sum(message.char_count for message in gone if message not in heard)
+            for message in heard:
+                self._said += [TextPart("\n\n"), *message.parts]
             said = one_line(gone[0].text, 200)
             self._gone += [f"- {said}"] if said else []
             self._gone += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
@@ -202,6 +217,10 @@ def _in_place(answer: ToolAnswer, use: ToolUse) -> str:
 
 def _named(use: ToolUse) -> str:
     return f"{use.name} {one_line(use.arguments, 80)}"
+
+
+Typed = Callable[[], Sequence[str]]
+"""Takes what the person has typed since the turn began, and is to be told the model now."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,11 +296,16 @@ class TurnRun:
     """See the module's text; `run` is called once."""
 
     def __init__(
-        self, session: Session, parts: Dependencies, emit: Callable[[Event], None]
+        self,
+        session: Session,
+        parts: Dependencies,
+        emit: Callable[[Event], None],
+        typed: Typed = tuple,
     ) -> None:
         self._session = session
         self._parts = parts
         self._emit = emit
+        self._typed = typed
         self._recording: TurnRecording
         self._calls: CallRunner
         self._said: list[str] = []
@@ -372,6 +396,8 @@ class TurnRun:
         loop = self._loop(context)
         asked_again = False
         for number in range(limits.max_iterations):
+            if number:
+                await self._hear(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             try:
                 completion, answers = await self._step(loop.messages, specs, number)
@@ -401,6 +427,23 @@ class TurnRun:
                 break
         return await self._final_answer(loop.messages)
 
+    async def _hear(self, loop: ToolLoop, number: int) -> None:
+        """What the person has typed meanwhile goes along with the answers to the model's calls."""
+        typed = [clean(text) for text in self._typed()]
+        if not typed:
+            return
+        words = "\n\n".join(typed)
+        # Whoever stops the turn now has said it all the same.
+        interrupted = await settled(self._recording.say(words))
+        for text in typed:
+            self._emit(PromptAdded(text=text))
+        if interrupted:
+            raise asyncio.CancelledError
+        images = len(self._calls.images)
+        mentions = await self._mentions(words, number)
+        said = user(with_mentions(words, mentions, turn_tag(self.turn.turn_id)))
+        loop.say(self._with_images((said,), self._calls.images[images:])[0])
+
     async def _step(
         self, messages: Sequence[Message], specs: tuple[ToolSpec, ...], number: int
     ) -> tuple[Completion, list[Message]]:
@@ -417,13 +460,14 @@ class TurnRun:
         rule = (user(schema.rule),) if schema else ()
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
         told = (user(f"[{standing}]"),) if standing else ()
-        messages = (*self._with_images(context.messages), *rule, *told)
+        messages = (*self._with_images(context.messages, self._calls.images), *rule, *told)
         images = IMAGE_CHARS * len(self._calls.images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
-    def _with_images(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _with_images(
+        self, messages: tuple[Message, ...], images: Sequence[ImagePart]
+    ) -> tuple[Message, ...]:
         """Show the pictures that the prompt names beside it, to a model that can see."""
-        images = self._calls.images
         if not images or self._parts.llm.info.supports_images is False:
             return messages
         *before, prompt = messages
@@ -513,8 +557,10 @@ class TurnRun:
         self._say_notices()
         return context
 
-    async def _mentions(self, prompt: str) -> list[ToolCall]:
-        """Files that the prompt names are read before the model is asked."""
+    async def _mentions(self, prompt: str, number: int = 0) -> list[ToolCall]:
+        """Files that the prompt names are read before the model is asked; `number` is that of the
+        call of the model that follows.
+        """
         parts = self._parts
         named = at_paths(prompt)
         paths = [path for path in named if _exists(parts.place.cwd / path)]
@@ -529,7 +575,7 @@ class TurnRun:
         for path in paths:
             is_folder = (parts.place.cwd / path).is_dir()
             use = _use("list_directory" if is_folder else "read_file", path=path)
-            if (call := await self._calls.mention(use, path)) is not None:
+            if (call := await self._calls.mention(use, path, number)) is not None:
                 calls.append(call)
         return calls
 

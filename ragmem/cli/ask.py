@@ -4,6 +4,7 @@ import sys
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
+import msgspec
 import typer
 
 from ragmem.cli.command import (
@@ -62,6 +63,7 @@ from ragmem.events import (
 )
 from ragmem.ids import short_id
 from ragmem.messages import Json
+from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
 
@@ -464,6 +466,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             session = await choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )
+            if not continue_last and resume is None:
+                session = msgspec.structs.replace(session, tags=(ASKED,))
             agent = await with_weights(paths, lambda: opened.agent(session, options, approver))
             try:
                 say_notices(opened)

@@ -9,7 +9,6 @@ import typer
 from ragmem.cli.command import (
     AddDir,
     ColorOption,
-    Continue,
     Effort,
     Ephemeral,
     Everyone,
@@ -40,7 +39,10 @@ app = commands()
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter a flag
     prompt: Annotated[str | None, argument("[PROMPT]", "What to ask first.")] = None,
-    continue_last: Continue = False,
+    continue_last: Annotated[
+        bool,
+        option("-c --continue", "Continue the newest chat here, or a one-off question if none is."),
+    ] = False,
     resume: Resume = None,
     name: Annotated[str, option("-n --name", "Name the session.", "NAME")] = "",
     fork: Fork = False,

@@ -63,7 +63,7 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.memory.window import result_text, subject_of
+from ragmem.memory.window import prompts_of, result_text, subject_of
 from ragmem.records import (
     Insight,
     Project,
@@ -101,12 +101,15 @@ def conversation_text(
     lines = [_heading(session), _facts(session)]
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
-        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(turn.user_message)}"]
+        prompt, later = prompts_of(turn)
+        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(prompt)}"]
         if reasoning and turn.reasoning:
             lines += ["", *_quoted(turn.reasoning, "~ ")]
         for call in turn.tool_calls:
             lines.append("".join(text for text, _ in _call_parts(call, failed=not call.success)))
             lines += _quoted(result_text(call), "  ⎿ ") if results else []
+            if words := later.get(call.tool_call_id):
+                lines.append(f"› {visible(words)}")
         if turn.assistant_message:
             lines += ["", visible(turn.assistant_message)]
     return "\n".join(lines) + "\n"
@@ -154,12 +157,15 @@ def conversation_painted(
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
         rows += ["", *dim([f"── {turn.turn_index}{mark}"])]
-        rows += _prompt(turn.user_message, width, paint)
+        prompt, later = prompts_of(turn)
+        rows += _prompt(prompt, width, paint)
         if reasoning and turn.reasoning:
             rows += ["", *dim(_quoted(turn.reasoning, "~ "))]
         for call in turn.tool_calls:
             rows += _fitted(_call_parts(call, failed=failed(call)), width, paint)
             rows += dim(_quoted(result_text(call), "  ⎿ ")) if results else []
+            if words := later.get(call.tool_call_id):
+                rows += _prompt(words, width, paint)
         if turn.assistant_message:
             text = rendered(answer(turn.assistant_message), width=width, mode=paint.mode)
             rows += ["", text.rstrip("\n")]

@@ -215,7 +215,7 @@ class ClaudeCodeParser(SessionParser):
         """What only the queue has told stands in the turn that was running when it was taken."""
         for prompt in self._queue.overdue():
             if self.turn and self.turn.status is None:
-                self.turn.meanwhile.append(prompt.words)
+                self.turn.hear(prompt.words)
             else:
                 yield from self._said(prompt.words, prompt.key, prompt.at)
 

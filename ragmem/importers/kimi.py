@@ -208,7 +208,7 @@ class KimiCodeParser(MessagesParser):
         if ADDED.match(words):
             self.leave_out("context that the agent added")
         elif steered and self.turn and self.turn.status is None:
-            self.turn.meanwhile.append(words)
+            self.turn.hear(words)
         elif words:
             yield from self.end(over=True)
             self._step = self.next_name()

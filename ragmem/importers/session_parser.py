@@ -27,6 +27,7 @@ from ragmem.importers import (
     moment,
     text,
 )
+from ragmem.memory.window import with_said
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.store import fitted
 from ragmem.text import clean, clip_middle, one_line
@@ -185,8 +186,6 @@ class TurnBuilder:
     def __init__(self, session_id: str, turn_id: str, prompt: str, at: datetime) -> None:
         self.turn_id = turn_id
         self.prompt = prompt
-        self.meanwhile: list[str] = []
-        """What else the person typed while the model worked on it."""
         self.started_at = at
         self.last_at = at
         self.model: str | None = None
@@ -195,6 +194,8 @@ class TurnBuilder:
         self._session_id = session_id
         self._messages: list[_Message] = []
         self._calls: dict[str, _Call] = {}
+        self._meanwhile: list[tuple[str, str]] = []
+        """What else the person typed while the model worked on it, and the call before that."""
         self._answered = False
         self._thoughts: list[str] = []
         self._usage: dict[str, Usage] = {}
@@ -209,6 +210,10 @@ class TurnBuilder:
         self._message(key, at)
         if words.strip():
             self._messages[-1].texts.append(words.strip())
+
+    def hear(self, words: str) -> None:
+        """The person said something while the model worked on it."""
+        self._meanwhile.append((words, next(reversed(self._calls), "")))
 
     def think(self, words: str) -> None:
         """The model thought something."""
@@ -278,6 +283,9 @@ class TurnBuilder:
     def build(self, *, over: bool) -> PutTurn:
         """The turn, without its place; `over`: nothing can follow any more."""
         said, preambles = self._said()
+        for words, call_id in self._meanwhile:
+            if held := self._calls.get(call_id):
+                held.call = with_said(held.call, words)
         calls: list[ToolCall] = []
         accesses: dict[str, tuple[FileAccess, ...]] = {}
         asking = [message for message in self._messages if message.calls]
@@ -297,7 +305,7 @@ class TurnBuilder:
         turn = Turn(
             turn_id=self.turn_id,
             session_id=self._session_id,
-            user_message="\n\n".join([self.prompt, *self.meanwhile]),
+            user_message="\n\n".join([self.prompt, *(words for words, _ in self._meanwhile)]),
             assistant_message=said,
             reasoning=clip_middle("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
             status=self._status(said, calls, over=over),

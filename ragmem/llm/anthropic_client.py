@@ -134,8 +134,10 @@ class AnthropicClient(HttpClient):
 
 
 def _asked(messages: Sequence[Message]) -> int:
-    """Where the prompt stands."""
-    return max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+    """Where the prompt stands; what follows a tool's answer was said in the midst of a turn."""
+    roles = [message.role for message in messages]
+    asked = (i for i, role in enumerate(roles) if role == "user" and "tool" not in roles[:i][-1:])
+    return max(asked, default=0)
 
 
 def _block(part: Part) -> list[dict[str, Json]]:

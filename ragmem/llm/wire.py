@@ -40,8 +40,17 @@ _LINE_END = Regex(r"\r\n|\n|\r")
 
 
 def messages_json(messages: tuple[Message, ...], *, id_length: int = 0) -> list[dict[str, Json]]:
-    """Messages as chat completions want them; `id_length` for servers that fix it (Mistral: 9)."""
-    return [part for message in messages for part in _message_json(message, id_length)]
+    """Messages as chat completions want them; `id_length` for servers that fix it (Mistral: 9).
+
+    Mistral's models and the templates of others take no word of the person behind a tool's answer
+    before the model has said something.
+    """
+    found: list[dict[str, Json]] = []
+    for message in messages:
+        if message.role == "user" and found and found[-1]["role"] == "tool":
+            found.append({"role": "assistant", "content": HEARD})
+        found += _message_json(message, id_length)
+    return found
 
 
 def tools_json(tools: tuple[ToolSpec, ...]) -> list[dict[str, Json]]:
@@ -127,6 +136,8 @@ def _arguments(use: ToolUse) -> str:
     return text
 
 
+HEARD = "Understood."
+"""What the model says between a tool's answer and words of the person."""
 NOTHING = "(nothing)"
 """Stands for words that are none: some providers refuse empty ones."""
 

@@ -18,6 +18,7 @@ import msgspec
 from ragmem.errors import RagmemError
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
+from ragmem.memory.window import with_said
 from ragmem.records import (
     Applied,
     BeginTurn,
@@ -74,22 +75,37 @@ class TurnRecording:
         """Write the turn; `next_index` stands in for the store's word while it is away."""
         turn = self.turn
         failpoint("turn.begin")
-        applied = await self._record(
-            [
-                BeginTurn(
-                    turn_id=turn.turn_id,
-                    session_id=turn.session_id,
-                    user_message=turn.user_message,
-                    started_at=turn.started_at,
-                    model=turn.model,
-                    owner_id=turn.owner_id,
-                )
-            ]
-        )
+        applied = await self._record([self._begun])
         failpoint("turn.begun")
         self.recorded = applied is not None and kept(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
+
+    @property
+    def _begun(self) -> BeginTurn:
+        turn = self.turn
+        return BeginTurn(
+            turn_id=turn.turn_id,
+            session_id=turn.session_id,
+            user_message=turn.user_message,
+            started_at=turn.started_at,
+            model=turn.model,
+            owner_id=turn.owner_id,
+        )
+
+    async def say(self, words: str) -> None:
+        """Write what the person says while the turn runs: behind the calls that have ended."""
+        said = self._room.said(words)
+        calls = self.turn.tool_calls
+        last = tuple(with_said(call, said) for call in calls[-1:])
+        self.turn = msgspec.structs.replace(
+            self.turn,
+            user_message=f"{self.turn.user_message}\n\n{said}",
+            tool_calls=(*calls[:-1], *last),
+        )
+        session_id = self.turn.session_id
+        places = [RecordToolCall(session_id=session_id, call=call) for call in last]
+        await self._record([self._begun, *places])
 
     def answering(self, pieces: Sequence[str]) -> None:
         """Keep, a moment later, what there is then of the answer whose pieces are coming.

@@ -85,8 +85,44 @@ def subject_of(call: ToolCall) -> str:
     return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
 
 
-class _StoredResult(msgspec.Struct, frozen=True):
+class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
+    said_then: str = ""
+    """What the person said when the call had ended, while the turn went on."""
+
+
+def with_said(call: ToolCall, words: str) -> ToolCall:
+    """The last call that had ended when the person said something: it keeps the place.
+
+    The words themselves are part of the turn's `user_message`; see `prompts_of`. A call whose
+    result is no JSON object stays as it is.
+    """
+    try:
+        result = msgspec.json.decode(call.result, type=dict[str, Json])
+    except msgspec.DecodeError:
+        return call
+    before = result.get("said_then")
+    result["said_then"] = "\n\n".join(filter(None, (before, words)))
+    return msgspec.structs.replace(call, result=msgspec.json.encode(result).decode())
+
+
+def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
+    """What the turn began with; and what the person said while it ran, by the id of the call
+    after which they said it. What has no place that fits is part of the beginning.
+    """
+    prompt = turn.user_message
+    later: dict[str, str] = {}
+    for call in reversed(turn.tool_calls):
+        if call.origin != "model" or '"said_then"' not in call.result:
+            continue
+        try:
+            words = msgspec.json.decode(call.result, type=_StoredResult).said_then
+        except msgspec.DecodeError:
+            continue
+        if words and prompt.endswith(f"\n\n{words}"):
+            prompt = prompt.removesuffix(f"\n\n{words}")
+            later[call.tool_call_id] = words
+    return prompt, dict(reversed(later.items()))
 
 
 def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:
@@ -113,8 +149,12 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     message is empty, and the turn ends with the assistant's words.
     """
     calls = [clip_result(call, result_limit) for call in turn.tool_calls]
-    prompt = with_mentions(turn.user_message, calls, turn_tag(turn.turn_id))
-    out: list[Message] = [user(prompt or "(empty)")]
+    prompt, later = prompts_of(turn)
+    tag = turn_tag(turn.turn_id)
+    # What such words name was read for the model call that followed.
+    read_later = {call.iteration + 1 for call in calls if call.tool_call_id in later}
+    at_once = [call for call in calls if call.iteration not in read_later]
+    out: list[Message] = [user(with_mentions(prompt, at_once, tag) or "(empty)")]
     asked = [call for call in calls if call.origin == "model"]
     for iteration in sorted({call.iteration for call in asked}):
         batch = [call for call in asked if call.iteration == iteration]
@@ -123,6 +163,9 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
         out.extend(
             tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in batch
         )
+        if words := "\n\n".join(later[c.tool_call_id] for c in batch if c.tool_call_id in later):
+            read = [call for call in calls if call.iteration == iteration + 1]
+            out.append(user(with_mentions(words, read, tag)))
     said = [turn.assistant_message, _MARKS.get(turn.status, "")]
     nothing = _OWN_COMMAND if turn.is_own_command else "(no answer)"
     out.append(assistant("\n\n".join(filter(None, said)) or nothing))

@@ -12,6 +12,7 @@ turn, from a tool call's `order` (0-based).
 
 from ragmem.records.conversation import (
     ALL_TURNS,
+    ASKED,
     DEFAULT_TITLE,
     EVERYTHING,
     LOOKED_THROUGH,
@@ -106,6 +107,7 @@ from ragmem.records.writes import (
 
 __all__ = [
     "ALL_TURNS",
+    "ASKED",
     "DEFAULT_TITLE",
     "EPISODE_KINDS",
     "EVERYTHING",

@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, TypeVar
 import msgspec
 
 SessionStatus = Literal["active", "archived"]
+ASKED = "ask"
+"""Tag of a session that `ragmem ask` began, until somebody chats in it."""
 UNSUMMARIZED = "unsummarized"
 """Tag of a session of which the background makes no summaries, whoever works on it."""
 TurnStatus = Literal["running", "completed", "interrupted", "failed"]

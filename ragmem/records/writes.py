@@ -78,7 +78,11 @@ class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
 
 
 class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
-    """The person's message was accepted: the turn exists from here on, as `running`."""
+    """The person's message was accepted: the turn exists from here on, as `running`.
+
+    The same id again, with a longer `user_message`: the person has said more while the turn runs,
+    and this is all of it. A turn that has ended stays as it is.
+    """
 
     texts = ("user_message",)
     turn_id: str

@@ -272,9 +272,16 @@ class ChatLoop:
             self._readers.add(task)
             task.add_done_callback(self._read)
             return
+        if not submission.shown and (self._chat is None or self._is_busy):
+            return  # a key does what it does now, or nothing
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
+
+    @property
+    def _is_busy(self) -> bool:
+        runs = self._running is not None and not self._running.done()
+        return runs or bool(self._queue)
 
     def _only_reads(self, text: str) -> bool:
         from ragmem.repl.commands import only_reads
@@ -310,6 +317,15 @@ class ChatLoop:
         elif self._stopped_at is None or now - self._stopped_at > _STOP_WITHIN_S:
             self._running.cancel()
         return True
+
+    def _typed(self) -> list[str]:
+        """Take the prompts that wait, for the turn that runs; what comes behind a command waits."""
+        from ragmem.repl.commands import is_prompt
+
+        taken: list[str] = []
+        while self._queue and is_prompt(self._queue[0].text):
+            taken.append(self._queue.popleft().text)
+        return taken
 
     def take_back(self) -> str | None:
         """Take the last prompt that waits out of the queue."""
@@ -455,12 +471,14 @@ class ChatLoop:
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
-        from ragmem.repl.commands import only_reads
+        from ragmem.repl.commands import only_picks, only_reads
 
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
             self._attention.attended()
-        if self._mode != "none" and submission.shown:
+        if only_picks(submission.text) and self.terminal.picks:
+            chat.output.hold(submission.shown)
+        elif self._mode != "none" and submission.shown:
             chat.output.prompt(submission.shown)
         self._running = asyncio.create_task(self._do(submission.text, chat))
         try:
@@ -469,6 +487,7 @@ class ChatLoop:
             if not self._running.done():
                 self._running.cancel()
                 await asyncio.wait({self._running})
+        chat.output.let_go()
         if self._running.cancelled():
             chat.output.say("interrupted", "warning")
         else:
@@ -538,6 +557,7 @@ class ChatLoop:
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
         from ragmem.repl.turn import NO_PLAN, TurnView
 
+        await chat.claim()
         reminder = Reminder(chat, prompt)
         config = chat.app.config
         view = TurnView(
@@ -547,7 +567,7 @@ class ChatLoop:
             shows_thoughts=config.memory.thoughts and chat.app.memory.records,
         )
         try:
-            await self._show(chat.agent.ask(prompt), view, chat, reminder.see)
+            await self._show(chat.agent.ask(prompt, self._typed), view, chat, reminder.see)
             if view.ends_without_plan and chat.options.permission_mode == "plan":
                 chat.output.say(NO_PLAN)
         finally:

@@ -113,23 +113,19 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
 
 
 def turn_question(turns: Sequence[Turn]) -> PickQuestion:
-    """Ask for the turn to go back to the end of; the answer is its number, 0 for the beginning."""
+    """Ask for the prompt to go back to before; the answer is the number of its turn."""
     now = datetime.now(UTC)
-    last = turns[-1].turn_index if turns else 0
 
     async def rows() -> list[PickRow]:
-        beginning = PickRow(key="0", text="The beginning, before all of them", facts=("",))
-        return [*(_turn_row(turn, now, last=last) for turn in reversed(turns)), beginning]
+        return [_turn_row(turn, now) for turn in reversed(turns)]
 
     async def preview(number: str) -> list[str]:
-        return await asyncio.to_thread(after_lines, turns, int(number))
+        return await asyncio.to_thread(lines_from, turns, int(number))
 
-    return PickQuestion(
-        title="Back to the end of", lists=(PickList("turns", rows),), preview=preview
-    )
+    return PickQuestion(title="Back to before", lists=(PickList("turns", rows),), preview=preview)
 
 
-def _turn_row(turn: Turn, now: datetime, *, last: int) -> PickRow:
+def _turn_row(turn: Turn, now: datetime) -> PickRow:
     accesses = (each for call in turn.tool_calls for each in extract_accessed_files(call))
     changed = {each.path for each in accesses if each.access_type == "write"}
     return PickRow(
@@ -140,20 +136,17 @@ def _turn_row(turn: Turn, now: datetime, *, last: int) -> PickRow:
             when(turn.timestamp, now),
             counted(len(changed), "file") if changed else "",
         ),
-        is_current=turn.turn_index == last,
     )
 
 
-def after_lines(turns: Sequence[Turn], number: int) -> list[str]:
-    """Return what came after a turn: how many turns, and which files they changed."""
-    after = sum(turn.turn_index > number for turn in turns)
-    if not after:
-        return ["This is where the session stands."]
-    back = rewind_to(turns, number)
+def lines_from(turns: Sequence[Turn], number: int) -> list[str]:
+    """Return what began with a turn: how many turns, and which files they changed."""
+    count = sum(turn.turn_index >= number for turn in turns)
+    back = rewind_to(turns, number - 1)
     names = ", ".join(each.path for each in back.changes[:_NAMED_FILES])
     more = len(back.changes) - _NAMED_FILES
     files = f"{counted(len(back.changes), 'file')} changed since: {names}"
-    told = [f"{counted(after, 'turn')} after it"]
+    told = [f"{counted(count, 'turn')} from there on"]
     if back.command_count:
         told.append(f"{counted(back.command_count, 'command')} run since")
     return [

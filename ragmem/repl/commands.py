@@ -76,12 +76,13 @@ _KEYS = (
     ("#text", "remembers a fact; with always or never, a rule"),
     ("!command", "runs it; the agent sees with your next prompt what it printed"),
     ("!!command", "gives it the terminal, as !vim and the like have it anyway"),
+    ("Enter", "sends; while the agent works, with its next step"),
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
     ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
     ("Ctrl-O", "opens what was shown in short: results, thoughts, long prompts"),
     ("Ctrl-G", "opens what is typed in $VISUAL or $EDITOR"),
-    ("Esc", "stops the answer, keeps what came; twice: back to an earlier turn"),
+    ("Esc", "stops the answer, keeps what came; twice: back to before a prompt"),
     ("Ctrl-C", "stops, then clears, then (twice) leaves"),
     ("Ctrl-D", "leaves"),
 )
@@ -91,6 +92,8 @@ _READING = {
     "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
 """Commands that show something and change nothing."""
+_PICKING = {"expand", "model", "resume", "rewind", "theme"}
+"""Commands that, alone, let something be picked."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
     "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
@@ -151,6 +154,16 @@ def is_command(text: str) -> bool:
         return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
+
+
+def is_prompt(text: str) -> bool:
+    """Return whether it is for the agent, and no command, slash command or `#text`."""
+    return not is_own_command(text) and not is_command(text)
+
+
+def only_picks(text: str) -> bool:
+    """Return whether a prompt is a slash command that does nothing until something is picked."""
+    return text.strip()[1:].lower() in _PICKING and is_command(text.strip())
 
 
 def only_reads(text: str) -> bool:
@@ -340,9 +353,10 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 async def _model(name: str, chat: ChatSession) -> None:
     if not name and chat.output.terminal.picks:
         question = model_question(chat.app, current=chat.agent.model)
-        name = await chat.output.terminal.pick(question) or ""
-        if name == chat.agent.model:
-            name = ""
+        picked = await chat.output.terminal.pick(question)
+        if picked is None:
+            return
+        name = "" if picked == chat.agent.model else picked
     if name:
         await chat.go_on_with(model=name)
         if doubt := await chat.app.doubts_model(name):
@@ -573,7 +587,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("rename", "name this session: /rename name", _rename),
     ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
     ("fork", "go on in a copy of this session: /fork [name]", _fork),
-    ("rewind", "go back to an earlier turn, with the files if you like: /rewind [turn]", rewind),
+    ("rewind", "go back to before a prompt, with the files if you like: /rewind [turn]", rewind),
     ("files", "files this session has touched", _files),
     (
         "search",

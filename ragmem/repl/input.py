@@ -416,7 +416,7 @@ class LiveTerminal:
         return self.question is not None and bool(self.question.choices) and not self.buffer.text
 
     def escape(self) -> None:
-        """Refuse to answer, close the menu, stop the agent, or (twice) go back to a turn."""
+        """Refuse to answer, close the menu, stop the agent, or (twice) go back to a prompt."""
         if self.question:
             self._reply(None)
         elif self.buffer.complete_state:
@@ -690,7 +690,7 @@ def _toolbar(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
     if terminal.about_to_leave:
         return [("class:warning", "  Ctrl-C again to leave")]
     if terminal.about_to_go_back:
-        return [("class:warning", "  Esc again to go back to an earlier turn")]
+        return [("class:warning", "  Esc again to go back to before a prompt")]
     if terminal.answers_with_words:
         return [("class:warning", "  text in the prompt · empty it to answer")]
     if terminal.picker:

@@ -68,6 +68,9 @@ _SAMPLE = (
 """What shows how a theme looks: words, and how they are painted."""
 
 
+_ERASE_TO_END = "\x1b[K"
+
+
 class ChatOutput:
     """Prints above the prompt, once and for good."""
 
@@ -78,6 +81,8 @@ class ChatOutput:
         self._mode = mode
         self.colors = colors or Colors()
         self._last: Kind | None = None
+        self._held = ""
+        """What the person has sent, and is printed with what comes of it."""
 
     @property
     def width(self) -> int:
@@ -90,6 +95,8 @@ class ChatOutput:
         self._print(self.colors.theme.recolor(painted), kind)
 
     def _print(self, painted: str, kind: Kind) -> None:
+        if held := self.let_go():
+            self.prompt(held)
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
@@ -131,8 +138,23 @@ class ChatOutput:
 
     def prompt(self, shown: str) -> None:
         """Print what the person has sent."""
-        mark = early.prompt()
-        self.show(gutter(visible(shown), mark=mark, style="bold", words=True), "prompt")
+        self.show(prompt_row(shown), "prompt")
+
+    def copyable(self, text: str) -> None:
+        """Print a row that the terminal itself wraps, so that it can be copied in one piece."""
+        row = visible(text)
+        # In a row that is filled to its end, there is nothing behind that could be seen.
+        ends_early = self._mode != "none" and display_width(row) % self.width
+        self._print(f"{row}{_ERASE_TO_END if ends_early else ''}\n", "notice")
+
+    def hold(self, shown: str) -> None:
+        """Print what the person has sent with the first that comes of it, or never."""
+        self._held = shown
+
+    def let_go(self) -> str:
+        """Forget what is held; return it."""
+        held, self._held = self._held, ""
+        return held
 
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
@@ -142,6 +164,11 @@ class ChatOutput:
     async def page(self, text: str) -> None:
         """Let a long text be read as `Terminal.page` does."""
         await self.terminal.page(await asyncio.to_thread(visible, text))
+
+
+def prompt_row(shown: str) -> RenderableType:
+    """Return what the person has sent, as it stands above its answer."""
+    return gutter(visible(shown), mark=early.prompt(), style="bold", words=True)
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
@@ -296,12 +323,19 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
     return Group(*parts)
 
 
+def to_person(said: str) -> str:
+    """Return what the agent is told of a command that was stopped, in words for who stopped it."""
+    who = "Stopped by the person"
+    return f"Stopped by you{said.removeprefix(who)}" if said.startswith(who) else said
+
+
 def _ended(event: ToolFinished, printed: str) -> tuple[tuple[str, str], str, list[str]]:
     """Return a mark with its style, how a command ended and in how long, and what it printed."""
     first, *lines = visible(printed).rstrip("\n").split("\n")
     code = event.exit_code
     if code is None:
-        said = [first.partition(". ")[0].rstrip(".")]  # what follows is for the agent
+        # What follows is for the agent.
+        said = [to_person(first.partition(". ")[0].rstrip("."))]
     else:
         how = f"exit {code}" if code > 0 else f"killed by signal {-code}" if code else ""
         left = first.partition(" (")[2].removesuffix(")")  # processes that ran on

@@ -5,7 +5,7 @@ files, shown and taken back, with or without the conversation.
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +24,8 @@ from ragmem.memory.window import result_text, subject_of
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
-from ragmem.repl.output import ChatOutput, clipped, listing
-from ragmem.repl.recalled import items_text
+from ragmem.repl.output import ChatOutput, clipped, gutter, listing
+from ragmem.repl.recalled import items_text, rule
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import counted, one_line, plain, visible
@@ -43,6 +43,7 @@ _LONG_LINES, _LONG_CHARS = 6, 1_000
 """From so much on a prompt is shown folded when its session is resumed, or was a paste."""
 _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
+_ASKED_CHARS = 60
 _LISTED = 20
 _MOST_BYTES = 4_000_000
 
@@ -326,7 +327,7 @@ def _is_named(change: FileChange, named: str) -> bool:
 def _by_commands(back: Rewind) -> str:
     if not back.command_count:
         return ""
-    return f" Changes by {counted(back.command_count, 'command')} are not known, and not shown."
+    return f" Changes made by {counted(back.command_count, 'command')} are not shown."
 
 
 def _block(
@@ -366,8 +367,9 @@ async def undo(_: str, chat: ChatSession) -> None:
             chat.undone.add(turn.turn_id)
         if all(each.outcome == "as_before" for each in done):
             continue
-        output.say(f"Of “{one_line(turn.user_message, 60)}”, turn {turn.turn_index}:")
-        output.show(Group(*(_outcome(each, told=True) for each in done)))
+        asked = one_line(turn.user_message, _ASKED_CHARS)
+        output.say(f"Undo of turn {turn.turn_index}, “{asked}”:")
+        _tell(done, output, {each.path for each in done})
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
         return
@@ -381,7 +383,10 @@ async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
 
 
 async def rewind(number: str, chat: ChatSession) -> "Then":
-    """Go on in a fork that ends with an earlier turn, on request with the files as they were."""
+    """Go on in a fork that ends before an earlier prompt, which comes back into the draft.
+
+    On request the files are as they were then.
+    """
     output = chat.output
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
@@ -390,24 +395,27 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     chosen = number or await _choose(turns, output)
     if not chosen:
         return None
-    if not chosen.isascii() or not chosen.isdecimal() or int(chosen) > last:
+    if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
         raise UsageError(
-            f"There is no turn {one_line(chosen, 20)} here.", hint=f"0 to {last - 1} can be named."
+            f"There is no turn {one_line(chosen, 20)} here.", hint=f"1 to {last} can be named."
         )
-    if int(chosen) == last:
-        output.say(f"Turn {last} is where this session stands.")
-        return None
-    back = rewind_to(turns, int(chosen))
+    back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    before = chat.short_id
+    before, prompt = chat.short_id, turns[back.turn_index].user_message
     await chat.fork(back.turn_index)
+    gone = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
+    told = (
+        f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {gone} is no "
+        "longer in this conversation."
+    )
+    output.show(Group(rule(output.width), gutter(told, mark="  ", words=True)))
     if answer:
         await _restore(back, chat)
-    if output.terminal.picks:  # what is to be said otherwise is most likely what was said next
-        output.terminal.put_back(turns[back.turn_index].user_message)
+    if output.terminal.picks:
+        output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:
@@ -423,7 +431,7 @@ async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
     said = await output.terminal.ask(
-        ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
+        ChatQuestion("Back to before which turn? A number; nothing for none:")
     )
     return (said or "").strip()
 
@@ -432,7 +440,7 @@ async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
     """Ask whether files are to be restored; None: the person thinks better of it all."""
     if not back.changes:
         return False
-    lines = [f"{counted(len(back.changes), 'file')} changed after turn {back.turn_index}:"]
+    lines = [f"{counted(len(back.changes), 'file')} changed from turn {back.turn_index + 1} on:"]
     lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
     choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
@@ -456,7 +464,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> None:
         return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
 
     done = await _restorer(chat).restore(back.changes, confirm)
-    chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))
+    _tell(done, chat.output, asked)
 
 
 def _restorer(chat: ChatSession) -> Restorer:
@@ -465,9 +473,18 @@ def _restorer(chat: ChatSession) -> Restorer:
     return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
 
 
-def _outcome(done: Restored, *, told: bool) -> Text:
-    is_back = done.outcome in ("restored", "removed")
-    said = f"{one_line(done.path, 400)}: {_OUTCOMES[done.outcome]}"
-    if done.note and (told or not is_back):
-        said += f"; {one_line(done.note, 400)}"
-    return Text(said, style="" if is_back or done.outcome == "as_before" else "yellow")
+def _tell(done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str]) -> None:
+    """Say what became of each file; of those in doubt too where what stood there is kept."""
+    for each in done:
+        is_back = each.outcome in ("restored", "removed")
+        said = f"{one_line(each.path, 400)}: {_OUTCOMES[each.outcome]}"
+        if each.note:
+            said += f"; {one_line(each.note, 400)}"
+        where = each.kept if each.path in doubtful else None
+        if where:
+            secrets = ", but for its secrets," if where.suffix else ""
+            said += f". What stood there before{secrets} is kept in this file:"
+        style = "" if is_back or each.outcome == "as_before" else "yellow"
+        output.show(Text(said, style=style), "notice")
+        if where:
+            output.copyable(str(where))

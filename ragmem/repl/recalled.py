@@ -19,7 +19,7 @@ from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import expand_key, prompt, sign
-from ragmem.repl.output import clipped, gutter
+from ragmem.repl.output import clipped, gutter, to_person
 from ragmem.text import (
     ago,
     bar,
@@ -403,11 +403,11 @@ def call_rows(turn: Turn) -> list[RenderableType]:
 
 def _row(call: ToolCall) -> Text:
     mark = f"{sign('●', '*')} " if call.success else f"{sign('✗', 'x')} "
-    said = result_text(call).strip().split("\n", 1)[0] if call.result else "not finished"
+    first = result_text(call).strip().split("\n", 1)[0] if call.result else "not finished"
     return clipped(
         (mark, "green" if call.success and call.result else "red"),
         (one_line(subject_of(call), 120), ""),
-        (f"  {one_line(said, 200)}", "dim"),
+        (f"  {one_line(to_person(first), 200)}", "dim"),
     )
 
 

@@ -25,7 +25,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.records import DEFAULT_TITLE, Session, SessionQuery, Usage
+from ragmem.records import ASKED, DEFAULT_TITLE, Session, SessionQuery, Usage
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
@@ -61,7 +61,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     resume: str | None = None
     """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
     continue_last: bool = False
-    """The newest session of this folder."""
+    """The newest chat of this folder; where there is none, the newest session."""
     fork: bool = False
     """Go on in a copy."""
     title: str = ""
@@ -170,6 +170,12 @@ class ChatSession:
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
         else:
             await self._go_to(self._with(tags=with_tags(self.session.tags, add, remove)))
+
+    async def claim(self) -> None:
+        """Make a chat of a session that was begun for a one-off question, where it was."""
+        if ASKED in self.session.tags:
+            with suppress(RagmemError):
+                await self.tag((), [ASKED])
 
     def _with(self, **changes: object) -> Session:
         return msgspec.structs.replace(self.session, **changes)
@@ -302,7 +308,7 @@ class ChatSession:
 
     async def _last_session(self) -> str:
         try:
-            last = await self.app.continue_session()
+            last = await self.app.continue_session(chats=True)
         except (StoreError, UsageError):
             return ""
         if last is None:
@@ -349,6 +355,7 @@ class ChatSession:
         """
         from rich.console import Group
 
+        from ragmem.memory.window import prompts_of
         from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
         output, session = self.output, self.session
@@ -363,7 +370,9 @@ class ChatSession:
             if count > 0:
                 short = short_turns(turns[-1 - count : -1], before=len(turns) - 1 - count)
                 output.show(Group(*short))
-            output.prompt(folded_prompt(last.user_message))
+            prompt, later = prompts_of(last)
+            for words in (prompt, *later.values()):
+                output.prompt(folded_prompt(words))
             for row in call_rows(last):
                 output.show(row, "tool")
             if last.assistant_message.strip() and not last.is_own_command:
@@ -496,7 +505,7 @@ async def _first_session(app: "App", opening: Opening) -> Session:
     if opening.resume:
         session = await _named_session(app, opening.resume)
     elif opening.continue_last:
-        session = await app.continue_session()
+        session = await app.continue_session(chats=True)
     if session is None:
         return await app.start_session(title=opening.title)
     return await app.fork_session(session) if opening.fork else session

@@ -15,6 +15,7 @@ from ragmem.events import (
     MemoryWritten,
     ModelCallStarted,
     Notice,
+    PromptAdded,
     ReasoningDelta,
     RetryWaiting,
     TextDelta,
@@ -36,13 +37,14 @@ from ragmem.repl.output import (
     gutter,
     memory_row,
     notice,
+    prompt_row,
     thoughts_row,
     tool_result,
     tool_title,
     wrap,
 )
 from ragmem.repl.permissions import PLACES
-from ragmem.repl.recalled import memory_line
+from ragmem.repl.recalled import folded_prompt, memory_line
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import (
     INLINE,
@@ -177,6 +179,8 @@ class TurnView:
                     self._last_titled = event.tool_call_id
             case ToolFinished():
                 parts = self._finished(event)
+            case PromptAdded(text=text):
+                parts = [("prompt", prompt_row(folded_prompt(text)))]
             case MemoryWritten():
                 parts = [("tool", memory_row(event.line))]
             case Notice():

@@ -5,7 +5,8 @@ Promises, checked by `tests/store/test_contract*.py` on each implementation:
 - `apply` is one transaction: all of the writes or none; when it returns, they
   survive kill -9.
 - Every write is idempotent: applied twice (a retry, a replay), the effect is
-  that of once. `BeginTurn` again returns the index it got the first time.
+  that of once. `BeginTurn` again returns the index it got the first time; a message that is
+  longer takes the place of the one before, while the turn runs.
 - Turn indexes of a session are 1, 2, 3 … without gaps or duplicates, whatever
   number of processes write it at once.
 - Text rows, links and derived fields (`turn_count`, `last_message` …) change in

@@ -220,7 +220,9 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     outcome: Outcome
     note: str = ""
-    """Why it was left as it is, or where what stood there is kept now."""
+    """Why it was left as it is."""
+    kept: Path | None = None
+    """Where what stood there is now; but for its secrets, where the name ends with `.parts`."""
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,23 +309,19 @@ class Restorer:
             raise ToolFailure(f"it is larger than {MAX_TEXT_BYTES:,} bytes now")
         return _Found(target=target, content=content)
 
-    def _kept(self, now: bytes) -> str:
-        file = self._preimages.path(self._preimages.keep(now))
-        return f"what stood there is {file}" + (", but for its secrets" if file.suffix else "")
-
     def _put(self, path: str, found: _Found, wanted: bytes | None) -> Restored:
         real, now = found.target.real, found.content
-        note = ""
+        kept = None
         with plain_failures(path):
             if now is not None:
-                note = self._kept(now)
+                kept = self._preimages.path(self._preimages.keep(now))
             if wanted is None:
                 assert now is not None
                 with open_folder(real.parent) as folder:
                     if self._look(path).content != now:
                         raise workspace.stale(path)
                     os.unlink(real.name, dir_fd=folder)
-                return Restored(path=path, outcome="removed", note=note)
+                return Restored(path=path, outcome="removed", kept=kept)
             if now is None:
                 try:
                     workspace.create(real, wanted)
@@ -332,7 +330,7 @@ class Restorer:
             else:
                 expected = hashlib.sha256(now).hexdigest()
                 workspace.replace(real, wanted, expected_sha256=expected, shown=path)
-        return Restored(path=path, outcome="restored", note=note)
+        return Restored(path=path, outcome="restored", kept=kept)
 
 
 def _doubt(change: FileChange, now: bytes | None) -> str:

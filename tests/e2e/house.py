@@ -32,17 +32,17 @@ class House:
 
     def sessions(self) -> list[dict[str, Any]]:
         """`sessions list`, each with its turns."""
-        listed = json.loads(self._run("sessions", "list", "--format", "json"))
+        listed = json.loads(self.run("sessions", "list", "--format", "json"))
         return [
-            json.loads(self._run("sessions", "show", each["session_id"], "--format", "json"))
+            json.loads(self.run("sessions", "show", each["session_id"], "--format", "json"))
             for each in listed
         ]
 
     def ask(self, *arguments: str) -> str:
         """What `ragmem ask` answers in the project."""
-        return self._run("ask", *arguments)
+        return self.run("ask", *arguments)
 
-    def _run(self, *arguments: str) -> str:
+    def run(self, *arguments: str) -> str:
         env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **self.env}
         done = run_warm(arguments, env=env, cwd=self.project)
         assert done.code == 0, done.err

@@ -1,5 +1,6 @@
 """What a session changed, shown and taken back; and what a chat tells of itself: on a real pty."""
 
+import re
 from pathlib import Path
 
 from tests.e2e.house import House, loaded
@@ -22,7 +23,7 @@ def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
         edits("one", "two"),
         Answer("Second."),
     )
-    with house.chat("chat", "--yolo") as chat:
+    with house.chat("chat", "--yolo", columns=60) as chat:
         loaded(chat)
         chat.send("/diff\r")
         chat.wait_for(r"^This session has changed no file\.$")
@@ -33,10 +34,16 @@ def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
         chat.send("/diff\r")
         chat.wait_for(r'● Edit a\.py  \+1 −1\n│ 1 - print\("hello"\)\n│ 1 \+ print\("two"\)$')
         chat.send("/undo\r")
-        chat.wait_for(r"Of “two”, turn 2:[\s\S]*^a\.py: restored; what stood there is")
+        chat.wait_for(
+            r"^· Undo of turn 2, “two”:\na\.py: restored\. What stood there before is kept in "
+            r"this\nfile:\n/[\s\S]*^›$"
+        )
+        # The terminal wraps it: a path that is copied has no line break in it.
+        kept = re.findall(rb"/[^\s\x1b]+/preimages/[^\s\x1b]+", chat.raw)
+        assert Path(kept[-1].decode()).read_text() == 'print("two")\n'
         assert file.read_text() == 'print("one")\n'
         chat.send("/undo\r")
-        chat.wait_for(r"Of “one”, turn 1:")
+        chat.wait_for(r"^· Undo of turn 1, “one”:")
         chat.until(lambda: file.read_text() == 'print("hello")\n')
         chat.send("/undo\r")
         chat.wait_for(r"^There is nothing to take back")

@@ -39,7 +39,7 @@ def edited(house: House, chat: PtyChat) -> None:
 
 
 def emptied(chat: PtyChat, draft: str) -> None:
-    """What was said after the turn gone back to is in the draft; take it out again."""
+    """The prompt that was gone back to before is in the draft; take it out again."""
     chat.wait_for_screen(rf"^› {draft}$")
     chat.send("\x15")
     chat.wait_for_screen(r"^›$")
@@ -54,16 +54,16 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
         assert "farewell" in (house.project / "a.py").read_text()
         chat.send("/rewind\r")
         chat.wait_for_screen(
-            r"^  ▸ ● say farewell +turn 3  \S+ \S+ +2 files\n    say goodbye +turn 2 .* 1 file$"
+            r"^  ▸ say farewell +turn 3  \S+ \S+ +2 files\n    say goodbye +turn 2 .* 1 file$"
         )
-        chat.send("it say")
+        chat.send("goodb")
         chat.wait_for_screen(
-            r"^  ▸ what does it say\?[\s\S]*^    2 turns after it\n"
+            r"^  ▸ say goodbye[\s\S]*^    2 turns from there on\n"
             r"    2 files changed since: a\.py, b\.py$"
         )
         chat.send("\r")
         chat.wait_for(
-            r"^2 files changed after turn 1:\n  a\.py \(2 edits\)\n"
+            r"^2 files changed from turn 2 on:\n  a\.py \(2 edits\)\n"
             r"  b\.py \(1 edit; made then, will be removed\)"
         )
         chat.wait_for_screen(r"^Take the files back too\?")
@@ -74,6 +74,10 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
         chat.wait_for(
             r"^a\.py: restored\n"
             r"b\.py: left as it is; it was changed since the last edit of this session$"
+        )
+        chat.wait_for(
+            r"^  ─+\n  Back to before “say goodbye”: what stands above of turns 2 to 3 is no "
+            r"longer\n  in this conversation\.\n\na\.py: restored"
         )
         chat.wait_for(rf"still there: /resume {before}$")
         chat.wait_for(r"^↩ .*1 turn · last used just now")
@@ -105,20 +109,20 @@ def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
     with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
         edited(house, chat)
         before = tail(chat)
-        chat.send("/rewind 1\r")
+        chat.send("/rewind 2\r")
         chat.wait_for_screen(r"^Take the files back too\?")
         chat.send("c")
         chat.wait_for(r"^· Nothing was changed\.")
         assert tail(chat) == before
-        chat.send("/rewind 7\r")
-        chat.wait_for(r"^✗ There is no turn 7 here\.")
+        for number in (0, 7):
+            chat.send(f"/rewind {number}\r")
+            chat.wait_for(rf"^✗ There is no turn {number} here\.")
         chat.send("/rewind 3\r")
-        chat.wait_for(r"^· Turn 3 is where this session stands\.")
-        chat.send("/rewind 2\r")
         chat.wait_for_screen(r"^Take the files back too\?")
         chat.send("n")
         chat.wait_for(rf"still there: /resume {before}$")
         chat.until(lambda: tail(chat) != before)
+        assert "“say farewell”: what stands above of turn 3 is" in chat.text
         assert "farewell" in (house.project / "a.py").read_text()
         assert (house.project / "b.py").exists()
         emptied(chat, "say farewell")
@@ -133,7 +137,7 @@ def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
         chat.leave()
     with house.chat("chat", "-c", rows=40) as chat:
         loaded(chat)
-        chat.send("/rewind 0\r")
+        chat.send("/rewind 1\r")
         chat.wait_for_screen(r"^Take the files back too\?")
         chat.send("y")
         chat.wait_for(r"^a\.py: restored\nb\.py: removed$")
@@ -155,7 +159,7 @@ def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
         said(chat, "run it", r"Ran once\.")
         said(chat, "again", r"Ran twice\.")
         before = tail(chat)
-        chat.send("/rewind 0\r")
+        chat.send("/rewind 1\r")
         chat.wait_for(r"^· Not taken back: what 2 commands did since\.")
         chat.wait_for(rf"still there: /resume {before}$")
         chat.until(lambda: tail(chat) != before)

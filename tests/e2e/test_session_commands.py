@@ -54,17 +54,18 @@ def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
     """A list of tags; any of those that are asked for matches, with AND else."""
     bug, plan, plain = (ragmem.session_of(text) for text in ("Bug?", "Plan?", "Plain?"))
     done = ragmem.run("sessions", "tag", bug[-8:], "#debugging", "auth", "auth")
-    assert done.out == f"{bug[-8:]}  Bug?  (debugging, auth)\n"
+    assert done.out == f"{bug[-8:]}  Bug?  (ask, debugging, auth)\n"
     assert ragmem.run("sessions", "tag", plan, "auth").code == 0
-    assert ragmem.run("sessions", "tag", plain).out == f"{plain[-8:]}  Plain?  (no tags)\n"
+    done = ragmem.run("sessions", "tag", plain, "--remove", "ask")
+    assert done.out == f"{plain[-8:]}  Plain?  (no tags)\n"
 
     assert ragmem.listed("--tag", "auth") == [plan, bug]
     assert ragmem.listed("--tag", "debugging", "--tag", "nothing") == [bug]
     assert ragmem.listed("--tag", "auth", "--status", "archived") == []
-    assert "Bug? #debugging #auth\n" in ragmem.run("sessions", "list").out
+    assert "Bug? #ask #debugging #auth\n" in ragmem.run("sessions", "list").out
 
     done = ragmem.run("sessions", "tag", bug, "login", "--remove", "auth")
-    assert done.out.endswith("(debugging, login)\n")
+    assert done.out.endswith("(ask, debugging, login)\n")
     assert ragmem.listed("--tag", "auth") == [plan]
 
 
@@ -73,7 +74,7 @@ def test_a_tag_that_can_not_be_is_exit_2(ragmem: Ragmem, tags: list[str]) -> Non
     session_id = ragmem.session_of("Bug?", "--no-tools")
     done = ragmem.run("sessions", "tag", session_id, *tags)
     assert (done.code, done.out) == (2, "")
-    assert ragmem.sessions()[0]["tags"] == []
+    assert ragmem.sessions()[0]["tags"] == ["ask"]
 
 
 def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
@@ -92,7 +93,7 @@ def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
     assert ragmem.run("sessions", "archive", one).out == f"{one[-8:]}  One?  (archived)\n"
     assert ragmem.listed("--status", "archived") == [one]
     assert ragmem.listed("--status", "active") == [two]
-    assert "One? (archived)\n" in ragmem.run("sessions", "list").out
+    assert "One? #ask (archived)\n" in ragmem.run("sessions", "list").out
     assert ragmem.run("sessions", "archive", one, "--undo").out.endswith("(active)\n")
     assert ragmem.listed("--status", "archived") == []
 

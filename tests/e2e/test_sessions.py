@@ -70,7 +70,7 @@ def test_a_session_as_json(ragmem: Ragmem) -> None:
         {
             "title": "New Conversation",
             "status": "active",
-            "tags": [],
+            "tags": ["ask"],
             "turn_count": 1,
             "last_message": "What is this?",
         }
@@ -82,7 +82,7 @@ def test_list_as_a_table(ragmem: Ragmem) -> None:
     done = ragmem.run("sessions", "list")
     assert done.out == (
         "ID        LAST ACTIVITY  TURNS  TITLE\n"
-        f"{session_id[-8:]}  just now       1      What is \\e[31mthis? And that?\n"
+        f"{session_id[-8:]}  just now       1      What is \\e[31mthis? And that? #ask\n"
     )
 
 
@@ -122,7 +122,7 @@ def test_show_as_text(reading: Ragmem) -> None:
     (session,) = reading.sessions()
     done = reading.run("sessions", "show", session["session_id"])
     head, _, body = done.out.partition("\n\n")
-    assert head.splitlines()[0] == "What does hello.py do?"
+    assert head.splitlines()[0] == "What does hello.py do? #ask"
     assert session["session_id"] in head
     assert body == snapshot("""\
 ── 1

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ragmem.importers import AgentName, FoundFile, Tally
 from ragmem.importers.importer import AGENTS, find_files
+from ragmem.memory.window import prompts_of
 from tests.importers.reading import NOW, Read
 from tests.importers.test_importing import sqlite, states, taken
 from tests.importers.test_mutations import _change, _check
@@ -671,6 +672,9 @@ def test_kimi_code_tells_what_a_person_typed(tmp_path: Path) -> None:
         ("/weed beds", "interrupted"),
         ("Weed here.", "interrupted"),
     ]
+    turn = read.puts[0].turn
+    place = {turn.tool_calls[-1].tool_call_id: "Only the ferns."}
+    assert prompts_of(turn) == ("Which ferns like shade?", place)
     assert read.tally.left_out["commands of the person"] == 1
     assert not read.tally.unknown
 

@@ -155,6 +155,22 @@ def test_openai_is_sent_items() -> None:
     }  # fmt: skip
 
 
+def test_words_behind_an_answer_stand_where_each_protocol_takes_them() -> None:
+    """What the person says in the midst of a turn moves no mark of the cache."""
+    talk = (*TALK, user("Only b.py!"))
+    body = sent_by(anthropic_client, *talk).body
+    assert [each["type"] for each in body["messages"][-1]["content"]] == ["tool_result", "text"]
+    marked = [each["text"] for each in marks(body)]
+    assert sorted(marked) == ["A program.", "Be brief.", "Only b.py!"]
+    last = sent_by(gemini_client, *talk).body["contents"][-1]
+    assert last["role"] == "user"
+    assert "functionResponse" in last["parts"][0]
+    assert last["parts"][1] == {"text": "Only b.py!"}
+    answer, said = sent_by(responses_client, *talk).body["input"][-2:]
+    assert answer["type"] == "function_call_output"
+    assert said == {"role": "user", "content": [{"type": "input_text", "text": "Only b.py!"}]}
+
+
 @pytest.mark.parametrize("make", [anthropic_client, gemini_client, responses_client])
 def test_history_of_any_kind_can_be_sent(make: Any) -> None:
     """No empty words, no invalid ids, names or arguments, no halves of characters."""

@@ -149,6 +149,15 @@ def test_a_call_and_its_answer_keep_one_id() -> None:
     assert len(sent[1]["tool_call_id"]) == 9
 
 
+def test_the_model_says_something_between_a_tools_answer_and_a_word_of_the_person() -> None:
+    """Mistral's models refuse the request else; other servers take it as it is."""
+    use = ToolUse("c", "f", "{}")
+    sent = messages_json((assistant("", (use,)), tool("c", "ok"), tool("d", "ok"), user("Only f")))
+    assert [each["role"] for each in sent] == ["assistant", "tool", "tool", "assistant", "user"]
+    assert sent[-2]["content"]
+    assert sent[-1]["content"] == "Only f"
+
+
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=())), max_size=5))
 def test_any_text_can_be_encoded(texts: list[str]) -> None:
     messages: tuple[Message, ...] = tuple(user(t) for t in texts)

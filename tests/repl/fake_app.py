@@ -166,7 +166,7 @@ class FakeAgent:
     def use_mode(self, mode: str) -> None:
         self._app.log("mode", mode=mode)
 
-    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+    async def ask(self, prompt: str, _: object = None) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         task = self._task = asyncio.create_task(self._run(prompt, events.put_nowait))
@@ -411,7 +411,7 @@ class FakeApp:
     async def start_session(self, *, title: str = "") -> Session:
         return session(2, title=title or DEFAULT_TITLE)
 
-    async def continue_session(self) -> Session | None:
+    async def continue_session(self, *, chats: bool) -> Session | None:
         return self.memory.all[0] if self.memory.all else None
 
     async def resume_session(self, reference: str) -> Session:

@@ -5,12 +5,15 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from ragmem.events import Recalled
 from ragmem.ids import new_id
 from ragmem.records import CreateSession, PutTurn, ToolCall, Turn
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.paper import Chat, chat
+from tests.repl.pty_chat import FakeChat
 
 __all__ = ["chat"]
 
@@ -120,6 +123,22 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
         assert (tmp_path / "read").read_text().endswith("\n\nThey want numbers.\n")
         assert "/expand" not in chat.text
         chat.leave()
+
+
+@pytest.mark.parametrize("held", ["early", "load"])
+def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path, held: str) -> None:
+    """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""
+    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue") as chat:
+        chat.wait_for_screen(r"^›")
+        chat.send(f"{CTRL_O}hello")
+        chat.wait_for_screen(r"hello$")
+        chat.send("\r")
+        chat.let(held)
+        chat.wait_for_turn(r"^You said 'hello'\.")
+        assert "queued: \n" not in chat.text
+        assert "^O" not in chat.text
+        assert "Open ›" not in chat.text
+        assert chat.prompts == ["hello"]
 
 
 def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:

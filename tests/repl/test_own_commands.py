@@ -87,7 +87,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
         chat.wait_for_screen(r"^● echo begun.* · 1 line\n  │ begun\nworking · .* · Esc stops")
         chat.until((house.project / "printed").exists, "the command to be at work")
         chat.send(CTRL_C)
-        chat.wait_for(r"^  begun\n  ✗ Stopped by the person · ")
+        chat.wait_for(r"^  begun\n  ✗ Stopped by you · ")
         chat.send("and?\r")
         chat.wait_for(r"^You stopped it\.")
         assert "Stopped by the person.\\nbegun" in house.last_prompt()

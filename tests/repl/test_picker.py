@@ -43,6 +43,27 @@ def test_words_in_any_order_find_a_session_and_enter_goes_on_with_it(chat: FakeC
     chat.wait_for_screen(r"openai/scripted · Work 7")
 
 
+@pytest.mark.parametrize("command", ["/resume", "/model", "/rewind"])
+def test_a_picker_that_is_left_leaves_nothing_behind(tmp_path: Path, command: str) -> None:
+    """Nor does Esc Esc; what is picked stands below the command that it was picked for."""
+    with FakeChat(tmp_path, "past", "continue", "more=3") as chat:
+        chat.wait_until_loaded()
+        before = chat.text
+        chat.send(f"{command}\r")
+        chat.wait_for_screen(r"^  ▸ ")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^›$")
+        chat.send(ESC + ESC)
+        chat.wait_for_screen(r"^  Back to .*› [\s\S]*^  ▸ ")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+        chat.send("/resume\r")
+        chat.wait_for_screen(r"^  ▸ ")
+        assert "› /" not in chat.text.removeprefix(before)
+        chat.send(f"{DOWN}\r")
+        chat.wait_for(r"^› /resume\n\n↩ Work ")
+
+
 def test_every_key_that_lists_know_moves_the_choice(chat: FakeChat) -> None:
     for keys, expected in (
         (DOWN, "Work 0"),
@@ -108,22 +129,22 @@ def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> 
         assert chat.log("agent")[1]["session"].endswith("00000001")
 
 
-def test_esc_twice_goes_back_to_an_earlier_turn(tmp_path: Path) -> None:
+def test_esc_twice_goes_back_to_before_an_earlier_prompt(tmp_path: Path) -> None:
     """On an empty draft; the first says so, and another key takes that away."""
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
         chat.wait_until_loaded()
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.wait_for_screen(r"^  Esc again to go back to before a prompt$")
         chat.send("x\x7f")
         chat.until(lambda: "Esc again" not in chat.screen)
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Esc again to go back to an earlier turn$")
+        chat.wait_for_screen(r"^  Esc again to go back to before a prompt$")
         chat.send(ESC)
-        chat.wait_for_screen(r"^  Back to the end of ›")
-        chat.wait_for_screen(r"^  ▸ ● and then\?.* turn 2  \d+ (month|year)s?")
+        chat.wait_for_screen(r"^  Back to before ›")
+        chat.wait_for_screen(r"^  ▸ and then\?.* turn 2  \d+ (month|year)s?")
         chat.send(DOWN)
         chat.wait_for_screen(r"^  ▸ what is it\? +turn 1 ")
-        chat.wait_for_screen(r"^    1 turn after it\n    no files changed$")
+        chat.wait_for_screen(r"^    2 turns from there on\n    no files changed$")
         chat.send(ESC)
         chat.wait_for_screen(r"^›$")
 
@@ -132,7 +153,7 @@ def test_esc_twice_in_one_go_is_the_same(tmp_path: Path) -> None:
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
         chat.wait_until_loaded()
         chat.send(ESC + ESC)
-        chat.wait_for_screen(r"^  Back to the end of ›")
+        chat.wait_for_screen(r"^  Back to before ›")
 
 
 def test_sessions_of_one_name_are_told_apart() -> None:

@@ -548,5 +548,5 @@ def test_what_a_stopped_command_had_printed_keeps_its_lines() -> None:
     view.show(ToolStarted(tool_call_id="1", name="run_command", title="run_command make"))
     parts = view.show(ended("Stopped by the person.\none\ntwo", success=False))
     assert [plain(part) for _, part in parts] == [
-        "✗ make  Stopped by the person · 1.5 s\n  ⎿ one\n    two\n"
+        "✗ make  Stopped by you · 1.5 s\n  ⎿ one\n    two\n"
     ]

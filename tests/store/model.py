@@ -113,8 +113,7 @@ class Model:
             case UpdateSession():
                 self._update(write)
             case BeginTurn():
-                if write.turn_id not in self.turns:
-                    self._begin(write)
+                self._begin(write)
             case RecordToolCall(call=call, accesses=accesses):
                 held = self.calls.get(call.tool_call_id)
                 if not (held and held.result and not call.result):
@@ -183,6 +182,11 @@ class Model:
         self.sessions[write.session_id] = replace(session, **given, updated_at=updated_at)
 
     def _begin(self, write: BeginTurn) -> None:
+        if turn := self.turns.get(write.turn_id):
+            message = clean(write.user_message)
+            if turn.status == "running" and len(message) > len(turn.user_message):
+                self.turns[write.turn_id] = replace(turn, user_message=message)
+            return
         self.turns[write.turn_id] = Turn(
             turn_id=write.turn_id,
             session_id=write.session_id,

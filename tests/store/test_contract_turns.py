@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound
-from ragmem.records import Applied, FileAccess, SessionQuery, Turn, TurnQuery, Usage
+from ragmem.records import (
+    Applied,
+    FileAccess,
+    PutTurn,
+    SearchQuery,
+    SessionQuery,
+    Turn,
+    TurnQuery,
+    Usage,
+    WeightedTerm,
+)
 from ragmem.store import Store
 from ragmem.text import clean
 from tests.store.conftest import OpenStore
@@ -86,6 +96,41 @@ async def test_what_has_come_of_an_answer_is_kept_while_its_turn_runs(store: Sto
     await store.apply([finished("s", "t", "Ferns", "interrupted"), answered("s", "t", "Fer")])
     [turn] = await store.turns("s")
     assert (turn.status, turn.assistant_message) == ("interrupted", "Ferns")
+
+
+async def test_what_the_person_says_while_a_turn_runs_is_added_to_it(store: Store) -> None:
+    """Each time all of it, found by its words once the turn has ended, and never less again."""
+    await store.apply([created("s"), begun("s", "t", "Water the ferns")])
+    await store.apply([called("s", "t", 0, "beds.txt")])
+    both = "Water the ferns\n\nAnd the moss 🌿 \udc80"
+    again = [begun("s", "t", both), begun("s", "t", "Water the ferns")]
+    assert await store.apply(again) == Applied({"t": 1})
+    [turn] = await store.turns("s")
+    assert (turn.status, turn.user_message, len(turn.tool_calls)) == ("running", clean(both), 1)
+    assert (await store.session("s")).last_message == clean(both)
+    await store.apply([answered("s", "t", "I do."), finished("s", "t", "I did.")])
+    await store.apply([begun("s", "t", f"{both}\n\nAnd the hostas")])
+    await store.apply([begun("s", "u", "Thanks"), finished("s", "u", "You are welcome.")])
+    [turn, other] = turns = await store.turns("s")
+    assert (turn.user_message, turn.assistant_message) == (clean(both), "I did.")
+    chars = turn.char_count + other.char_count
+    assert await store.turns("s", TurnQuery(max_chars=chars)) == turns
+    assert await store.turns("s", TurnQuery(max_chars=chars - 1)) == [other]
+    found = await store.search(SearchQuery(terms=(WeightedTerm("moss"),)))
+    assert [each.record_id for each in found if each.text > 0] == ["t"]
+
+
+async def test_a_turn_that_was_put_as_it_ran_is_put_again_with_all_that_was_said(
+    store: Store,
+) -> None:
+    """As a store that is moved while somebody works, or a session that is imported again."""
+    await store.apply([created("s"), *whole_turn("s", "t0")])
+    running = Turn(turn_id="t", session_id="s", turn_index=2, user_message="A", started_at=START)
+    ended = {"user_message": "A\n\nB", "status": "completed", "finished_at": at(2)}
+    turn = msgspec.structs.replace(running, **ended)
+    await store.apply([PutTurn(turn=running)])
+    await store.apply([PutTurn(turn=turn)])
+    assert (await store.turns("s"))[1:] == [turn]
 
 
 async def test_an_unknown_usage_stays_unknown(store: Store) -> None:

@@ -10,7 +10,9 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
+from ragmem.cli.sessions import conversation_text
 from ragmem.ids import new_id
+from ragmem.memory.window import with_said
 from ragmem.pages import anonymous, html, markdown
 from ragmem.records import Session, ToolCall, Turn
 
@@ -164,6 +166,21 @@ def test_results_and_diffs_are_folded_and_the_answer_is_set() -> None:
     assert "<pre> a\n<del>--- b</del><ins>+c</ins></pre>" in page
     assert "<pre>Edited a.py</pre>" in page
     assert '<span class="bad">✗</span> <strong>run_command</strong>' in page
+
+
+def test_what_was_said_while_the_agent_worked_stands_where_it_was_said() -> None:
+    """In both, and on the command line: not at the turn's beginning."""
+    first, last = call("read_file", {"path": "a"}, "one"), call("look_at", {"path": "b"}, "two")
+    told = turn("Do it\n\nOnly <b>", "Done.", with_said(first, "Only <b>"), last)
+    page = html(session("Beds"), [told])
+    assert '<div class="prompt">Do it</div>' in page
+    assert page.index("one</pre>") < page.index('<div class="prompt">Only &lt;b&gt;</div>')
+    assert page.index("Only &lt;b&gt;") < page.index("two</pre>")
+    for text in (markdown(session("Beds"), [told]), conversation_text(session("Beds"), [told])):
+        places = [
+            text.index(each) for each in ("Do it", "read_file", "Only <b>", "look_at", "Done.")
+        ]
+        assert places == sorted(places)
 
 
 def test_markdown_says_the_same_without_secrets_and_escapes() -> None:

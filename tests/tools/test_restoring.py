@@ -105,7 +105,7 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
     story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))
     await story.back_to(0)
-    kept = [Path(each.note.removeprefix("what stood there is ")) for each in story.done]
+    kept = [each.kept for each in story.done if each.kept]
     assert [file.read_text() for file in kept] == ["two", "made"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
 
@@ -308,7 +308,8 @@ async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
     assert file.read_bytes() == content
     for secret in (API_KEY, OTHER_KEY, "e5F6e5F6", PEM.splitlines()[1]):
         assert holding(story.desk.home, secret) == []
-    assert ".parts, but for its secrets" in story.done[0].note
+    assert story.done[0].kept
+    assert story.done[0].kept.suffix == ".parts"
 
 
 async def test_a_secret_under_another_name_is_found_by_its_kind(story: Story) -> None:

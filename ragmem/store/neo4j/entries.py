@@ -150,9 +150,12 @@ def _ended(write: Write) -> str:
 
 
 def _follow(drafts: dict[str, _Draft], write: Write) -> None:
-    if isinstance(write, BeginTurn) and write.turn_id not in drafts:
+    if isinstance(write, BeginTurn):
         message = clean(write.user_message)
-        drafts[write.turn_id] = _Draft(message, {}, len(message))
+        begun = drafts.setdefault(write.turn_id, _Draft(message, {}, len(message)))
+        more = len(message) - len(begun.user_message)
+        if more > 0:
+            drafts[write.turn_id] = _Draft(message, begun.calls, begun.chars + more)
     if isinstance(write, RecordToolCall) and (draft := drafts.get(write.call.turn_id)):
         call = write.call
         known = draft.calls.get(call.tool_call_id)

@@ -140,6 +140,14 @@ ON CREATE SET
   s.lastTurnId = $turnId,
   t += $properties,
   t.turnIndex = s.turnCount
+// The person may say more while it runs.
+FOREACH (
+  _ IN CASE WHEN t.status = 'running' AND t.userCharCount < $properties.userCharCount
+       THEN [1] ELSE [] END |
+  SET t.charCount = t.charCount - t.userCharCount + $properties.userCharCount,
+      t.userMessage = $properties.userMessage,
+      t.userCharCount = $properties.userCharCount
+)
 SET s.lastActivity = CASE WHEN $at < s.lastActivity <= $horizon THEN s.lastActivity ELSE $at END,
     s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
 MERGE (s)-[h:HAS_TURN]->(t)

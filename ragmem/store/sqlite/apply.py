@@ -155,10 +155,20 @@ _ACTIVE = """
 
 
 def _begin_turn(db: Database, write: BeginTurn) -> int:
-    """Start a turn with the next index; or tell the one that it has."""
+    """Start a turn with the next index; or tell the one that it has, and take what is new."""
     row = columns(write)
     index: int | None = db.get("SELECT turn_index FROM turns WHERE turn_id = :id", id=write.turn_id)
     if index is not None:
+        db.query(
+            """
+            UPDATE turns SET
+                user_message = :message,
+                char_count = length(:message) + length(assistant_message)
+            WHERE turn_id = :id AND status = 'running' AND length(:message) > length(user_message)
+            """,
+            id=write.turn_id,
+            message=write.user_message,
+        )
         return index
     index = db.get(
         f"UPDATE sessions SET turn_count = turn_count + 1, {_ACTIVE} WHERE session_id = :id"
@@ -265,7 +275,7 @@ def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
     if status == "completed":
         return
     row["char_count"] = len(row["user_message"]) + len(row["assistant_message"])
-    kept = ("session_id", "turn_index", "started_at", "user_message")
+    kept = ("session_id", "turn_index", "started_at")
     db.put("turns", row, "turn_id", keep=kept)
     is_complete = row["status"] == "completed"
     db.query(

@@ -1,0 +1,161 @@
+"""What the person says while a turn runs: told the model at its next call, kept in its place."""
+
+import asyncio
+from collections.abc import Sequence
+
+from ragmem.agent import Agent
+from ragmem.agent.turn import Limits, ToolLoop
+from ragmem.events import Event, ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
+from ragmem.memory.window import prompts_of
+from ragmem.messages import Message, user
+from ragmem.records import SearchQuery, Turn, WeightedTerm
+from tests.agent.conftest import Bench, reads
+from tests.agent.test_toolloop import HEAD, a_round, assert_valid, size
+from tests.fakes.scripted_llm import Says
+
+
+class Keys:
+    """What is typed, by the number of the time that the turn asks for it."""
+
+    def __init__(self, *typed: Sequence[str]) -> None:
+        self._typed = list(typed)
+
+    def __call__(self) -> Sequence[str]:
+        return self._typed.pop(0) if self._typed else ()
+
+
+async def told(agent: Agent, prompt: str, keys: Keys) -> list[Event]:
+    return [event async for event in agent.ask(prompt, keys)]
+
+
+async def the_turn(bench: Bench, agent: Agent) -> Turn:
+    (turn,) = await bench.store.turns(agent.session.session_id)
+    return turn
+
+
+def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Role and text of each message, a tool's with its answer."""
+    return [
+        (m.role, m.text or "".join(getattr(part, "text", "") for part in m.parts)) for m in messages
+    ]
+
+
+async def test_it_goes_to_the_model_with_the_results_and_stands_there_from_then_on(
+    bench: Bench,
+) -> None:
+    """Several together, in order; the same in the requests of this turn and of the next."""
+    agent, llm = await bench.agent(
+        [reads("a.py", "b.py"), reads("a.py"), Says("Done."), Says("You are welcome.")]
+    )
+    keys = Keys(["Never mind b.py", "And say it in French"], ["Shorter"])
+    events = await told(agent, "What do they do?", keys)
+    kinds = (ToolFinished, PromptAdded, ModelCallStarted, TurnFinished)
+    shown = [getattr(e, "text", type(e).__name__) for e in events if isinstance(e, kinds)]
+    assert shown[3:6] == ["Never mind b.py", "And say it in French", "ModelCallStarted"]
+    assert shown[7:9] == ["Shorter", "ModelCallStarted"]
+    both = "Never mind b.py\n\nAnd say it in French"
+    second, third = (said(request.messages)[-1] for request in llm.requests[1:3])
+    assert second == ("user", both)
+    assert third == ("user", "Shorter")
+    assert [m.role for m in llm.requests[1].messages[-3:]] == ["tool", "tool", "user"]
+
+    turn = await the_turn(bench, agent)
+    assert turn.user_message == f"What do they do?\n\n{both}\n\nShorter"
+    first, later = prompts_of(turn)
+    assert (first, [*later.values()]) == ("What do they do?", [both, "Shorter"])
+    found = await bench.store.search(SearchQuery(terms=(WeightedTerm("french"),)))
+    assert [each.record_id for each in found if each.text] == [turn.turn_id]
+
+    await agent.send("Thanks")
+    roles = [(role, text) for role, text in said(llm.requests[3].messages) if role != "system"]
+    assert [role for role, _ in roles] == [
+        "user", "assistant", "tool", "tool", "user", "assistant", "tool", "user", "assistant",
+        "user",
+    ]  # fmt: skip
+    assert roles[0] == ("user", "What do they do?")
+    assert (roles[4], roles[7]) == (("user", both), ("user", "Shorter"))
+
+
+async def test_it_lasts_before_the_model_is_told(bench: Bench) -> None:
+    """Should the process die then, it is in the turn; so it is when the person stops it."""
+    gate = asyncio.Event()
+    agent, llm = await bench.agent([reads("a.py"), Says("Fine.", gate=gate)])
+    asking = asyncio.create_task(told(agent, "What does it do?", Keys(["And b.py?"])))
+    async with asyncio.timeout(30):
+        while len(llm.requests) < 2:
+            await asyncio.sleep(0.01)
+    running = await the_turn(bench, agent)
+    assert (running.status, running.user_message) == ("running", "What does it do?\n\nAnd b.py?")
+    agent.interrupt()
+    await asking
+    stopped = await the_turn(bench, agent)
+    assert (stopped.status, stopped.user_message) == ("interrupted", running.user_message)
+    assert [*prompts_of(stopped)[1].values()] == ["And b.py?"]
+
+
+async def test_nothing_is_taken_where_the_model_is_not_asked_again(bench: Bench) -> None:
+    """Not by a turn that ends, nor for the last words of one that has reached its limit."""
+    keys = Keys(["Too late"])
+    agent, _ = await bench.agent([Says("Done.")])
+    await told(agent, "Hello", keys)
+    limits = Limits(max_iterations=1)
+    agent, _ = await bench.agent([reads("a.py"), Says("So far.")], limits=limits)
+    await told(agent, "Read", keys)
+    assert keys() == ["Too late"]
+
+
+async def test_a_file_that_it_names_is_read(bench: Bench) -> None:
+    """And stands behind those words, not behind the prompt, also in later requests."""
+    agent, llm = await bench.agent([reads("a.py"), Says("x is 1."), Says("Yes.")])
+    await told(agent, "What does it do?", Keys(["And @b.py"]))
+    await agent.send("Sure?")
+    now, later = llm.requests[1].messages[-1].text, said(llm.requests[2].messages)
+    assert now.startswith("And @b.py\n\n<file-")
+    assert "x = 1" in now
+    (begins, _, _, again, *_) = [text for role, text in later if role != "system"]
+    assert begins == "What does it do?"
+    assert again == now
+
+
+async def test_a_secret_in_it_is_stored_nowhere(bench: Bench) -> None:
+    """The model that is at work on it is told."""
+    key = "sk-proj-" + "aB3" * 16
+    agent, llm = await bench.agent([reads("a.py"), Says("Done.")])
+    await told(agent, "Read", Keys([f"The key is {key}"]))
+    assert key in llm.requests[1].messages[-1].text
+    turn = await the_turn(bench, agent)
+    assert key not in f"{turn}"
+    assert turn.user_message.startswith("Read\n\nThe key is ")
+    assert len(prompts_of(turn)[1]) == 1
+
+
+def test_what_was_said_in_rounds_that_are_left_out_stays_whole() -> None:
+    """However long the turn gets, the person need not say it twice."""
+    loop = ToolLoop(HEAD, limit=8_000)
+    loop.add(a_round(0, 1000))
+    loop.say(user("Only the northern beds!"))
+    for i in range(1, 300):
+        loop.add(a_round(i, 500))
+        assert size(loop) <= 8_000
+        assert_valid(loop.messages)
+    prompt = loop.messages[1].text
+    assert prompt.startswith("do it\n\nOnly the northern beds!\n\n[Done earlier in this turn")
+    assert not [m for m in loop.messages[2:] if m.role == "user"]
+
+
+def test_a_result_that_is_no_object_keeps_no_place() -> None:
+    """Then it is part of what the turn began with: nothing is lost."""
+    assert prompts_of(a_turn("A\n\nB", "[]")) == ("A\n\nB", {})
+    assert prompts_of(a_turn("A\n\nB", '{"text": "", "said_then": "C"}')) == ("A\n\nB", {})
+
+
+def a_turn(message: str, result: str) -> Turn:
+    from tests.store.samples import START, called
+
+    return Turn(
+        turn_id="t",
+        session_id="s",
+        user_message=message,
+        started_at=START,
+        tool_calls=(called("s", "t", 0, result=result).call,),
+    )
