@@ -38,6 +38,9 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _VALUE = re.compile(r"/(\w+) +([^\n]*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
+_ARGUMENT_IN_BRACKETS = re.compile(r"\[[^]]*\]|, /.*")
+_OPEN = ("model",)
+"""Commands whose value may be one that is not offered."""
 _SHOWN = 50
 _LONGEST = 400
 _LISTING = ("the files are being listed …", "what fits is offered then")
@@ -48,7 +51,10 @@ _TIMEOUT_S = 5.0
 
 
 class ChatCompleter(Completer):
-    """Offers all three kinds; the host is asked each time, since they come in the background."""
+    """Offers all three kinds; the host is asked each time, since they come in the background.
+
+    What ends with a blank is gone on with; what does not is whole.
+    """
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -65,23 +71,26 @@ class ChatCompleter(Completer):
 
     def _commands(self, typed: str) -> Iterable[Completion]:
         word = fold(typed)
-        rated = [(rate([word], name), name) for name in self._host.commands]
-        fits = [(rating, name) for rating, name in rated if rating is not None]
-        for _, name in sorted(fits, key=lambda each: each[0]):
+        rated = [(name != word, rate([word], name), name) for name in self._host.commands]
+        fits = [(other, rating, name) for other, rating, name in rated if rating is not None]
+        for *_, name in sorted(fits, key=lambda each: each[:2]):
             text, _, arguments = self._host.commands[name].partition(f": /{name} ")
             shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
             if arguments:
                 shown.append(("class:argument", f" {arguments}"))
-            yield Completion(f"/{name}", -len(typed) - 1, display=shown, display_meta=text)
+            needs_more = _ARGUMENT_IN_BRACKETS.sub("", arguments).strip()
+            text_for_it = f"/{name} " if needs_more else f"/{name}"
+            yield Completion(text_for_it, -len(typed) - 1, display=shown, display_meta=text)
 
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
         fits = []
         for value, text in self._host.values(command) or ():
             if (rating := rate(words, fold(f"{value} {text}"))) is not None:
-                fits.append((rating, value, text))
-        fits.sort(key=lambda each: each[0])
-        for _, value, text in fits[:_SHOWN]:
+                is_other = typed.strip() not in (value, text.partition(" · ")[0])
+                fits.append((is_other, rating, value, text))
+        fits.sort(key=lambda each: each[:2])
+        for *_, value, text in fits[:_SHOWN]:
             shown = lit_pieces(one_line(value, _LONGEST), words)
             told = one_line(text, _LONGEST)
             yield Completion(value, -len(typed), display=shown, display_meta=told)
@@ -98,8 +107,11 @@ class ChatCompleter(Completer):
 
 
 def mention_at(before: str) -> str | None:
-    """Return what is typed of an `@file` that ends at the cursor; None when there is none."""
-    found = _MENTION.search(before)
+    """Return what is typed of an `@file` that ends at the cursor; None when there is none.
+
+    In a `!command` the shell reads an `@`, and nobody else.
+    """
+    found = None if before.startswith("!") else _MENTION.search(before)
     return found[1] if found else None
 
 
@@ -113,6 +125,18 @@ def value_at(before: str) -> tuple[str, str] | None:
     """Return a slash command and what is typed behind it; None when there is none."""
     found = _VALUE.fullmatch(before)
     return (found[1], found[2]) if found else None
+
+
+def is_marked(document: Document, host: Host) -> bool:
+    """Return whether Enter takes the first of what is offered.
+
+    It does where something was typed that this fits, and that can't be meant as it is.
+    """
+    before = document.text_before_cursor
+    if typed := mention_at(before):
+        return host.files is not None
+    command, typed = value_at(before) or ("", command_at(before))
+    return bool(typed) and command not in _OPEN and not document.text_after_cursor
 
 
 def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:

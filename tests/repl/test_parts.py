@@ -39,7 +39,10 @@ def offered(typed: str) -> list[str]:
 def test_slash_commands_complete() -> None:
     """Completed with Tab."""
     assert offered("/con") == ["/context", "/config"]
-    assert offered("/") == [f"/{name}" for name in COMMANDS]
+    assert [text.rstrip() for text in offered("/")] == [f"/{name}" for name in COMMANDS]
+    assert [text for text in offered("/") if text.endswith(" ")] == [
+        "/rename ", "/search ", "/pin ", "/forget "
+    ]  # fmt: skip
     assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []
 
@@ -69,6 +72,7 @@ def test_files_complete_after_an_at_sign() -> None:
         ("/help ", None, None),
         (" /help", None, None),
         ("a@b", None, None),
+        ("!npm i @types", None, None),
     ],
 )
 def test_what_is_completed(before: str, mention: str | None, command: str | None) -> None:
