@@ -84,8 +84,10 @@ NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by
 _FOLDED = " It is long: a yes shows all of it first."
 _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 """What is asked for in words, by the choice that leads there."""
+_NO_RULE = "no rule can be kept: it can't be told all that such a line does"
 _FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
+_LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
 _COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
 """How the text begins of a command that was ended, with what it had printed below it."""
@@ -600,6 +602,9 @@ class Approvals:
                 case "p":
                     if decision := await self._for_good(proposal):
                         return decision
+                case "o" if proposal.outside:
+                    if decision := await self._leaving(proposal.outside):
+                        return msgspec.structs.replace(decision, outside=decision.allowed)
                 case "r" | "c":
                     reason = await self._ask(ChatQuestion(_WORDS[answer]))
                     if reason is not None:
@@ -623,12 +628,24 @@ class Approvals:
     async def _answer(self, proposal: Proposal, folded: bool) -> str | None:
         always = [("a", f"always: {proposal.always}")] if proposal.always else []
         good = [("p", "permanently …")] if proposal.for_good else []
+        leave = [("o", "outside of the sandbox …")] if proposal.outside else []
         whole = [("v", "view all")] if folded else []
-        choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
+        choices = (("y", "yes"), ("n", "no"), *always, *good, *leave, ("r", "reason"), *whole)
         label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
         # What a warning stands by is not to be allowed by Enter alone.
         chosen = "v" if folded else "" if proposal.warnings else "y"
         return await self._ask(ChatQuestion(label, choices, chosen=chosen))
+
+    async def _leaving(self, proposal: Proposal) -> Decision | None:
+        """Ask how long a command may leave the sandbox; None where the person goes back."""
+        good = [("p", "permanently …")] if proposal.for_good else []
+        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *good)
+        while (answer := await self._ask(ChatQuestion(_LEAVES, choices))) == "p":
+            if decision := await self._for_good(proposal):
+                return decision
+        if answer is None:
+            return None
+        return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
 
     async def _for_good(self, proposal: Proposal) -> Decision | None:
         """Ask which rule is to be kept; None where the person goes back."""
@@ -677,6 +694,8 @@ class ProposalBlock:
             yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
             if proposal.body.count("\n") >= _LONG_ROWS or len(proposal.body) > _LONG_CHARS:
                 yield Text(f"  {proposal.size}", style="dim")
+            if proposal.kind == "command" and not proposal.for_good:
+                yield gutter(_NO_RULE, mark="  ", style="dim", words=True)
         for each in proposal.warnings:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
@@ -685,7 +704,8 @@ def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        return _told(f"always: {proposal.always}", "green") if decision.remember else None
+        chosen = (decision.outside and proposal.outside) or proposal
+        return _told(f"always: {chosen.always}", "green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"
