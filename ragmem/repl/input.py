@@ -684,7 +684,7 @@ def _live(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
     pieces: StyleAndTextTuples = []
     most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
     for line in host.live(terminal.columns, most):
-        pieces += [(f"class:{style}" if style else "", text) for style, text in line]
+        pieces += [(_classes(style), text) for style, text in line]
         pieces.append(("", "\n"))
     return pieces[:-1]
 
@@ -721,4 +721,8 @@ def _toolbar(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
         hint = "  Enter picks · Esc leaves · type to find"
         return [("class:dim", hint)]
     row = host.toolbar(terminal.columns)
-    return [(f"class:{style}" if style else "", text) for style, text in row]
+    return [(_classes(style), text) for style, text in row]
+
+
+def _classes(style: str) -> str:
+    return " ".join(f"class:{name}" for name in style.split())

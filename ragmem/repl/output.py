@@ -43,7 +43,7 @@ _THEME = Theme(
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
-_LEAST_COLUMN = 14
+LEAST_COLUMN = 14
 """Cells that a column of a table has on average, where its texts must be wrapped."""
 _UNBOUND = 10_000
 _BOX = re.compile(r"\[([ xX])\] ")
@@ -426,7 +426,7 @@ class _Table(TableElement):
             assert isinstance(table, Table)
             table.show_edge = False
             needs = Measurement.get(console, options.update(width=_UNBOUND), table)
-            squeezed = needs.maximum > width and width < _LEAST_COLUMN * len(table.columns)
+            squeezed = needs.maximum > width and width < LEAST_COLUMN * len(table.columns)
             yield Group(*self._records()) if squeezed or needs.minimum > width else table
 
     def _records(self) -> Iterator[RenderableType]:
