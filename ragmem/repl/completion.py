@@ -46,6 +46,11 @@ _LONGEST = 400
 _LISTING = ("the files are being listed …", "what fits is offered then")
 """Stands in place of candidates, which follow: two lines, since a single one that changes nothing
 is not shown."""
+_CACHES = {
+    "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
+    ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
+}  # fmt: skip
+_COMPILED = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".obj", ".swp")
 _MOST = 100_000
 _TIMEOUT_S = 5.0
 
@@ -241,7 +246,8 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     """List what .gitignore leaves below the folder; empty where it can't be had. Blocks.
 
     ripgrep lists them, never git, which runs what a folder says. Names that hide
-    or steer are left out: they could not be shown as they are.
+    or steer are left out: they could not be shown as they are. So are caches and what
+    a compiler has made, also where no .gitignore says so.
     """
     from ragmem.tools.search import FileList, find_ripgrep
 
@@ -254,11 +260,16 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
         return []
     try:
         found = FileList(program, folder, timeout_s=_TIMEOUT_S, stop=stop)
-        return sorted(islice((path for path in found if path.isprintable()), _MOST))
+        named = (path for path in found if path.isprintable() and not _is_made(path))
+        return sorted(islice(named, _MOST))
     except OSError:
         return []
     finally:
         os.close(folder)
+
+
+def _is_made(path: str) -> bool:
+    return path.endswith(_COMPILED) or not _CACHES.isdisjoint(path.split("/")[:-1])
 
 
 # --- how well words fit ------------------------------------------------------

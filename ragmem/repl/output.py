@@ -329,9 +329,9 @@ def notice(event: Notice) -> RenderableType:
     return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
 
 
-def thoughts_row(length: int) -> Text:
-    """Return how much was thought before what follows, in characters, and how to read it."""
-    return Text(f"· thought: {length:,} characters · {early.expand_key()}", style="dim")
+def thoughts_row(lasted_ms: int) -> Text:
+    """Return how long was thought before what follows, in milliseconds, and how to read it."""
+    return Text(f"· thought for {duration(lasted_ms)} · {early.expand_key()}", style="dim")
 
 
 def memory_row(text: str) -> Text:

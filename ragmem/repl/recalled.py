@@ -197,6 +197,7 @@ _NAMES = {
 }
 """What people call the sections."""
 _FRAME = "around them"
+_ROOM = "of memory.context.max_chars; tools extra"
 _BAR, _WHOLE_BAR = 16, 40
 _NARROW = 60
 _LEAST_BAR = 8
@@ -213,6 +214,7 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
     said = f"{in_short(context.tokens)} of {in_short(room)} tokens"
     cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(said) - 3))
     rows: list[Text] = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
+    rows.append(clipped((_ROOM, "dim")))
     if window:
         share = f"{context.tokens / window * 100:.0f}%"
         told = f"{share} of the {in_short(window)} tokens that the model takes in"

@@ -108,7 +108,7 @@ class TurnView:
         self._shows_live = shows_live
         self._shows_recall = shows_recall
         self._shows_thoughts = shows_thoughts
-        """Whether how much was thought is said, since it can be opened."""
+        """Whether how long was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
         self._last_block = ""
         self._tasks = tasks
@@ -121,7 +121,8 @@ class TurnView:
         """Seconds that the person had been waited for when each began."""
         self._printed: dict[str, ToolProgress] = {}
         self._last_titled = ""
-        self._thought = 0
+        self._thinks_since: float | None = None
+        """When the thoughts began, on the clock, that nothing has followed yet."""
         self._answering = False
         self._planned = False
         self.ends_without_plan = False
@@ -143,7 +144,9 @@ class TurnView:
                 blocks = [self._block(block) for block in self._stream.feed(text)]
                 return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
-                self._thought, self._retry = self._thought + len(text), None
+                if text and self._thinks_since is None:
+                    self._thinks_since = self._clock()
+                self._retry = None
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
@@ -190,9 +193,11 @@ class TurnView:
         return ("item" if follows else "text", answer(block))
 
     def _thoughts(self) -> list[Part]:
-        """Say once how much was thought, when something follows."""
-        thought, self._thought = self._thought, 0
-        return [("notice", thoughts_row(thought))] if thought and self._shows_thoughts else []
+        """Say once how long was thought, when something follows."""
+        since, self._thinks_since = self._thinks_since, None
+        if since is None or not self._shows_thoughts:
+            return []
+        return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
 
     @property
     def tasks(self) -> str:
@@ -257,7 +262,8 @@ class TurnView:
         if event.name == TASKS_TOOL and event.success:
             return self._take_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
-            return [("tool" if allowed is None else "closing", change)]
+            # One that nobody was asked about stands apart, as a question with a change does.
+            return [("note" if allowed is None else "closing", change)]
         if allowed is not None:
             mark = "  ✓ " if event.success else "  ✗ "
             style = "red" if event.failed else "green"
@@ -329,8 +335,8 @@ class TurnView:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._tools:
             doing = "working"
-        elif self._thought:
-            doing = f"thinking ({self._thought:,} characters)"
+        elif self._thinks_since is not None:
+            doing = "thinking"
         else:
             doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started - self._waited)

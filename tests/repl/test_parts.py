@@ -168,9 +168,11 @@ def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> Non
 
 
 async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
-    """By ripgrep; what .gitignore names and names that hide are left out."""
+    """By ripgrep; what .gitignore names, caches and names that hide are left out."""
     (tmp_path / ".gitignore").write_text("ignored\n")
-    for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
+    made = ("__pycache__/a.cpython-311.pyc", "node_modules/b/c.js", "fast.so")
+    for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e", *made):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     told: list[None] = []
     listing = FileListing(tmp_path, lambda: told.append(None))

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from rich.console import RenderableType
 
-from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
+from ragmem.events import (
+    Notice,
+    ReasoningDelta,
+    Subtype,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
 from ragmem.listings import files_table, sessions_table
 from ragmem.records import Usage
 from ragmem.repl.diffs import edit_result
@@ -275,6 +283,7 @@ async def test_what_memory_says_is_shown_in_clear() -> None:
     shown = picture(context, width=60, window=100_000, items=True)
     assert plain(shown, 60) == snapshot("""\
 1 of 25k tokens  █·······································
+of memory.context.max_chars; tools extra
 0% of the 100k tokens that the model takes in
 
 system         300
@@ -494,6 +503,30 @@ def test_whatever_comes_is_live_within_its_room(
         assert len(shown) <= max(rows, 1)
         for line in shown[:-1]:
             assert display_width("".join(said for _, said in line)) <= max(width, 6)
+
+
+def test_an_edit_that_nobody_was_asked_about_stands_apart_as_a_question_does() -> None:
+    paper, view = Paper(40), TurnView()
+    output = ChatOutput(paper, mode="none")
+    for call, (name, display) in enumerate(
+        (("read_file", "15 lines"), ("edit_file", DIFF), ("read_file", "15 lines"))
+    ):
+        view.show(ToolStarted(tool_call_id=str(call), name=name, title=f"{name} a.py"))
+        for kind, part in view.show(done(display, call=str(call), name=name, ms=0)):
+            output.show(part, kind)
+    read = "● read_file a.py\n  ⎿ 15 lines\n"
+    edit = "● Edit a.py  +1 −1\n│ 1 - print('old')\n│ 1 + print('new')\n"
+    assert paper.text == f"{read}\n{edit}\n{read}"
+
+
+def test_how_long_was_thought_is_said_and_not_how_much() -> None:
+    now = [0.0]
+    view = TurnView(clock=lambda: now[0])
+    view.show(ReasoningDelta(text="They want numbers."))
+    now[0] = 3.2
+    assert shown_live(view)[1:] == ["thinking · 3.0 s · Esc stops"]
+    (_, part), *_ = view.show(TextDelta(text="Three."))
+    assert plain(part) == "· thought for 3.2 s · /expand\n"
 
 
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
