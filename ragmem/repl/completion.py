@@ -31,7 +31,7 @@ from prompt_toolkit.layout import (
 
 from ragmem.errors import RagmemError
 from ragmem.repl.early import sign
-from ragmem.repl.terminal import Host, PickQuestion, PickRow
+from ragmem.repl.terminal import Host, Line, PickQuestion, PickRow
 from ragmem.text import clean, clip_to_width, display_width, one_line
 
 _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
@@ -398,7 +398,9 @@ class Picker:
         self._at = 0
         self._top = 0
         self._problem = ""
-        self._previews: dict[str, Sequence[str]] = {}
+        self._previews: dict[str, Sequence[str | Line]] = {}
+        self._marked = ""
+        """Key of the row that the person went to last."""
         self._looking: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self.container = self._container()
@@ -485,10 +487,13 @@ class Picker:
         if self._looking:
             self._looking.cancel()
             self._looking = None
-        if self.question.preview is None or not self._found:
+        if not self._found:
             return
         key = self._found[self._at][2].key
-        if key not in self._previews:
+        if key != self._marked:
+            self._marked = key
+            self.question.on_marked(key)
+        if self.question.preview and key not in self._previews:
             self._looking = asyncio.create_task(self._preview_of(key))
 
     async def _preview_of(self, key: str) -> None:
@@ -583,8 +588,14 @@ class Picker:
             return []
         lines = self._previews.get(self._found[self._at][2].key, (_LOADING,))
         room = max(1, self._size()[0] - 6)
-        said = (clip_to_width(one_line(line, _LONGEST), room) for line in lines[:_PREVIEW_ROWS])
-        return [("class:dim", "\n".join(f"    {line}" for line in said))]
+        pieces: StyleAndTextTuples = []
+        for line in lines[:_PREVIEW_ROWS]:
+            pieces.append(("", "    "))
+            if isinstance(line, str):
+                line = (("dim", clip_to_width(one_line(line, _LONGEST), room)),)
+            pieces += [(f"class:{style}" if style else "", text) for style, text in line]
+            pieces.append(("", "\n"))
+        return pieces[:-1]
 
 
 def _rows(

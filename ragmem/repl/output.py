@@ -61,9 +61,9 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """A blank line goes between parts of different kinds; an `item` goes on with a list."""
 _TOGETHER = {"tool", "notice"}
-_SAMPLE = (
+SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
-    ("plan", "blue"), ("less important", "dim"),
+    ("plan", "blue"), ("quiet", "dim"),
 )  # fmt: skip
 """What shows how a theme looks: words, and how they are painted."""
 
@@ -108,7 +108,7 @@ class ChatOutput:
 
     def sample(self, name: ThemeName) -> None:
         """Print a row as a theme paints it."""
-        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in _SAMPLE))
+        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in SAMPLE))
         mode: ColorMode = "mono" if name == "plain" and self._mode == "color" else self._mode
         painted = paint(row, width=self.width, mode=mode)
         self._print(self.colors.of(name).recolor(painted), "notice")
