@@ -12,11 +12,12 @@ from rich.text import Text
 
 from ragmem import __version__
 from ragmem.config import choices, keys, nearest
-from ragmem.config.file import OWN_FILE, change, notes, settings_held
+from ragmem.config.file import DEFAULT, OWN_FILE, change, notes, settings_held
 from ragmem.errors import StoreError, UsageError
 from ragmem.listings import folded
 from ragmem.redact import redact
 from ragmem.repl.choices import THEMES, theme_question
+from ragmem.repl.early import sign
 from ragmem.repl.output import columns, listing, wrap
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
@@ -37,7 +38,7 @@ _SHORT_MODES = {
 }
 
 
-_VALUE_CHARS, _PREVIEW_MARGIN = 18, 6
+_VALUE_CHARS, _PREVIEW_MARGIN = 15, 6
 
 
 async def jobs(said: str, chat: ChatSession) -> None:
@@ -208,13 +209,13 @@ def _held(value: object, place: str, now: str) -> tuple[str, str]:
     What neither the file nor a variable says is the command line's.
     """
     will_be = _spelled(value)
-    if now == will_be:
-        told = now
-    elif place == OWN_FILE:
-        told = f"{now}, then {will_be}"
-    else:
-        told, place = now, "command line"
-    return one_line(told, _VALUE_CHARS), place
+    if place not in (OWN_FILE, DEFAULT):
+        place = "environment"
+    if now != will_be and place == OWN_FILE:
+        now = f"{now} {sign('→', '->')} {will_be}"
+    elif now != will_be:
+        place = "command line"
+    return one_line(now, _VALUE_CHARS), place
 
 
 def _within(about: str, width: int) -> list[str]:

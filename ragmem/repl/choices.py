@@ -192,7 +192,7 @@ def models_of(app: "App") -> list[tuple[str, str]]:
 # --- themes -------------------------------------------------------------------
 
 THEMES: dict[ThemeName, str] = {
-    "auto": "as the terminal's background is",
+    "auto": "as the background is",
     "light": "for a light background",
     "dark": "for a dark one",
     "plain": "bold and dim alone",
