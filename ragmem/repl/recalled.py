@@ -308,7 +308,7 @@ def card(
     session: Session, recap: "SessionRecap | None", last: Turn | None, now: datetime
 ) -> RenderableType:
     """Return a session's name, turns and age, and below what was done, cut off and left open."""
-    named = "" if session.title == DEFAULT_TITLE else one_line(session.title, _TITLE_CHARS)
+    named = "" if session.called == DEFAULT_TITLE else one_line(session.called, _TITLE_CHARS)
     turns = counted(session.turn_count, "turn")
     when = f"last used {ago(session.last_activity_at, now)}"
     head = " · ".join(filter(None, (named, turns, when)))
