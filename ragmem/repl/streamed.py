@@ -33,6 +33,7 @@ _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[
 """The line below the names of a table's columns."""
 _BEGUN_MARK = re.compile(r"\s*(?:`{3,}|~{3,})[^\n`]*|[ |:\t]*\|[ |:\t-]*|[ \t]*[`~]{1,2}")
 """What may be the beginning of a fence or of a divider: not worth showing before it is one."""
+_LONGEST_MARK, _LONGEST_DIVIDER = 200, 2_000
 _CELL_END = re.compile(r"(?<!\\)\|")
 _SEEN = 200
 """Rows of code, and of a table, that are kept to be shown."""
@@ -62,7 +63,8 @@ class MarkdownStream:
     def rows(self, columns: int, room: int) -> list[Line]:
         """Return the last rows of what is open: code and tables as they will look."""
         partial = "".join(self._partial)
-        if _BEGUN_MARK.fullmatch(partial) and (self._parts or partial.strip()[:1] in "`~"):
+        may_be_mark = len(partial) < _LONGEST_MARK and _BEGUN_MARK.fullmatch(partial)
+        if may_be_mark and (self._parts or partial.strip()[:1] in "`~"):
             partial = ""
         shown: list[Line] = []
         for part in reversed(self._parts or [_Words()]):
@@ -151,7 +153,8 @@ class MarkdownStream:
             last = _Words()
             self._parts.append(last)
         header = last.lines[-1] if last.lines else ""
-        if "|" in header and _DIVIDER.fullmatch(line) and len(_cells(header)) == len(_cells(line)):
+        may_divide = "|" in header and len(line) < _LONGEST_DIVIDER and _DIVIDER.fullmatch(line)
+        if may_divide and len(_cells(header)) == len(_cells(line)):
             last.lines.pop()
             self._parts.append(_Table(header, line))
         else:
@@ -345,7 +348,7 @@ class _Table:
         self._rows.append(self._measured(line))
 
     def _measured(self, line: str) -> list[str]:
-        cells = [visible(cell) for cell in _cells(line)][: len(self._widths)]
+        cells = [visible(cell).expandtabs(4) for cell in _cells(line)][: len(self._widths)]
         cells += [""] * (len(self._widths) - len(cells))
         self._widths = [
             max(width, display_width(_without_marks(cell)[0]))

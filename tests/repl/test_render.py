@@ -486,6 +486,14 @@ def test_a_comment_that_is_still_open_is_painted_as_one() -> None:
     assert [style for style, text in second if text.strip()] == ["dim"]
 
 
+def test_a_table_with_tabs_and_bars_of_its_own_is_live_too() -> None:
+    view = TurnView(clock=lambda: 0.0)
+    view.show(TextDelta(text="| a\tb | c |\n|---|---|\n| 1\t2 | x \\| y |\n"))
+    assert [row.rstrip() for row in shown_live(view)[1:4]] == [
+        "a   b  c", "────────────", "1   2  x | y"
+    ]  # fmt: skip
+
+
 @given(
     text=st.text(alphabet="ab|`*:-\n \t日\\#'\"/", max_size=120),
     at=st.lists(st.integers(0, 120), max_size=20),
