@@ -38,7 +38,8 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _VALUE = re.compile(r"/(\w+) +([^\n]*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
-_ARGUMENT_IN_BRACKETS = re.compile(r"\[[^]]*\]|, /.*")
+_OPTIONAL = re.compile(r"\[[^]]*\]|, /.*")
+"""Of a command's arguments as they are told: what it can do without, and another way to say it."""
 _OPEN = ("model",)
 """Commands whose value may be one that is not offered."""
 _SHOWN = 50
@@ -83,9 +84,9 @@ class ChatCompleter(Completer):
             shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
             if arguments:
                 shown.append(("class:argument", f" {arguments}"))
-            needs_more = _ARGUMENT_IN_BRACKETS.sub("", arguments).strip()
-            text_for_it = f"/{name} " if needs_more else f"/{name}"
-            yield Completion(text_for_it, -len(typed) - 1, display=shown, display_meta=text)
+            needs_more = _OPTIONAL.sub("", arguments).strip()
+            whole = f"/{name} " if needs_more else f"/{name}"
+            yield Completion(whole, -len(typed) - 1, display=shown, display_meta=text)
 
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
