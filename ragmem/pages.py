@@ -83,6 +83,7 @@ def anonymous(
         session,
         session_id="(left out)",
         title=without(session.title),
+        first_message=session.first_message and without(session.first_message),
         last_message=session.last_message and without(session.last_message),
         cwd=without(session.cwd),
     )

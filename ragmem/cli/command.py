@@ -274,11 +274,11 @@ def permission_mode(
 def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
     """The rules of --allow; UsageError for what is none, and for a tool that does not exist."""
     for each in rules or ():
-        from ragmem.tools.patterns import read_rule
+        from ragmem.tools.patterns import OUTSIDE, read_rule
 
         tool = read_rule(each).tool
         # Which tools a server has is known when it runs.
-        if tool not in TOOL_NAMES and "__" not in tool:
+        if tool not in (*TOOL_NAMES, OUTSIDE) and "__" not in tool:
             raise UsageError(
                 f"--allow: there is no tool {tool!r}.",
                 hint=f"The tools are {', '.join(TOOL_NAMES)}.",

@@ -31,6 +31,30 @@ def change(key: str, value: str) -> str:
     return f"{shadow} is set in the environment and goes before the file." if shadow else ""
 
 
+OWN_FILE, DEFAULT = "your file", "default"
+"""Where a setting has its value from, unless a variable has it."""
+
+
+def settings_held() -> dict[str, tuple[Any, str]]:
+    """Return what each setting is at the next start, by its dotted key, and where that is from.
+
+    That is a variable's name, or one of the two above. ConfigError.
+    """
+    environ = environment()
+    config = declared.load_config(find_paths().config_file, environ=environ)
+    written = tomllib.loads(read(find_paths().config_file))
+    held, every = {}, declared.keys()
+    for key in every:
+        value: Any = config
+        in_file: Any = written
+        for name in key.split("."):
+            value = getattr(value, name)
+            in_file = in_file.get(name) if isinstance(in_file, dict) else None
+        place = OWN_FILE if in_file is not None else DEFAULT
+        held[key] = value, _shadowing(key) or place
+    return held
+
+
 def change_rules(
     kind: Literal["allow", "deny"],
     *,

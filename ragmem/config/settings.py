@@ -581,12 +581,19 @@ def _type_of(path: tuple[str, ...]) -> Any:
     return next(f.type for f in msgspec.structs.fields(section) if f.name == path[-1])
 
 
+def choices(dotted: str) -> tuple[str, ...]:
+    """What a setting may be, where that is one of a few words; else nothing."""
+    kind = _type_of(tuple(dotted.split("."))) if dotted in keys() else None
+    if kind is bool:
+        return ("true", "false")
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
 def _choices(dotted: str) -> str:
-    """What a setting may be, where that can be told."""
+    """What is said of what a setting may be, where that can be told."""
     if dotted.startswith("permissions."):
         return 'A list of rules such as ["run_command(git status*)", "edit_file(src/**)"].'
-    kind = _type_of(tuple(dotted.split("."))) if dotted in keys() else None
-    names = get_args(kind) if get_origin(kind) is Literal else ()
+    names = choices(dotted)
     return f"It is one of {', '.join(names)}." if names else ""
 
 

@@ -222,6 +222,7 @@ class Memory:
             session,
             session_id=new_id(),
             title=title or _fork_title(session.title),
+            first_message=None,
             status="active",
             started_at=now,
             updated_at=now,

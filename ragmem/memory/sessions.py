@@ -293,7 +293,8 @@ class Tail:
 def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
     """What is kept of a session: without its summary and tags, and not larger than its share."""
     shown = _ends(turns)
-    head = msgspec.structs.replace(redacted(session), summary=None, tags=())
+    first = session.first_message and clip_middle(session.first_message, 400)
+    head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=())
     if shown:
         last = shown[-1]
         head = msgspec.structs.replace(

@@ -102,13 +102,14 @@ async def _is_unnamed(store: Store, session: Session) -> bool:
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
-    """The first that was completed; of a fork the first of its own."""
+    """The first that asked something and was answered; of a fork the first of its own."""
     shared = session.forked_at_index or 0
     # Mostly it is among the first, and the whole of a long session need not be read.
     for end in (shared + 1 + _FIRST_TURNS, None):
         query = TurnQuery(before_index=end, statuses=("completed",))
         turns = await store.turns(session.session_id, query)
-        if found := next((turn for turn in turns if turn.turn_index > shared), None):
+        asked = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
+        if found := next(asked, None):
             return found
     return None
 

@@ -55,8 +55,8 @@ class Project(Record, frozen=True, kw_only=True):
 class Session(Record, frozen=True, kw_only=True):
     """A conversation bound to the working directory it was started in.
 
-    `turn_count`, `message_count`, `last_message` and `last_activity_at` are
-    derived by the store; what a caller puts there is ignored by `CreateSession`.
+    `turn_count`, `message_count`, `first_message`, `last_message` and `last_activity_at`
+    are derived by the store; what a caller puts there is ignored by `CreateSession`.
     """
 
     texts = ("title", "summary", "tags")
@@ -79,6 +79,8 @@ class Session(Record, frozen=True, kw_only=True):
     """Turns a reader of this session sees: its own and, for a fork, the shared ones."""
     message_count: int = 0
     """Two for each completed turn."""
+    first_message: str | None = None
+    """Of one that was never named: the first message of its own turns that asked something."""
     last_message: str | None = None
     """The newest user message."""
     parent_session_id: str | None = None
@@ -94,8 +96,15 @@ class Session(Record, frozen=True, kw_only=True):
 
     @property
     def called(self) -> str:
-        """For people: its title, or the newest prompt of one that was never named."""
-        return (self.title == DEFAULT_TITLE and self.last_message) or self.title
+        """For people: its title, or the first prompt of one that was never named.
+
+        Of a fork that has asked nothing yet it is the newest of those that it shares. What
+        begins with `!` is a command of the person's own.
+        """
+        if self.title != DEFAULT_TITLE:
+            return self.title
+        last = self.last_message or ""
+        return self.first_message or (last if not last.startswith("!") else "") or self.title
 
 
 class FileAccess(Record, frozen=True, kw_only=True):

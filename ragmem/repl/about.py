@@ -5,21 +5,22 @@ jobs and servers.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from rich.text import Text
 
 from ragmem import __version__
-from ragmem.config import keys, nearest
-from ragmem.config.file import change, notes
+from ragmem.config import choices, keys, nearest
+from ragmem.config.file import DEFAULT, OWN_FILE, change, notes, settings_held
 from ragmem.errors import StoreError, UsageError
 from ragmem.listings import folded
 from ragmem.redact import redact
 from ragmem.repl.choices import THEMES, theme_question
-from ragmem.repl.output import columns, listing
+from ragmem.repl.early import sign
+from ragmem.repl.output import columns, listing, wrap
 from ragmem.repl.session import ChatSession
-from ragmem.repl.terminal import Line
+from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
 from ragmem.tools.base import PermissionMode
 
@@ -35,6 +36,9 @@ _SHORT_MODES = {
     "plan: reads only": "plan",
     "everything allowed": "all allowed",
 }
+
+
+_VALUE_CHARS, _PREVIEW_MARGIN = 15, 6
 
 
 async def jobs(said: str, chat: ChatSession) -> None:
@@ -127,13 +131,11 @@ async def compact(_: str, chat: ChatSession) -> None:
 
 async def settings(said: str, chat: ChatSession) -> None:
     """Run `/config [word]` and `/config key value`; a change holds from the next start on."""
+    if not said and chat.output.terminal.picks:
+        return await _choose_settings(chat)
     first, _, value = said.partition(" ")
     if first in keys() and value.strip():
-        outranked = change(first, value.strip())
-        chat.output.say(f"{first} = {value.strip()}, from the next start of ragmem on.")
-        if outranked:
-            chat.output.say(outranked, "warning")
-        return
+        return _keep_setting(first, value.strip(), chat)
     about, now = notes(), _values(chat)
     word = said.casefold()
     found = [key for key in keys() if word in key.casefold() or word in about[key].casefold()]
@@ -146,20 +148,106 @@ async def settings(said: str, chat: ChatSession) -> None:
         if word or len(found) == 1:
             rows = folded("    ", about[key], chat.output.width)
             chat.output.show(listing("\n".join(rows)), "notice")
-    chat.output.note("/config key value changes one, /config word looks for it and says more.")
+    return chat.output.note(
+        "/config key value changes one, /config word looks for it and says more."
+    )
+
+
+def _keep_setting(key: str, value: str, chat: ChatSession) -> None:
+    outranked = change(key, value)
+    chat.output.say(f"{key} = {value}, from the next start of ragmem on.")
+    if outranked:
+        chat.output.say(outranked, "warning")
+
+
+async def _choose_settings(chat: ChatSession) -> None:
+    """Let settings be looked at and changed, until the person leaves the list or has to type."""
+    about, terminal = notes(), chat.output.terminal
+    current = ""
+    while picked := await terminal.pick(_settings_question(chat, about, current=current)):
+        current = picked
+        if picked == "ui.theme":
+            await theme("", chat)
+        elif may_be := choices(picked):
+            width = chat.output.width
+            question = _value_question(picked, may_be, about[picked], width=width)
+            if value := await terminal.pick(question):
+                _keep_setting(picked, value, chat)
+        else:
+            rows = folded("    ", about[picked], chat.output.width)
+            chat.output.show(Text.assemble((picked, "bold"), " = ", _values(chat)[picked]))
+            chat.output.show(listing("\n".join(rows)), "closing")
+            return terminal.put_back(f"/config {picked} ")
+    return None
+
+
+def _settings_question(
+    chat: ChatSession, about: Mapping[str, str], *, current: str
+) -> PickQuestion:
+    async def rows() -> list[PickRow]:
+        held, now = settings_held(), _values(chat)
+        return [
+            PickRow(
+                key=key,
+                text=key,
+                facts=_held(*held[key], now[key]),
+                also=about[key],
+                is_current=key == current,
+            )
+            for key in keys()
+        ]
+
+    async def preview(key: str) -> list[str]:
+        return _within(about[key], chat.output.width)
+
+    return PickQuestion(title="Settings", lists=(PickList("settings", rows),), preview=preview)
+
+
+def _held(value: object, place: str, now: str) -> tuple[str, str]:
+    """Return what a setting is and where that is from; also what it will be, if the file says so.
+
+    What neither the file nor a variable says is the command line's.
+    """
+    will_be = _spelled(value)
+    if place not in (OWN_FILE, DEFAULT):
+        place = "environment"
+    if now != will_be and place == OWN_FILE:
+        now = f"{now} {sign('→', '->')} {will_be}"
+    elif now != will_be:
+        place = "command line"
+    return one_line(now, _VALUE_CHARS), place
+
+
+def _within(about: str, width: int) -> list[str]:
+    """Return what a setting is for, in rows as wide as a picker's preview."""
+    return wrap(" ".join(about.split()), max(1, width - _PREVIEW_MARGIN))
+
+
+def _value_question(key: str, may_be: Sequence[str], about: str, *, width: int) -> PickQuestion:
+    async def rows() -> list[PickRow]:
+        value = _spelled(settings_held()[key][0]).strip('"')
+        return [PickRow(key=each, text=each, is_current=each == value) for each in may_be]
+
+    async def preview(_: str) -> list[str]:
+        return _within(about, width)
+
+    return PickQuestion(title=key, lists=(PickList("values", rows),), preview=preview)
 
 
 async def theme(name: str, chat: ChatSession) -> None:
     """Run `/theme [name]`: another one is painted in at once, and kept."""
     output = chat.output
+    before = output.colors.name
+    if not name and output.terminal.picks:
+        question = theme_question(before, output.choose_theme)
+        name = await output.terminal.pick(question) or ""
+        output.choose_theme(before)
+        if not name:
+            return None
     if not name:
         for each in THEMES:
             output.sample(each)
-        if not output.terminal.picks:
-            return output.note(f"/theme {'|'.join(THEMES)} chooses one.")
-        name = await output.terminal.pick(theme_question(output.colors.name)) or ""
-        if not name:
-            return None
+        return output.note(f"/theme {'|'.join(THEMES)} chooses one.")
     chosen = next((each for each in THEMES if each == name), None)
     if chosen is None:
         hint = f"It is one of {', '.join(THEMES)}."

@@ -12,9 +12,10 @@ from ragmem.ids import short_id
 from ragmem.llm.base import Effort
 from ragmem.memory.files import extract_accessed_files, rewind_to
 from ragmem.records import Session, SessionQuery, Turn
+from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
 from ragmem.repl.session import ChatSession, sessions_here
-from ragmem.repl.terminal import PickList, PickQuestion, PickRow
+from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
 from ragmem.text import ago, counted
 from ragmem.themes import ThemeName
 
@@ -184,7 +185,7 @@ def models_of(app: "App") -> list[tuple[str, str]]:
 # --- themes -------------------------------------------------------------------
 
 THEMES: dict[ThemeName, str] = {
-    "auto": "as the terminal's background is",
+    "auto": "as the background is",
     "light": "for a light background",
     "dark": "for a dark one",
     "plain": "bold and dim alone",
@@ -192,8 +193,8 @@ THEMES: dict[ThemeName, str] = {
 """What each theme is, as it is offered."""
 
 
-def theme_question(current: ThemeName) -> PickQuestion:
-    """Ask for a theme; the answer is its name."""
+def theme_question(current: ThemeName, on_marked: Callable[[ThemeName], object]) -> PickQuestion:
+    """Ask for a theme; the answer is its name. `on_marked` is told which one is looked at."""
 
     async def rows() -> list[PickRow]:
         return [
@@ -201,7 +202,17 @@ def theme_question(current: ThemeName) -> PickQuestion:
             for name, told in THEMES.items()
         ]
 
-    return PickQuestion(title="Theme", lists=(PickList("themes", rows),))
+    async def preview(name: str) -> list[Line]:
+        sample = [("" if name == "plain" else style, f"{word}  ") for word, style in SAMPLE]
+        half = len(sample) // 2
+        return [tuple(sample[:half]), tuple(sample[half:])]
+
+    def marked(key: str) -> None:
+        on_marked(next(name for name in THEMES if name == key))
+
+    return PickQuestion(
+        title="Theme", lists=(PickList("themes", rows),), preview=preview, on_marked=marked
+    )
 
 
 # --- what can follow a slash command -----------------------------------------

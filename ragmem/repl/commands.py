@@ -92,7 +92,7 @@ _READING = {
     "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
 """Commands that show something and change nothing."""
-_PICKING = {"expand", "model", "resume", "rewind", "theme"}
+_PICKING = {"config", "expand", "model", "resume", "rewind", "theme"}
 """Commands that, alone, let something be picked."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",

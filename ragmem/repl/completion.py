@@ -31,24 +31,36 @@ from prompt_toolkit.layout import (
 
 from ragmem.errors import RagmemError
 from ragmem.repl.early import sign
-from ragmem.repl.terminal import Host, PickQuestion, PickRow
+from ragmem.repl.terminal import Host, Line, PickQuestion, PickRow
 from ragmem.text import clean, clip_to_width, display_width, one_line
 
 _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _VALUE = re.compile(r"/(\w+) +([^\n]*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
+_OPTIONAL = re.compile(r"\[[^]]*\]|, /.*")
+"""Of a command's arguments as they are told: what it can do without, and another way to say it."""
+_OPEN = ("model",)
+"""Commands whose value may be one that is not offered."""
 _SHOWN = 50
 _LONGEST = 400
 _LISTING = ("the files are being listed …", "what fits is offered then")
 """Stands in place of candidates, which follow: two lines, since a single one that changes nothing
 is not shown."""
+_CACHES = {
+    "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
+    ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
+}  # fmt: skip
+_COMPILED = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".obj", ".swp")
 _MOST = 100_000
 _TIMEOUT_S = 5.0
 
 
 class ChatCompleter(Completer):
-    """Offers all three kinds; the host is asked each time, since they come in the background."""
+    """Offers all three kinds; the host is asked each time, since they come in the background.
+
+    What ends with a blank is gone on with; what does not is whole.
+    """
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -65,23 +77,26 @@ class ChatCompleter(Completer):
 
     def _commands(self, typed: str) -> Iterable[Completion]:
         word = fold(typed)
-        rated = [(rate([word], name), name) for name in self._host.commands]
-        fits = [(rating, name) for rating, name in rated if rating is not None]
-        for _, name in sorted(fits, key=lambda each: each[0]):
+        rated = [(name != word, rate([word], name), name) for name in self._host.commands]
+        fits = [(other, rating, name) for other, rating, name in rated if rating is not None]
+        for *_, name in sorted(fits, key=lambda each: each[:2]):
             text, _, arguments = self._host.commands[name].partition(f": /{name} ")
             shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
             if arguments:
                 shown.append(("class:argument", f" {arguments}"))
-            yield Completion(f"/{name}", -len(typed) - 1, display=shown, display_meta=text)
+            needs_more = _OPTIONAL.sub("", arguments).strip()
+            whole = f"/{name} " if needs_more else f"/{name}"
+            yield Completion(whole, -len(typed) - 1, display=shown, display_meta=text)
 
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
         fits = []
         for value, text in self._host.values(command) or ():
             if (rating := rate(words, fold(f"{value} {text}"))) is not None:
-                fits.append((rating, value, text))
-        fits.sort(key=lambda each: each[0])
-        for _, value, text in fits[:_SHOWN]:
+                is_other = typed.strip() not in (value, text.partition(" · ")[0])
+                fits.append((is_other, rating, value, text))
+        fits.sort(key=lambda each: each[:2])
+        for *_, value, text in fits[:_SHOWN]:
             shown = lit_pieces(one_line(value, _LONGEST), words)
             told = one_line(text, _LONGEST)
             yield Completion(value, -len(typed), display=shown, display_meta=told)
@@ -98,8 +113,11 @@ class ChatCompleter(Completer):
 
 
 def mention_at(before: str) -> str | None:
-    """Return what is typed of an `@file` that ends at the cursor; None when there is none."""
-    found = _MENTION.search(before)
+    """Return what is typed of an `@file` that ends at the cursor; None when there is none.
+
+    In a `!command` the shell reads an `@`, and nobody else.
+    """
+    found = None if before.startswith("!") else _MENTION.search(before)
     return found[1] if found else None
 
 
@@ -113,6 +131,18 @@ def value_at(before: str) -> tuple[str, str] | None:
     """Return a slash command and what is typed behind it; None when there is none."""
     found = _VALUE.fullmatch(before)
     return (found[1], found[2]) if found else None
+
+
+def is_marked(document: Document, host: Host) -> bool:
+    """Return whether Enter takes the first of what is offered.
+
+    It does where something was typed that this fits, and that can't be meant as it is.
+    """
+    before = document.text_before_cursor
+    if typed := mention_at(before):
+        return host.files is not None
+    command, typed = value_at(before) or ("", command_at(before))
+    return bool(typed) and command not in _OPEN and not document.text_after_cursor
 
 
 def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:
@@ -217,7 +247,8 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     """List what .gitignore leaves below the folder; empty where it can't be had. Blocks.
 
     ripgrep lists them, never git, which runs what a folder says. Names that hide
-    or steer are left out: they could not be shown as they are.
+    or steer are left out: they could not be shown as they are. So are caches and what
+    a compiler has made, also where no .gitignore says so.
     """
     from ragmem.tools.search import FileList, find_ripgrep
 
@@ -230,11 +261,16 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
         return []
     try:
         found = FileList(program, folder, timeout_s=_TIMEOUT_S, stop=stop)
-        return sorted(islice((path for path in found if path.isprintable()), _MOST))
+        named = (path for path in found if path.isprintable() and not _is_made(path))
+        return sorted(islice(named, _MOST))
     except OSError:
         return []
     finally:
         os.close(folder)
+
+
+def _is_made(path: str) -> bool:
+    return path.endswith(_COMPILED) or not _CACHES.isdisjoint(path.split("/")[:-1])
 
 
 # --- how well words fit ------------------------------------------------------
@@ -363,7 +399,9 @@ class Picker:
         self._at = 0
         self._top = 0
         self._problem = ""
-        self._previews: dict[str, Sequence[str]] = {}
+        self._previews: dict[str, Sequence[str | Line]] = {}
+        self._marked = ""
+        """Key of the row that the person went to last."""
         self._looking: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self.container = self._container()
@@ -450,10 +488,13 @@ class Picker:
         if self._looking:
             self._looking.cancel()
             self._looking = None
-        if self.question.preview is None or not self._found:
+        if not self._found:
             return
         key = self._found[self._at][2].key
-        if key not in self._previews:
+        if key != self._marked:
+            self._marked = key
+            self.question.on_marked(key)
+        if self.question.preview and key not in self._previews:
             self._looking = asyncio.create_task(self._preview_of(key))
 
     async def _preview_of(self, key: str) -> None:
@@ -548,8 +589,14 @@ class Picker:
             return []
         lines = self._previews.get(self._found[self._at][2].key, (_LOADING,))
         room = max(1, self._size()[0] - 6)
-        said = (clip_to_width(one_line(line, _LONGEST), room) for line in lines[:_PREVIEW_ROWS])
-        return [("class:dim", "\n".join(f"    {line}" for line in said))]
+        pieces: StyleAndTextTuples = []
+        for line in lines[:_PREVIEW_ROWS]:
+            pieces.append(("", "    "))
+            if isinstance(line, str):
+                line = (("dim", clip_to_width(one_line(line, _LONGEST), room)),)
+            pieces += [(f"class:{style}" if style else "", text) for style, text in line]
+            pieces.append(("", "\n"))
+        return pieces[:-1]
 
 
 def _rows(

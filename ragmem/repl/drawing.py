@@ -28,6 +28,7 @@ from ragmem.repl.terminal import PickList, PickQuestion, PickRow
 from ragmem.text import clean
 from ragmem.themes import Theme
 
+_COLORS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _STYLE = {
     "prompt": "bold ansicyan",
     "question": "bold ansiyellow",
@@ -43,15 +44,18 @@ _STYLE = {
     "code": "ansicyan",
     "strong": "bold",
     "emphasis": "italic",
+    "bold": "bold",
+    "underline": "underline",
+    **{name: f"ansi{name}" for name in _COLORS},
+    **{f"bright_{name}": f"ansibright{name}" for name in _COLORS},
 }
 
 
 def style_of(theme: Theme) -> Style:
     """Return the style of what is drawn around the prompt, in a theme's colours."""
-    names = {
-        ("ansibrightblack" if name == "dim" else f"ansi{name}"): color
-        for name, color in theme.colors.items()
-    }
+    names = {f"ansi{name}": color for name, color in theme.colors.items()}
+    names |= {f"ansibright{name}": color for name, color in theme.colors.items()}
+    names["ansibrightblack"] = theme.colors.get("dim", "ansibrightblack")
     return Style.from_dict(
         {
             of: " ".join(names.get(word, word) for word in said.split())

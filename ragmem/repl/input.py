@@ -8,13 +8,12 @@ what is typed.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, ThreadedCompleter
+from prompt_toolkit.completion import CompleteEvent, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
@@ -39,7 +38,14 @@ from prompt_toolkit.styles import DynamicStyle
 
 from ragmem.config import environment
 from ragmem.repl import early
-from ragmem.repl.completion import ChatCompleter, command_at, mention_at, menu_rows, value_at
+from ragmem.repl.completion import (
+    ChatCompleter,
+    command_at,
+    is_marked,
+    mention_at,
+    menu_rows,
+    value_at,
+)
 from ragmem.repl.drawing import (
     ChatRenderer,
     ChatTerminal,
@@ -151,6 +157,8 @@ class LiveTerminal:
         self._app.key_processor.before_key_press += self._note_key
         self._app.key_processor.after_key_press += self._show_key
         self._shows_key = False
+        self._gone_to: int | None = None
+        """Which row of the menu the arrow keys have gone to; None before they have."""
 
     # --- what the chat does with it -----------------------------------------
 
@@ -232,12 +240,11 @@ class LiveTerminal:
         self._app.invalidate()
 
     def offer(self) -> None:
-        """Complete anew what is being typed, unless one of what is offered was chosen."""
+        """Complete anew what is being typed, unless somebody goes through what is offered."""
         self._offer(_OFFERED_AGAIN)
 
     def _offer(self, tries: int) -> None:
-        state = self.buffer.complete_state
-        if not self.completes() or (state and state.current_completion):
+        if not self.completes() or self._gone_to is not None:
             return
         # Where something is offered already, nothing would begin.
         self.buffer.complete_state = None
@@ -323,7 +330,7 @@ class LiveTerminal:
 
     def _typed(self, _: object) -> None:
         # A letter decides when nothing follows it: else it begins a word of the draft.
-        self.marked = None
+        self.marked = self._gone_to = None
         if self._deciding:
             self._deciding.cancel()
             self._deciding = None
@@ -332,36 +339,53 @@ class LiveTerminal:
             self._deciding = loop.call_later(_QUIET_S, self._reply, choice)
 
     def enter(self) -> None:
-        """Take the chosen completion, or add a line after a backslash, or send the draft off."""
-        state = self.buffer.complete_state
-        if state and state.current_completion:
-            self.buffer.complete_state = None
-        elif self.buffer.document.is_cursor_at_the_end and self.buffer.text.endswith("\\"):
+        """Do what the menu's marked row says, or add a line after a backslash, or send the draft.
+
+        What is still to be gone on with, such as a file's name, is filled in and not sent.
+        """
+        if marked := self._offered():
+            typed = self.buffer.document.text_before_cursor[marked.start_position :]
+            if marked.text.rstrip() != typed:
+                self.buffer.apply_completion(marked)
+                if marked.text[-1].isspace():
+                    return
+        if self.buffer.document.is_cursor_at_the_end and self.buffer.text.endswith("\\"):
             self.buffer.delete_before_cursor()
             self.add_line()
         else:
             self._send()
+
+    @property
+    def offered(self) -> int | None:
+        """Return which row of the menu is marked; None where none is, or there is no menu."""
+        if self.buffer.complete_state is None:
+            return None
+        marks = self._gone_to is None and is_marked(self.buffer.document, self._host)
+        return 0 if marks else self._gone_to
+
+    def _offered(self) -> Completion | None:
+        state, at = self.buffer.complete_state, self.offered
+        return state.completions[at] if state and at is not None and state.completions else None
+
+    def offer_next(self, by: int) -> None:
+        """Go to another row of the menu, which goes round; what is typed stays as it is."""
+        state = self.buffer.complete_state
+        if state and state.completions:
+            before = -1 if self.offered is None and by > 0 else self.offered or 0
+            self._gone_to = (before + by) % len(state.completions)
 
     def add_line(self) -> None:
         """Break the line."""
         self.buffer.newline(copy_margin=False)
 
     def complete(self) -> None:
-        """Insert the only candidate, or the next; show the menu where there are several."""
-        state = self.buffer.complete_state
-        if state and state.current_completion:
-            self.buffer.complete_next()
-            return
-        # Asked here, since the menu may not have come yet.
+        """Insert the marked candidate, or the first where none is marked or the menu is to come."""
         asked = CompleteEvent(completion_requested=True)
-        candidates = self.buffer.completer.get_completions(self.buffer.document, asked)
-        found = list(islice(candidates, 2))
-        if len(found) == 1:
-            self.buffer.apply_completion(found[0])
-        elif self.buffer.complete_state:
-            self.buffer.complete_next()
-        elif found:
-            self.buffer.start_completion(select_first=True)
+        found = self._offered() or next(
+            iter(self.buffer.completer.get_completions(self.buffer.document, asked)), None
+        )
+        if found:
+            self.buffer.apply_completion(found)
 
     def paste(self, text: str) -> None:
         """Insert what was pasted, folded where it is long."""
@@ -420,7 +444,7 @@ class LiveTerminal:
         if self.question:
             self._reply(None)
         elif self.buffer.complete_state:
-            self.buffer.cancel_completion()
+            self.buffer.complete_state = None
         elif self._leaves_insertion():
             self._app.vi_state.input_mode = InputMode.NAVIGATION
         elif self._host.stop() or self.buffer.text:
@@ -472,7 +496,7 @@ class LiveTerminal:
 
     def earlier(self) -> None:
         """Take the last prompt that waits back into the draft; else go up, or to an earlier one."""
-        at_top = not self.buffer.complete_state and not self.buffer.document.cursor_position_row
+        at_top = not self.buffer.document.cursor_position_row
         waited = self._host.take_back() if at_top and not self.question else None
         if waited is None:
             self.buffer.auto_up()
@@ -649,7 +673,7 @@ def _menu(terminal: LiveTerminal) -> StyleAndTextTuples:
     if state is None:
         return []
     most = max(1, min(_MENU_ROWS, terminal.rows // 2 - 1))
-    return menu_rows(state.completions, state.complete_index, terminal.columns, most)
+    return menu_rows(state.completions, terminal.offered, terminal.columns, most)
 
 
 def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
@@ -660,7 +684,7 @@ def _live(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
     pieces: StyleAndTextTuples = []
     most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
     for line in host.live(terminal.columns, most):
-        pieces += [(f"class:{style}" if style else "", text) for style, text in line]
+        pieces += [(_classes(style), text) for style, text in line]
         pieces.append(("", "\n"))
     return pieces[:-1]
 
@@ -697,4 +721,8 @@ def _toolbar(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
         hint = "  Enter picks · Esc leaves · type to find"
         return [("class:dim", hint)]
     row = host.toolbar(terminal.columns)
-    return [(f"class:{style}" if style else "", text) for style, text in row]
+    return [(_classes(style), text) for style, text in row]
+
+
+def _classes(style: str) -> str:
+    return " ".join(f"class:{name}" for name in style.split())

@@ -26,9 +26,11 @@ def key_bindings(terminal: "LiveTerminal", host: Host) -> KeyBindings:
         add(terminal.enter, enter)
         add(terminal.add_line, "escape", enter)
     add(terminal.complete, "tab")
-    no_menu = Condition(lambda: not terminal.buffer.complete_state)
-    add(host.next_mode, "s-tab", when=typing & no_menu)
-    add(terminal.earlier, "up")
+    menu = Condition(lambda: terminal.buffer.complete_state is not None)
+    add(host.next_mode, "s-tab", when=typing & ~menu)
+    add(terminal.earlier, "up", when=typing & ~menu)
+    for name, by in (("up", -1), ("c-p", -1), ("s-tab", -1), ("down", 1), ("c-n", 1)):
+        add(partial(terminal.offer_next, by), name, when=typing & menu)
     marks = Condition(lambda: terminal.marks)
     for name, by in (("up", -1), ("left", -1), ("down", 1), ("right", 1)):
         add(partial(terminal.mark, by), name, when=typing & marks)

@@ -43,7 +43,7 @@ _THEME = Theme(
 )
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
-_LEAST_COLUMN = 14
+LEAST_COLUMN = 14
 """Cells that a column of a table has on average, where its texts must be wrapped."""
 _UNBOUND = 10_000
 _BOX = re.compile(r"\[([ xX])\] ")
@@ -61,9 +61,9 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """A blank line goes between parts of different kinds; an `item` goes on with a list."""
 _TOGETHER = {"tool", "notice"}
-_SAMPLE = (
+SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
-    ("plan", "blue"), ("less important", "dim"),
+    ("plan", "blue"), ("quiet", "dim"),
 )  # fmt: skip
 """What shows how a theme looks: words, and how they are painted."""
 
@@ -115,7 +115,7 @@ class ChatOutput:
 
     def sample(self, name: ThemeName) -> None:
         """Print a row as a theme paints it."""
-        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in _SAMPLE))
+        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in SAMPLE))
         mode: ColorMode = "mono" if name == "plain" and self._mode == "color" else self._mode
         painted = paint(row, width=self.width, mode=mode)
         self._print(self.colors.of(name).recolor(painted), "notice")
@@ -363,9 +363,9 @@ def notice(event: Notice) -> RenderableType:
     return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
 
 
-def thoughts_row(length: int) -> Text:
-    """Return how much was thought before what follows, in characters, and how to read it."""
-    return Text(f"· thought: {length:,} characters · {early.expand_key()}", style="dim")
+def thoughts_row(lasted_ms: int) -> Text:
+    """Return how long was thought before what follows, in milliseconds, and how to read it."""
+    return Text(f"· thought for {duration(lasted_ms)} · {early.expand_key()}", style="dim")
 
 
 def memory_row(text: str) -> Text:
@@ -460,7 +460,7 @@ class _Table(TableElement):
             assert isinstance(table, Table)
             table.show_edge = False
             needs = Measurement.get(console, options.update(width=_UNBOUND), table)
-            squeezed = needs.maximum > width and width < _LEAST_COLUMN * len(table.columns)
+            squeezed = needs.maximum > width and width < LEAST_COLUMN * len(table.columns)
             yield Group(*self._records()) if squeezed or needs.minimum > width else table
 
     def _records(self) -> Iterator[RenderableType]:

@@ -12,7 +12,7 @@ from ragmem.repl.output import columns
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import one_line, visible
-from ragmem.tools.patterns import read_rule
+from ragmem.tools.patterns import OUTSIDE, read_rule
 
 Kind = Literal["allow", "deny"]
 PLACES = {"s": "in this session", "p": "in this project", "e": "in every folder"}
@@ -92,8 +92,9 @@ def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) 
 def _checked(text: str, chat: ChatSession) -> str:
     """Return a rule as it was given; UsageError for one that no tool has."""
     rule = read_rule(text)
-    if rule.tool not in chat.agent.tool_names:
-        names = ", ".join(chat.agent.tool_names)
+    known = (*chat.agent.tool_names, OUTSIDE)
+    if rule.tool not in known:
+        names = ", ".join(known)
         raise UsageError(f"There is no tool {one_line(rule.tool, 40)!r}.", hint=f"There is {names}")
     return text.strip()
 

@@ -197,6 +197,7 @@ _NAMES = {
 }
 """What people call the sections."""
 _FRAME = "around them"
+_ROOM = "of memory.context.max_chars; tools extra"
 _BAR, _WHOLE_BAR = 16, 40
 _NARROW = 60
 _LEAST_BAR = 8
@@ -213,6 +214,7 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
     said = f"{in_short(context.tokens)} of {in_short(room)} tokens"
     cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(said) - 3))
     rows: list[Text] = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
+    rows.append(clipped((_ROOM, "dim")))
     if window:
         share = f"{context.tokens / window * 100:.0f}%"
         told = f"{share} of the {in_short(window)} tokens that the model takes in"
@@ -306,7 +308,7 @@ def card(
     session: Session, recap: "SessionRecap | None", last: Turn | None, now: datetime
 ) -> RenderableType:
     """Return a session's name, turns and age, and below what was done, cut off and left open."""
-    named = "" if session.title == DEFAULT_TITLE else one_line(session.title, _TITLE_CHARS)
+    named = "" if session.called == DEFAULT_TITLE else one_line(session.called, _TITLE_CHARS)
     turns = counted(session.turn_count, "turn")
     when = f"last used {ago(session.last_activity_at, now)}"
     head = " · ".join(filter(None, (named, turns, when)))

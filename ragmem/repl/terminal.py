@@ -73,8 +73,10 @@ class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
     lists: tuple[PickList, ...]
     nothing: str = "There is nothing here."
     """Shown where a list is empty."""
-    preview: Callable[[str], Awaitable[Sequence[str]]] | None = None
+    preview: Callable[[str], Awaitable[Sequence[str | Line]]] | None = None
     """What is told of a row, by its key, before it is picked."""
+    on_marked: Callable[[str], object] = lambda _: None
+    """Told the key of each row that the person goes to."""
 
 
 class Host(Protocol):

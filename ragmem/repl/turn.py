@@ -41,13 +41,12 @@ from ragmem.repl.output import (
     thoughts_row,
     tool_result,
     tool_title,
-    wrap,
 )
 from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import folded_prompt, memory_line
+from ragmem.repl.streamed import MarkdownStream, goes_on
 from ragmem.repl.terminal import ChatQuestion, Line
 from ragmem.text import (
-    INLINE,
     clip_to_width,
     counted,
     display_width,
@@ -61,20 +60,9 @@ from ragmem.tools.planning import PresentPlan
 
 Part = tuple[Kind, RenderableType]
 
-_FENCE = re.compile(
-    r"(?P<indent>\s*)(?P<list>(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)(?P<mark>`{3,}|~{3,})"
-)
-_LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
-_ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]+\S")
-"""How an item begins of a list that is in nothing else."""
-_RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
-"""A line across, which looks like an item: `- - -`."""
-_INLINE_STYLES = ("code", "strong", "emphasis")
-_MOST_PIECES, _MARK_PIECES = 256, 8
 _PLAIN_CELLS = 120
 _AT_ONCE_S = 0.4
 """A call is shown as one that runs when it has done so for so long."""
-_HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _LABELS = {
     "diff": "Allow this change?",
     "command": "Allow this command?",
@@ -86,8 +74,10 @@ NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by
 _FOLDED = " It is long: a yes shows all of it first."
 _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 """What is asked for in words, by the choice that leads there."""
+_NO_RULE = "no rule can be kept: it can't be told all that such a line does"
 _FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
+_LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
 _COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
 """How the text begins of a command that was ended, with what it had printed below it."""
@@ -120,7 +110,7 @@ class TurnView:
         self._shows_live = shows_live
         self._shows_recall = shows_recall
         self._shows_thoughts = shows_thoughts
-        """Whether how much was thought is said, since it can be opened."""
+        """Whether how long was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
         self._last_block = ""
         self._tasks = tasks
@@ -133,7 +123,8 @@ class TurnView:
         """Seconds that the person had been waited for when each began."""
         self._printed: dict[str, ToolProgress] = {}
         self._last_titled = ""
-        self._thought = 0
+        self._thinks_since: float | None = None
+        """When the thoughts began, on the clock, that nothing has followed yet."""
         self._answering = False
         self._planned = False
         self.ends_without_plan = False
@@ -155,7 +146,9 @@ class TurnView:
                 blocks = [self._block(block) for block in self._stream.feed(text)]
                 return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
-                self._thought, self._retry = self._thought + len(text), None
+                if text and self._thinks_since is None:
+                    self._thinks_since = self._clock()
+                self._retry = None
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
@@ -186,27 +179,31 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                self.ends_without_plan = event.subtype == "success" and not self._planned
-                waited_ms = round(self._waited * 1000)
-                own_ms = max(0, event.duration_ms - waited_ms)
-                event = msgspec.structs.replace(event, duration_ms=own_ms)
-                left = self._tasks_left() if self._tasks_changed else []
-                parts = [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
+                parts = self._ended(event)
             case _:
                 return []
         rest = self._stream.finish()
         return [self._block(rest), *parts] if rest.strip() else parts
 
+    def _ended(self, event: TurnFinished) -> list[Part]:
+        self.ends_without_plan = event.subtype == "success" and not self._planned
+        own_ms = max(0, event.duration_ms - round(self._waited * 1000))
+        event = msgspec.structs.replace(event, duration_ms=own_ms)
+        left = self._tasks_left() if self._tasks_changed else []
+        return [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
+
     def _block(self, block: str) -> Part:
         """Render a block; an item belongs to the list that the block before it was of."""
-        follows = _goes_on(self._last_block, block)
+        follows = goes_on(self._last_block, block)
         self._last_block = block
         return ("item" if follows else "text", answer(block))
 
     def _thoughts(self) -> list[Part]:
-        """Say once how much was thought, when something follows."""
-        thought, self._thought = self._thought, 0
-        return [("notice", thoughts_row(thought))] if thought and self._shows_thoughts else []
+        """Say once how long was thought, when something follows."""
+        since, self._thinks_since = self._thinks_since, None
+        if since is None or not self._shows_thoughts:
+            return []
+        return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
 
     @property
     def tasks(self) -> str:
@@ -271,7 +268,8 @@ class TurnView:
         if event.name == TASKS_TOOL and event.success:
             return self._take_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
-            return [("tool" if allowed is None else "closing", change)]
+            # One that nobody was asked about stands apart, as a question with a change does.
+            return [("note" if allowed is None else "closing", change)]
         if allowed is not None:
             mark = "  ✓ " if event.success else "  ✗ "
             style = "red" if event.failed else "green"
@@ -302,16 +300,8 @@ class TurnView:
         below += self._task_rows(columns, max(0, min(_TASK_ROWS, (rows - len(below) - 2) // 2)))
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2
-        tail = self._stream.tail.strip("\n")
-        if not tail or room < 1:
-            return [(), *below][-rows:]
-        # Only the end can be seen: what is longer than all rows need not be wrapped.
-        end = visible(tail[-columns * room :])
-        if self._stream.is_in_fence:
-            shown: list[Line] = [(("", row),) for row in wrap(end, columns)]
-        else:
-            shown = _lit(end, columns)
-        return [(), *shown[-room:], (), *below]
+        shown = self._stream.rows(columns, room) if room > 0 else []
+        return [(), *shown, (), *below] if shown else [(), *below][-rows:]
 
     def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
@@ -351,45 +341,12 @@ class TurnView:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._tools:
             doing = "working"
-        elif self._thought:
-            doing = f"thinking ({self._thought:,} characters)"
+        elif self._thinks_since is not None:
+            doing = "thinking"
         else:
             doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started - self._waited)
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
-
-
-def _lit(text: str, columns: int) -> list[Line]:
-    """Cut an open block into rows, and show in it what is code, strong or emphasized by now.
-
-    The rows are those of the block as it came, so that nothing above moves as a mark closes.
-    """
-    text = text.expandtabs(4)
-    pieces: list[tuple[str, int, int]] = []
-    """Style, begin and end of what is shown; the marks between are not."""
-    end = 0
-    for found in INLINE.finditer(text):
-        for group, style in enumerate(_INLINE_STYLES, 1):
-            if found[group]:
-                pieces += [("", end, found.start()), (style, *found.span(group))]
-                end = found.end()
-    pieces.append(("", end, len(text)))
-    rows: list[Line] = []
-    first, at = 0, 0
-    for row in wrap(text, columns):
-        at = text.index(row, at)  # blanks at the ends of rows are left out
-        to = at + len(row)
-        while pieces[first][2] < at:
-            first += 1
-        line: list[tuple[str, str]] = []
-        for style, begins, ends in pieces[first:]:
-            if begins >= to:
-                break
-            if shown := text[max(begins, at) : min(ends, to)]:
-                line.append((style, shown))
-        rows.append(tuple(line))
-        at = to
-    return rows
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
@@ -429,129 +386,6 @@ class CommandView(TurnView):
             case TurnFinished() if event.is_error and not self._told:
                 return [("closing", closing(event))]
         return []
-
-
-class MarkdownStream:
-    """Cuts streamed text, in any pieces, into blocks of Markdown as they close.
-
-    Blocks and `tail` together are always exactly what was fed. A block closes
-    at a blank line that a line without indentation follows, after a heading,
-    around a code fence, and before an item of a list that is in nothing else;
-    never inside of a fence.
-    """
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._partial: list[str] = []
-        self._fence, self._nested, self._gap = "", False, False
-
-    @property
-    def tail(self) -> str:
-        """Return what belongs to no closed block yet."""
-        return "".join(self._lines) + "".join(self._partial)
-
-    @property
-    def is_in_fence(self) -> bool:
-        """Return whether what comes is code."""
-        return bool(self._fence)
-
-    def feed(self, text: str) -> list[str]:
-        """Take more text and return the blocks that it closes."""
-        blocks: list[str] = []
-        *lines, rest = text.split("\n")
-        for line in lines:
-            self._partial.append(line)
-            whole = "".join(self._partial) + "\n"
-            self._partial.clear()
-            self._take(whole, blocks)
-        if rest:
-            self._partial.append(rest)
-            if len(self._partial) > _MOST_PIECES:
-                self._partial = ["".join(self._partial)]
-            follows = self._gap and not self._partial[0][0].isspace()
-            is_short = len(self._partial) <= _MARK_PIECES
-            if follows or (is_short and self._begins_item("".join(self._partial))):
-                self._close(blocks)
-        return blocks
-
-    def finish(self) -> str:
-        """Return the rest, when nothing more will come."""
-        rest = self.tail
-        self._lines, self._partial = [], []
-        self._fence, self._nested, self._gap = "", False, False
-        return rest
-
-    def _take(self, line: str, blocks: list[str]) -> None:
-        if self._fence:
-            self._lines.append(line)
-            if self._ends_fence(line):
-                self._fence = ""
-                if not self._nested:
-                    self._close(blocks)
-            return
-        if not line.strip():
-            self._lines.append(line)
-            # Blank lines before a block's first line are part of it.
-            self._gap = any(kept.strip() for kept in self._lines)
-            return
-        if self._gap and not line[0].isspace():
-            self._close(blocks)
-        self._gap = False
-        if self._begins_item(line):
-            self._close(blocks)
-        if _HEADING.match(line):
-            self._close(blocks)
-            self._lines.append(line)
-            self._close(blocks)
-            return
-        if opened := self._fence_of(line):
-            self._fence = opened["mark"]
-            self._nested = bool(opened["indent"] or opened["list"])
-            if not self._nested:
-                self._close(blocks)
-        self._lines.append(line)
-
-    def _begins_item(self, line: str) -> bool:
-        """Return whether an item begins with this line, which ends all that came before it."""
-        found = None if self._fence else _ITEM.match(line)
-        # A paragraph is ended by a list's first item alone: "In the year\n1984. That was".
-        return found is not None and (
-            found["number"] in (None, "1") or _ITEM.match(self._first_line()) is not None
-        )
-
-    def _fence_of(self, line: str) -> re.Match[str] | None:
-        found = _FENCE.match(line)
-        if not found or (found["mark"][0] == "`" and "`" in line[found.end() :]):
-            return None
-        in_list = found["list"] or (self._lines and _LIST_ITEM.match(self._first_line()))
-        # Four spaces outside of a list are code already, not a fence.
-        return found if in_list or len(found["indent"].expandtabs(4)) < 4 else None
-
-    def _first_line(self) -> str:
-        return next((line for line in self._lines if line.strip()), "")
-
-    def _ends_fence(self, line: str) -> bool:
-        mark = line.strip()
-        if set(mark) != {self._fence[0]} or len(mark) < len(self._fence):
-            return False
-        indent = line[: len(line) - len(line.lstrip())].expandtabs(4)
-        return self._nested or len(indent) < 4
-
-    def _close(self, blocks: list[str]) -> None:
-        if any(line.strip() for line in self._lines):
-            blocks.append("".join(self._lines))
-            self._lines = []
-        self._gap = False
-
-
-def _goes_on(before: str, block: str) -> bool:
-    """Return whether a block is the next item of the list that the one before it was of."""
-    before = before.lstrip("\n")
-    one, two = _ITEM.match(before), _ITEM.match(block)
-    ends_list = not before.rpartition("\n")[0].rpartition("\n")[2].strip()
-    if not (one and two) or ends_list or _RULE.match(before) or _RULE.match(block):
-        return False
-    return (one["bullet"], one["end"]) == (two["bullet"], two["end"])
 
 
 class Approvals:
@@ -604,6 +438,9 @@ class Approvals:
                 case "p":
                     if decision := await self._for_good(proposal):
                         return decision
+                case "o" if proposal.outside:
+                    if decision := await self._leaving(proposal.outside):
+                        return msgspec.structs.replace(decision, outside=decision.allowed)
                 case "r" | "c":
                     reason = await self._ask(ChatQuestion(_WORDS[answer]))
                     if reason is not None:
@@ -627,12 +464,24 @@ class Approvals:
     async def _answer(self, proposal: Proposal, folded: bool) -> str | None:
         always = [("a", f"always: {proposal.always}")] if proposal.always else []
         good = [("p", "permanently …")] if proposal.for_good else []
+        leave = [("o", "outside of the sandbox …")] if proposal.outside else []
         whole = [("v", "view all")] if folded else []
-        choices = (("y", "yes"), ("n", "no"), *always, *good, ("r", "reason"), *whole)
+        choices = (("y", "yes"), ("n", "no"), *always, *good, *leave, ("r", "reason"), *whole)
         label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
         # What a warning stands by is not to be allowed by Enter alone.
         chosen = "v" if folded else "" if proposal.warnings else "y"
         return await self._ask(ChatQuestion(label, choices, chosen=chosen))
+
+    async def _leaving(self, proposal: Proposal) -> Decision | None:
+        """Ask how long a command may leave the sandbox; None where the person goes back."""
+        good = [("p", "permanently …")] if proposal.for_good else []
+        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *good)
+        while (answer := await self._ask(ChatQuestion(_LEAVES, choices))) == "p":
+            if decision := await self._for_good(proposal):
+                return decision
+        if answer is None:
+            return None
+        return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
 
     async def _for_good(self, proposal: Proposal) -> Decision | None:
         """Ask which rule is to be kept; None where the person goes back."""
@@ -681,6 +530,8 @@ class ProposalBlock:
             yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
             if proposal.body.count("\n") >= _LONG_ROWS or len(proposal.body) > _LONG_CHARS:
                 yield Text(f"  {proposal.size}", style="dim")
+            if proposal.kind == "command" and not proposal.for_good:
+                yield gutter(_NO_RULE, mark="  ", style="dim", words=True)
         for each in proposal.warnings:
             yield gutter(reveal(each), mark="! ", style="bold yellow")
 
@@ -689,7 +540,8 @@ def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
     is_edit = proposal.kind in ("diff", "plan")
     if decision.allowed:
-        return _told(f"always: {proposal.always}", "green") if decision.remember else None
+        chosen = (decision.outside and proposal.outside) or proposal
+        return _told(f"always: {chosen.always}", "green") if decision.remember else None
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"

@@ -123,6 +123,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """
     for_good: tuple[tuple[str, ...], ...] = ()
     """Sets of rules (`ragmem.tools.patterns`) of which one can be kept, the narrowest first."""
+    outside: "Proposal | None" = None
+    """The same command outside of the sandbox, where the person may choose that instead."""
 
     @property
     def size(self) -> str:
@@ -147,6 +149,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Of a plan: the reason says how it is to be changed, and it is not refused."""
     mode: PermissionMode | None = None
     """Of a plan: the mode that it is to be carried out in."""
+    outside: bool = False
+    """It is the proposal's `outside` that was decided on."""
 
 
 Approver = Callable[[Proposal], Awaitable[Decision]]

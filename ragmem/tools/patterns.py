@@ -407,6 +407,8 @@ def _expand(pattern: str) -> list[str]:
 # --- rules ----------------------------------------------------------------------
 
 COMMAND = "run_command"
+OUTSIDE = "outside_sandbox"
+"""Rules of this name are for commands too: for their leaving the sandbox."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
 _READING = frozenset({"read_file", "list_directory", "glob_files", "grep_files"})
 _EDITING = frozenset({"create_file", "write_file", "edit_file"})
@@ -453,7 +455,7 @@ def read_rule(text: str) -> PermissionRule:
             hint="Rules are like run_command(git status*), edit_file(src/**) or run_command.",
         )
     rule = PermissionRule(found[1], (found[2] or "").strip())
-    if rule.pattern and rule.tool != COMMAND:
+    if rule.pattern and rule.tool not in (COMMAND, OUTSIDE):
         try:
             _path_matcher(rule.pattern)
         except ToolFailure as error:
@@ -514,10 +516,13 @@ class PermissionRules:
     def _denying(self) -> list[str]:
         return [*self.deny, *self.deny_here]
 
-    def denial_of_command(self, line: str) -> str:
-        """Return the rule that denies any part of a command line; empty where none does."""
+    def denial_of_command(self, line: str, kind: str = COMMAND) -> str:
+        """Return the rule that denies any part of a command line; empty where none does.
+
+        With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
+        """
         rules = [(text, read_rule(text)) for text in self._denying]
-        rules = [(text, rule) for text, rule in rules if rule.tool == COMMAND]
+        rules = [(text, rule) for text, rule in rules if rule.tool == kind]
         if not rules:
             return ""
         commands = [each for found in parse(line).commands for each in also_run(found)]
@@ -526,9 +531,12 @@ class PermissionRules:
                 return text
         return ""
 
-    def allows_command(self, line: str) -> bool:
-        """Return whether each part of a command line is allowed, and the line does nothing else."""
-        rules = [rule for rule in self._allowing if rule.tool == COMMAND]
+    def allows_command(self, line: str, kind: str = COMMAND) -> bool:
+        """Return whether each part of a command line is allowed, and the line does nothing else.
+
+        With `OUTSIDE` as `kind`, whether it may leave the sandbox.
+        """
+        rules = [rule for rule in self._allowing if rule.tool == kind]
         if any(not rule.pattern for rule in rules):
             return True
         parsed = parse(line) if rules else None
@@ -651,17 +659,18 @@ def _files(root: Path) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def offers_for_command(line: str) -> tuple[tuple[str, ...], ...]:
+def offers_for_command(line: str, kind: str = COMMAND) -> tuple[tuple[str, ...], ...]:
     """Return the rules that can be offered for a command: exactly it, and with any arguments.
 
-    None where no rule could allow the line; no wider one for programs that can do anything.
+    None where no rule could allow the line; no wider one for programs that can do anything, nor
+    for what is to leave the sandbox (`OUTSIDE` as `kind`).
     """
     parsed = parse(line)
     if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
         return ()
-    exact = tuple(dict.fromkeys(f"{COMMAND}({each.text})" for each in parsed.commands))
-    wide = tuple(map(_widened, parsed.commands))
-    if not all(wide):
+    exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
+    wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
+    if not wide or not all(wide):
         return (exact,)
     return exact, tuple(dict.fromkeys(f"{COMMAND}({each} *)" for each in wide))
 

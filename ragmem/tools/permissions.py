@@ -10,9 +10,12 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
 from ragmem.tools.patterns import (
     COMMAND,
+    OUTSIDE,
     PermissionRules,
     names_of,
     offers_for_command,
@@ -224,38 +227,56 @@ class Permissions:
         outside: str = "",
         unasked: bool = False,
         goes_on: bool = False,
-    ) -> None:
-        """Ask for a command, which is shown whole; with what is `known` of it, on one line.
+        may_leave: bool = False,
+    ) -> bool:
+        """Ask for a command, which is shown whole; return whether it is to leave the sandbox.
 
-        `outside` says what it leaves the sandbox for, and is asked each time. `unasked`: it runs
-        in the sandbox, and the person lets such commands run in acceptEdits. `goes_on`: it is to
-        run in the background.
+        `known` is known of it, on one line. `outside` says what it is to leave the sandbox for:
+        what lets it run within does not allow that. `unasked`: it runs in the sandbox, and the
+        person lets such commands run in acceptEdits. `goes_on`: it is to run in the background.
+        `may_leave`: it runs in the sandbox, unless the person chooses otherwise.
         """
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         _refuse_denied(self._rules.denial_of_command(command))
         cwd = self._workspace.cwd
         _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
+        stays = self._rules.denial_of_command(command, OUTSIDE)
+        _refuse_denied(stays if outside else "")
         if self._mode == "bypassPermissions":
-            return
+            return bool(outside)
+        may_leave = may_leave and not stays
+        if (outside or may_leave) and (
+            self._rules.allows_command(command, OUTSIDE)
+            or ("outside", command) in self._rules.remembered
+        ):
+            return True
         if not outside and (
             self._rules.allows_command(command) or (unasked and self._mode == "acceptEdits")
         ):
-            return
+            return False
         leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
-        await self._ask(
-            Proposal(
-                tool_name=COMMAND,
-                title=f"{COMMAND} in the background" if goes_on else COMMAND,
-                kind="command",
-                body=command,
-                warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
-                always="" if outside else "exactly this command in this session",
-                for_good=() if outside else offers_for_command(command),
-            ),
-            ("command", command),
-            "The command was not allowed",
+        within = Proposal(
+            tool_name=COMMAND,
+            title=f"{COMMAND} in the background" if goes_on else COMMAND,
+            kind="command",
+            body=command,
+            warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
+            always="exactly this command in this session",
+            for_good=offers_for_command(command),
         )
+        beyond = msgspec.structs.replace(
+            within,
+            always="exactly this command outside of the sandbox in this session",
+            for_good=offers_for_command(command, OUTSIDE),
+        )
+        refusal = "The command was not allowed"
+        if outside:
+            await self._ask(beyond, ("outside", command), refusal)
+            return True
+        if may_leave:
+            within = msgspec.structs.replace(within, outside=beyond)
+        return await self._ask(within, ("command", command), refusal)
 
     async def call(self, tool_name: str, arguments: str) -> None:
         """Ask for a call of a server's tool, whose arguments are shown whole."""
@@ -284,17 +305,24 @@ class Permissions:
         if self._workspace.is_private(real):
             raise _denied(f"{show_name(str(real))} belongs to ragmem itself and is refused.")
 
-    async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> None:
-        """ToolFailure when denied. "Always" holds for `what`, as `proposal.always` says it."""
+    async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> bool:
+        """Return whether its `outside` was chosen; ToolFailure when denied.
+
+        "Always" holds for `what`, as `proposal.always` says it.
+        """
         async with self._asking:
             if proposal.always and what in self._rules.remembered:
-                return
+                return False
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
                 raise _denied(f"{refusal}{reason}. Nothing was done.")
+            leaves = decision.outside and proposal.outside is not None
+            if leaves:
+                proposal, what = proposal.outside or proposal, ("outside", what[1])
             if decision.remember:
                 self._rules.remembered[what] = proposal.always
+            return leaves
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:

@@ -217,6 +217,10 @@ _REFUSALS = Regex(
     r"|invalid cross-device|\b(?:EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|ENOTFOUND)\b",
     re.IGNORECASE,
 )
+_UNREACHED = Regex(
+    r"connection refused|failed to connect|could ?n[o']t connect|\bECONNREFUSED\b", re.I
+)
+"""What is said where nobody listens: on a loopback of the command's own, or on the machine's."""
 _NETWORKS: dict[Network, str] = {
     "none": "no network",
     "loopback": "no network but what the same command starts on loopback",
@@ -380,7 +384,8 @@ class Sandbox:
 
     def hint(self, output: str) -> str:
         """What the model is told of a command that failed as what is refused fails; else empty."""
-        if not _REFUSALS.search(output):
+        unreached = self.settings.network != "all" and _UNREACHED.search(output)
+        if not unreached and not _REFUSALS.search(output):
             return ""
         outside = "Only the person can change that (sandbox.mode is `required`)."
         if self.settings.mode != "required":
@@ -391,7 +396,8 @@ class Sandbox:
         return (
             "[This ran in the sandbox: it writes in the working directory and a temporary folder "
             "alone ($TMPDIR), not in git's hooks and configuration nor in files that run by "
-            f"themselves, reads no keys, and has {self.network}. {outside}]"
+            f"themselves, reads no keys, and has {self.network}: what runs outside of it is "
+            f"reached from outside alone. {outside}]"
         )
 
     @contextmanager

@@ -173,11 +173,16 @@ class RunCommand:
         known = await self._commands.failed_before(command)
         sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
-        if params.background and sandbox:
-            known = " ".join(filter(None, [known, sandbox.keeps_ports]))
-        await self._permissions.command(
-            command, known=known, outside=outside, unasked=unasked, goes_on=params.background
-        )
+        alone = sandbox.keeps_ports if params.background and sandbox else ""
+        if await self._permissions.command(
+            command,
+            known=" ".join(filter(None, [known, alone])),
+            outside=outside,
+            unasked=unasked,
+            goes_on=params.background,
+            may_leave=bool(alone and sandbox and sandbox.settings.mode != "required"),
+        ):
+            sandbox = None
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         if params.background:

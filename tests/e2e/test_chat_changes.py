@@ -6,6 +6,8 @@ from pathlib import Path
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 
+DOWN = "\x1b[B"
+
 
 def edits(old: str, new: str) -> Answer:
     arguments = {"path": "a.py", "old": old, "new": new}
@@ -106,10 +108,25 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.wait_for(r"chat\.bell is true or false, not 'loud'")
         chat.send("/config nosuchthing\r")
         chat.wait_for(r"No setting has to do with 'nosuchthing'")
-        chat.send("/compact\r")
+        chat.send("/config\r")
+        chat.wait_for_screen(r"^  Settings › ")
+        chat.send("chat.title")
+        chat.wait_for_screen(r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")
+        chat.send("\r")
+        chat.wait_for_screen(r"^  chat\.title › [^\n]*\n  ▸ ● true$\n    false$")
+        chat.send(f"{DOWN}\r")
+        chat.wait_for(r"^. chat\.title = false, from the next start of ragmem on\.$")
+        chat.wait_for_screen(r"^  ▸ ● chat\.title +true → false +your file$")
+        chat.send("api_base")
+        chat.wait_for_screen(r'^  ▸ llm\.api_base +"http://127\S+… +environment$')
+        chat.send("\r")
+        chat.wait_for_screen(r"^llm\.api_base = [\s\S]*^› /config llm\.api_base$")
+        chat.send("\x03/compact\r")
         chat.wait_for(r"There is nothing to compact")
     written = Path(house.env["RAGMEM_HOME"]).rglob("*.toml")
-    assert "bell = false" in next(written).read_text()
+    text = next(written).read_text()
+    assert "bell = false" in text
+    assert "title = false" in text
 
 
 def test_the_agent_writes_what_agents_are_to_know_with_the_persons_approval(house: House) -> None:

@@ -126,6 +126,20 @@ async def test_a_session_whose_first_turns_broke_off(store: Store) -> None:
     assert await title(store) == "Where?"
 
 
+async def test_a_command_of_the_persons_own_names_no_session(store: Store) -> None:
+    """Nor is one called by it that has no name yet: by the first prompt that is none."""
+    await store.apply([created("s"), begun("s", "t", "!echo beside")])
+    await store.apply([called("s", "t", origin="person"), finished("s", "t")])
+    assert not await named(store)
+    await store.apply([begun("s", "u", "Where do ferns grow?"), finished("s", "u")])
+    await store.apply([begun("s", "v", "And hostas?"), finished("s", "v")])
+    (listed,) = await store.sessions(SessionQuery())
+    assert listed.called == (await store.session("s")).called == "Where do ferns grow?"
+    assert await named(store)
+    assert await title(store) == "Where do ferns grow?"
+    assert (await store.session("s")).first_message is None
+
+
 async def test_two_processes_name_a_session_once(store: Store) -> None:
     await store.apply([created("s"), *whole_turn("s", user="Where?")])
     one, first = a_summarizer(GOOD)

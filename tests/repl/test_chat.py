@@ -614,7 +614,7 @@ def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
         chat.send("see @readm")
         chat.wait_for_screen(r"the files are being listed …")
         chat.let("files")
-        chat.wait_for_screen(r"^ +readme\.md$")
+        chat.wait_for_screen(r"^  ▸ readme\.md$")
         assert "being listed" not in chat.screen
         assert "› see @readm" in chat.screen
         chat.send("\t\r")

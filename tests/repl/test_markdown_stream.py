@@ -1,12 +1,13 @@
 """Streamed Markdown is cut into whole blocks, however its deltas split it."""
 
+import sys
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.repl.turn import MarkdownStream
+from ragmem.repl.streamed import MarkdownStream
 
 TEXT = st.text(alphabet="ab `~#-*>1.)\n\t\r|", max_size=200)
 LINE = st.sampled_from(
@@ -85,6 +86,31 @@ def test_the_cuts_do_not_matter(parts: list[str], at: list[int]) -> None:
 def test_where_blocks_close(text: str, closed: list[str]) -> None:
     """A block is printed once, when nothing can be added to it."""
     assert MarkdownStream().feed(text) == closed
+
+
+@pytest.mark.parametrize("begin", ["```python\n", "| a | b |\n|---|---|\n", ""])
+def test_what_is_shown_of_a_long_block_costs_as_much_at_its_end_as_at_its_beginning(
+    begin: str,
+) -> None:
+    """Counted in characters that are looked at, by the calls that it takes."""
+    stream = MarkdownStream()
+    stream.feed(begin)
+    calls: list[int] = []
+    for _ in range(2):
+        for _ in range(1_000):
+            stream.feed("| x = y | 'z' |\n")
+            stream.rows(80, 20)
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        stream.rows(80, 20)
+        sys.setprofile(None)
+        calls.append(count)
+    assert calls[1] <= 1.5 * calls[0]
 
 
 def test_a_long_answer_in_small_pieces_is_taken_in_linear_time() -> None:

@@ -39,7 +39,10 @@ def offered(typed: str) -> list[str]:
 def test_slash_commands_complete() -> None:
     """Completed with Tab."""
     assert offered("/con") == ["/context", "/config"]
-    assert offered("/") == [f"/{name}" for name in COMMANDS]
+    assert [text.rstrip() for text in offered("/")] == [f"/{name}" for name in COMMANDS]
+    assert [text for text in offered("/") if text.endswith(" ")] == [
+        "/rename ", "/search ", "/pin ", "/forget "
+    ]  # fmt: skip
     assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []
 
@@ -69,6 +72,7 @@ def test_files_complete_after_an_at_sign() -> None:
         ("/help ", None, None),
         (" /help", None, None),
         ("a@b", None, None),
+        ("!npm i @types", None, None),
     ],
 )
 def test_what_is_completed(before: str, mention: str | None, command: str | None) -> None:
@@ -164,9 +168,11 @@ def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> Non
 
 
 async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
-    """By ripgrep; what .gitignore names and names that hide are left out."""
+    """By ripgrep; what .gitignore names, caches and names that hide are left out."""
     (tmp_path / ".gitignore").write_text("ignored\n")
-    for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
+    made = ("__pycache__/a.cpython-311.pyc", "node_modules/b/c.js", "fast.so")
+    for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e", *made):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     told: list[None] = []
     listing = FileListing(tmp_path, lambda: told.append(None))

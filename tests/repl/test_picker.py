@@ -3,13 +3,17 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
 from ragmem.repl.choices import session_rows
-from ragmem.repl.completion import fold, lit, rate, spread
+from ragmem.repl.completion import ChatCompleter, fold, lit, rate, spread
 from tests.repl.fake_app import session
 from tests.repl.pty_chat import FakeChat
 
@@ -186,7 +190,7 @@ def test_without_colour_the_picker_and_the_menu_have_weight_alone(tmp_path: Path
     with FakeChat(tmp_path, "past", "more=3", env={"NO_COLOR": "1"}) as chat:
         chat.wait_until_loaded()
         chat.send("/re")
-        chat.wait_for_screen(r"^    /resume \[id or name\] +go on")
+        chat.wait_for_screen(r"^  ▸ /resume \[id or name\] +go on")
         chat.send("sume\r")
         chat.wait_for_screen(r"^  ▸ Past work")
         chat.send("rk 2")
@@ -256,16 +260,16 @@ def test_what_is_lit_spells_what_was_typed(typed: str, text: str) -> None:
 
 
 def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) -> None:
-    """In the terminal's own colours, with the chosen one marked; letters alone find one too."""
+    """In the terminal's own colours, with the marked one to see; letters alone find one too."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("/")
         chat.wait_for_screen(r"^    /resume \[id or name\] +go on in another session$")
         assert len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10
         chat.send(f"{DOWN}{DOWN}")
-        chat.wait_for_screen(r"^› /new\n    /help .*\n  ▸ /new +start a new session$")
+        chat.wait_for_screen(r"^› /\n    /help .*\n  ▸ /new +start a new session$")
         chat.send(f"{CTRL_C}/smz")
-        chat.wait_for_screen(r"^› /smz\n    /summarize  sum this session up now$")
+        chat.wait_for_screen(r"^› /smz\n  ▸ /summarize  sum this session up now$")
         chat.send("\t")
         chat.wait_for_screen(r"^› /summarize$")
         backgrounds = re.findall(rb"\x1b\[[0-9;]*(?:;4[0-7]|;10[0-7]|48;)[0-9;]*m", chat.raw)
@@ -275,8 +279,8 @@ def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("typed", "seen", "completed"),
     [
-        ("/effort hi", r"^    high +thinks for long$", r"^› /effort high$"),
-        ("/resume work 7", r"^    00000107  Work 7 · 8 turns · \d+", r"^› /resume 00000107$"),
+        ("/effort hi", r"^  ▸ high +thinks for long$", r"^› /effort high$"),
+        ("/resume work 7", r"^  ▸ 00000107  Work 7 · 8 turns · \d+", r"^› /resume 00000107$"),
         ("/model sma", r"smollm2-135m|^  openai/scripted", r"^› /model "),
     ],
 )
@@ -289,3 +293,84 @@ def test_what_follows_a_command_is_completed(
         chat.wait_for_screen(seen)
         chat.send("\t")
         chat.wait_for_screen(completed)
+
+
+def test_enter_runs_the_command_that_the_menu_marks(tmp_path: Path) -> None:
+    """The first that fits, or the one that the arrow keys have gone to; Tab fills it in."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("/eff")
+        chat.wait_for_screen(r"^  ▸ /effort ")
+        chat.send("\r")
+        chat.wait_for(r"^› /effort\n[\s\S]*as the provider has it")
+        chat.send("/co")
+        chat.wait_for_screen(r"^  ▸ /(\w+)[^\n]*\n    /(\w+) ")
+        second = re.search(r"^  ▸ /\w+[^\n]*\n    /(\w+) ", chat.screen, re.MULTILINE)
+        assert second
+        chat.send(DOWN)
+        chat.wait_for_screen(rf"^› /co\n    /\w+[^\n]*\n  ▸ /{second[1]}")
+        chat.send("\t")
+        chat.wait_for_screen(rf"^› /{second[1]}$")
+        chat.send(f"{CTRL_C}/effort hi")
+        chat.wait_for_screen(r"^  ▸ high ")
+        chat.send("\r")
+        chat.wait_for(r"^› /effort high$")
+        assert chat.prompts == []
+
+
+def test_enter_fills_a_command_in_that_needs_more(tmp_path: Path) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("/rena")
+        chat.wait_for_screen(r"^  ▸ /rename name ")
+        chat.send("\r")
+        chat.wait_for_screen(r"^› /rename$")
+        chat.send("bean beds\r")
+        chat.wait_for(r"This session is called bean beds now\.")
+
+
+def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None:
+    host: Any = SimpleNamespace(commands={"planet": "x", "plan": "read only: /plan [what to do]"})
+    found = ChatCompleter(host).get_completions(Document("/plan"), CompleteEvent())
+    assert [each.text for each in found] == ["/plan", "/planet"]
+
+
+def test_enter_takes_the_marked_file_and_sends_nothing(tmp_path: Path) -> None:
+    """Once it is there whole, Enter sends."""
+    (tmp_path / "readme.md").write_text("")
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("see @readm")
+        chat.wait_for_screen(r"^  ▸ readme\.md$")
+        chat.send("\r")
+        chat.wait_for_screen(r"^› see @readme\.md$")
+        assert chat.prompts == []
+        chat.send("now\r")
+        chat.until(lambda: chat.prompts == ["see @readme.md now"])
+        chat.send("and @readme.md\r")
+        chat.until(lambda: chat.prompts[1:] == ["and @readme.md"])
+
+
+@pytest.mark.parametrize("typed", ["/model openai/x", "/", "see @"])
+def test_enter_changes_nothing_where_no_row_is_marked(tmp_path: Path, typed: str) -> None:
+    (tmp_path / "readme.md").write_text("")
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(typed)
+        chat.wait_for_screen(rf"^› {re.escape(typed)}$")
+        chat.pump(0.3)
+        assert "▸" not in chat.screen
+        chat.send("\r")
+        chat.wait_for(rf"^› {re.escape(typed)}\n\n")
+
+
+@pytest.mark.parametrize("keys", [ESC, f"{HOME}x"], ids=["Esc", "what goes before it"])
+def test_a_menu_that_is_closed_marks_nothing(tmp_path: Path, keys: str) -> None:
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("/res")
+        chat.wait_for_screen(r"^  ▸ /resume ")
+        chat.send(keys)
+        chat.until(lambda: "▸" not in chat.screen)
+        chat.send("\r")
+        chat.wait_for(rf"^› {'x' if 'x' in keys else ''}/res$")

@@ -47,6 +47,7 @@ def shown(width: int, *, items: bool = False, window: int | None = 200_000) -> s
 def test_the_whole_comes_first_and_bars_stand_in_one_column() -> None:
     assert shown(80) == snapshot("""\
 10k of 25k tokens  ████████████████························
+of memory.context.max_chars; tools extra
 5% of the 200k tokens that the model takes in
 
 how to work        1k
@@ -62,6 +63,7 @@ left out: 4 of conversation, 2 of memories
 def test_each_part_lists_its_items_on_request() -> None:
     assert shown(80, items=True) == snapshot("""\
 10k of 25k tokens  ████████████████························
+of memory.context.max_chars; tools extra
 5% of the 200k tokens that the model takes in
 
 how to work        1k

@@ -18,6 +18,7 @@ from ragmem.themes import ASKS_BACKGROUND, Colors, depth, is_light_background
 from tests.repl.pty_chat import FakeChat
 from tests.repl.test_diffs import luminance
 
+ESC, UP = "\x1b", "\x1b[A"
 MANY, ALL = {"TERM": "xterm-256color"}, {"TERM": "xterm", "COLORTERM": "truecolor"}
 DARK = ("#000000", "#1e1e2e", "#282c34", "#002b36", "#2e3440", "#300a24", "#282828")
 LIGHT = ("#ffffff", "#fdf6e3", "#eee8d5", "#fbf1c7", "#eff1f5")
@@ -177,19 +178,28 @@ def test_without_colours_nothing_is_asked_or_coloured(tmp_path: Path, setting: s
         assert not re.search(rb"\x1b\[[\d;]*\b(?:[349]\d|10\d)[\d;]*m", chat.raw)
 
 
-def test_a_theme_is_chosen_from_samples_holds_at_once_and_is_kept(tmp_path: Path) -> None:
-    """The file of settings has it; one that there is not is refused."""
+def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Path) -> None:
+    """The file of settings has what Enter picks; Esc leaves all as it was."""
     home = tmp_path / "home"
     with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
         chat.wait_until_loaded()
         chat.send("/theme\r")
-        chat.wait_for_screen(r"^  light +● added +✗ removed[^\n]*\n  dark +● added")
-        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$")
+        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
         dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
-        for theme in (dark, light):
-            assert f"\x1b[{theme.code('green')}m ● added".encode() in chat.raw
+        seen = len(chat.raw)
+        chat.send(UP)
+        chat.wait_for_screen(r"^  ▸ light +for a light background$")
+        chat.until(lambda: str(light.code("red")).encode() in chat.raw[seen:])
+        seen = len(chat.raw)
+        chat.send(ESC)
+        chat.wait_for_screen(r"^›$")
+        assert not (home / "ragmem.toml").exists()
+        chat.send("/theme\r")
+        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$")
+        assert str(dark.code("green")).encode() in chat.raw[seen:]
         chat.send("light\r")
         chat.wait_for(r"^· ui\.theme = light$")
+        assert "● added" not in chat.text
         assert 'theme = "light"' in (home / "ragmem.toml").read_text()
         seen = len(chat.raw)
         chat.send("/themes\r")

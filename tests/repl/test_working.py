@@ -1,10 +1,15 @@
 """What may be done, what runs beside the chat, what is to be done: real processes on a pty."""
 
 import os
+import socket
 import tomllib
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
+import pytest
+
+from ragmem.tools.sandbox import find_mechanism
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 
@@ -21,6 +26,36 @@ def is_running(command: str) -> bool:
             if file.read_bytes() == wanted:
                 return True
     return False
+
+
+def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: House) -> None:
+    """Esc goes back to the choices; the rule that is kept is for leaving, and for it alone."""
+    if find_mechanism().kind != "bubblewrap":
+        pytest.skip(find_mechanism().why)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve = f"exec python3 -m http.server {port} --bind 127.0.0.1"
+    house.server.extend(run(serve, background=True), Answer("It runs."))
+    with house.chat("chat", columns=110) as chat:
+        loaded(chat)
+        chat.send("serve\r")
+        chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
+        chat.send("o")
+        chat.wait_for_screen(r"^Allow this command outside of the sandbox, where it can do what")
+        assert "▸" not in chat.screen
+        chat.send("\x1b")
+        chat.wait_for_screen(r"^Allow this command\?")
+        chat.send("o")
+        chat.wait_for_screen(r"^Allow this command outside of the sandbox")
+        chat.send("p")
+        chat.wait_for_screen(rf"1 outside_sandbox\(exec python3 -m http.server {port} --bind")
+        chat.send("1")
+        chat.wait_for_screen(r"^Where is outside_sandbox")
+        chat.send("p")
+        chat.wait_for(r"Allowed from now on, in this project: outside_sandbox\(exec python3")
+        chat.wait_for_turn(r"^It runs\.")
+        assert "Directory listing" in urlopen(f"http://127.0.0.1:{port}/").read().decode()
+        chat.leave()
 
 
 def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: Path) -> None:
@@ -54,6 +89,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         # What writes a file does more than the rule allows, and none can be offered for it.
         chat.wait_for_screen(r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r reason")
         assert "p permanently" not in chat.screen
+        assert "no rule can be kept" in chat.screen
         chat.send("y")
         chat.wait_for_turn(r"^Twice\.")
         assert "three" in chat.text

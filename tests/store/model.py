@@ -7,6 +7,7 @@ from typing import Any, Self
 import msgspec
 
 from ragmem.records import (
+    DEFAULT_TITLE,
     AddSummary,
     BeginTurn,
     CreateSession,
@@ -378,8 +379,16 @@ class Model:
 
     def _session(self, session_id: str) -> Session:
         turns = [self.turns[turn] for turn in self.visible(session_id)]
+        session = self.sessions[session_id]
+        asked = [
+            self.turns[each].user_message
+            for each in self.visible(session_id)
+            if self.turns[each].session_id == session_id
+            and not self.whole_turn(each).is_own_command
+        ]
         return replace(
-            self.sessions[session_id],
+            session,
+            first_message=next(iter(asked), None) if session.title == DEFAULT_TITLE else None,
             turn_count=len(turns),
             message_count=2 * sum(turn.status == "completed" for turn in turns),
             last_message=turns[-1].user_message if turns else None,

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -251,9 +252,9 @@ async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Mad
     await jobs.aclose()
 
 
-async def test_leaving_it_is_asked_for_each_time_and_says_what_for(make_desk, sandbox: Made):
+async def test_leaving_it_is_a_question_of_its_own_and_says_what_for(make_desk, sandbox: Made):
     desk = make_desk(mode="acceptEdits", allow=("run_command",), sandbox=sandbox(auto_allow=True))
-    desk.answer = Decision(True, remember=True)
+    desk.answer = Decision(True)
     await desk.do("run_command", command="true")
     assert desk.proposals == []
     for _ in range(2):
@@ -261,10 +262,75 @@ async def test_leaving_it_is_asked_for_each_time_and_says_what_for(make_desk, sa
         assert "/tmp" not in done.text
     first, second = desk.proposals
     assert first.warnings == ("it runs outside of the sandbox, for this: it installs",)
-    assert (first.always, second.body) == ("", "echo $TMPDIR")
+    assert second.body == "echo $TMPDIR"
+    assert second.always == "exactly this command outside of the sandbox in this session"
+    assert second.for_good == (("outside_sandbox(echo $TMPDIR)",),)
     desk.deny("no")
     refused = await desk.fails("run_command", command="true", outside_sandbox="it installs")
     assert "not allowed: no" in refused.text
+
+
+async def test_what_may_always_leave_is_not_asked_for_again(make_desk, sandbox: Made):
+    """Exactly that command; nor is it where it runs within, by another rule."""
+    desk = make_desk(sandbox=sandbox())
+    desk.answer = Decision(True, remember=True)
+    for _ in range(2):
+        await desk.do("run_command", command="echo 1", outside_sandbox="it installs")
+    await desk.do("run_command", command="echo 1")
+    await desk.do("run_command", command="echo 2", outside_sandbox="it installs")
+    assert [each.body for each in desk.proposals] == ["echo 1", "echo 1", "echo 2"]
+    assert [each.always for each in desk.proposals][1] == "exactly this command in this session"
+    ruled = make_desk(sandbox=sandbox(), allow=("outside_sandbox(echo *)",))
+    done = await ruled.do("run_command", command="echo $TMPDIR", outside_sandbox="it installs")
+    assert (ruled.proposals, "/tmp" in done.text) == ([], False)
+    denied = make_desk(
+        mode="bypassPermissions", sandbox=sandbox(), deny=("outside_sandbox(echo *)",)
+    )
+    refused = await denied.fails("run_command", command="echo 1", outside_sandbox="it installs")
+    assert "outside_sandbox(echo *) denies this" in refused.text
+    await denied.do("run_command", command="echo 1")
+
+
+async def test_a_server_that_the_person_runs_outside_is_reached(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    """Also by the next command, where that may leave too; from within it says what to ask for."""
+    jobs = Jobs(tmp_path / "outputs")
+    desk = make_desk(sandbox=sandbox(), jobs=jobs)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve = f"exec python3 -m http.server {port} --bind 127.0.0.1"
+    get = f"curl -sS --retry 9 --retry-connrefused http://127.0.0.1:{port}/"
+    desk.answer = Decision(True, remember=True, outside=True)
+    begun = await desk.do("run_command", command=serve, background=True)
+    (asked,) = desk.proposals
+    assert asked.outside is not None
+    assert asked.outside.always == "exactly this command outside of the sandbox in this session"
+    assert "no other command and no browser" not in begun.text
+    await jobs.stop(jobs.all[0])
+    await desk.do("run_command", command=serve, background=True)
+    assert len(desk.proposals) == 1
+    desk.answer = Decision(True)
+    within = await desk.do("run_command", command=f"curl -sS http://127.0.0.1:{port}/")
+    assert "what runs outside of it is reached from outside alone" in within.text
+    assert "call run_command again with `outside_sandbox`" in within.text
+    reached = await desk.do("run_command", command=get, outside_sandbox="to see the page")
+    assert "Directory listing" in reached.text
+    await jobs.aclose()
+
+
+async def test_where_it_is_required_no_server_is_offered_to_leave(
+    make_desk, sandbox: Made, tmp_path: Path
+):
+    jobs = Jobs(tmp_path / "outputs")
+    allow = ("outside_sandbox(sleep *)",)
+    desk = make_desk(sandbox=sandbox(mode="required"), jobs=jobs, allow=allow)
+    desk.answer = Decision(True, outside=True)
+    begun = await desk.do("run_command", command="sleep 60", background=True)
+    (asked,) = desk.proposals
+    assert asked.outside is None
+    assert "no other command and no browser reaches them" in begun.text
+    await jobs.aclose()
 
 
 @pytest.mark.parametrize(

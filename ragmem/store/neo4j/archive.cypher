@@ -10,10 +10,19 @@ RETURN collect(s{.sessionId, .forkedAtIndex, .turnCount, .parentSessionId}) AS f
 UNWIND range(0, size($ids) - 1) AS i
 MATCH (s:ConversationSession {sessionId: $ids[i]})
 OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
-WITH s, t, i
+CALL (s) {
+  OPTIONAL MATCH (f:ConversationTurn)
+  WHERE s.title = 'New Conversation' AND f.sessionId = s.sessionId
+    AND NOT EXISTS { (f)-[:HAS_TOOL_CALL]->(:ToolCall {origin: 'person'}) }
+  RETURN f
+  ORDER BY f.turnIndex
+  LIMIT 1
+}
+WITH s, t, f, i
 ORDER BY i
 RETURN collect(s{
   .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
+  firstMessage: left(toString(f.userMessage), 16777216),
   lastMessage: left(toString(t.userMessage), 16777216)
 }) AS found;
 

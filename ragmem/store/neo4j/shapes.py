@@ -78,7 +78,7 @@ _NAMES: dict[type, dict[str, str]] = {
 }
 """Properties by field, where they are called otherwise."""
 _ELSEWHERE: dict[type, frozenset[str]] = {
-    Session: frozenset(("turn_count", "message_count", "last_message")),
+    Session: frozenset(("turn_count", "message_count", "first_message", "last_message")),
     ToolCall: frozenset(("turn_id", "order")),
     FileAccess: frozenset(("turn_index", "order")),
     Summary: frozenset(("covers",)),
@@ -424,7 +424,7 @@ SHAPES = (
     _shape(
         "ConversationSession", "sessionId", Session,
         "text: titleFolded lastTurnId summaryEmbedder; flag: rollUpDue; whole: summaryDimension; "
-        "time: summaryVectorsDue", without="lastMessage", called="a session",
+        "time: summaryVectorsDue", without="firstMessage lastMessage", called="a session",
         fill={
             "cwd": "'/'", "projectId": "'salvaged'", "title": "$title",
             "titleFolded": "toLower(n.title)", "tags": "[]", "status": "'active'",

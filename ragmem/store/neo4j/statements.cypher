@@ -240,10 +240,19 @@ WITH s
 ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 LIMIT $limit
 OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
-WITH s, t
+CALL (s) {
+  OPTIONAL MATCH (f:ConversationTurn)
+  WHERE s.title = 'New Conversation' AND f.sessionId = s.sessionId
+    AND NOT EXISTS { (f)-[:HAS_TOOL_CALL]->(:ToolCall {origin: 'person'}) }
+  RETURN f
+  ORDER BY f.turnIndex
+  LIMIT 1
+}
+WITH s, t, f
 ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 RETURN collect(s{
   .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
+  firstMessage: left(toString(f.userMessage), 16777216),
   lastMessage: left(toString(t.userMessage), 16777216)
 }) AS found;
 

@@ -82,7 +82,7 @@ def _session_row(db: Database, session: Session) -> Row:
     row = columns(session)
     if session.parent_session_id is not None:
         need_session(db, session.parent_session_id)
-    del row["message_count"], row["last_message"]
+    del row["message_count"], row["first_message"], row["last_message"]
     row["project_id"] = root_of(db, row["project_id"])
     row["title_key"] = row["title"].casefold()
     row["turn_count"] = row["forked_at_index"] or 0

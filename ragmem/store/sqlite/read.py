@@ -8,6 +8,7 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     ALL_TURNS,
+    DEFAULT_TITLE,
     OF_SESSIONS,
     AnyRecord,
     Evidence,
@@ -59,7 +60,12 @@ _TURN = _selected(Turn, "t", "char_count")
 _CALL = _selected(ToolCall, "c")
 """What is selected of tool calls `c`."""
 _SESSION = f"""
-    SELECT s.*, 2 * s.completed_count AS message_count, (
+    SELECT s.*, 2 * s.completed_count AS message_count, iif(s.title = '{DEFAULT_TITLE}', (
+        SELECT {_bounded("user_message")} FROM turns AS t
+        WHERE t.session_id = s.session_id AND NOT EXISTS (
+            SELECT 1 FROM tool_calls AS c WHERE c.turn_id = t.turn_id AND c.origin = 'person'
+        ) ORDER BY t.turn_index LIMIT 1
+    ), NULL) AS first_message, (
         SELECT {_bounded("user_message")} FROM turns AS t
         WHERE t.session_id = s.session_id AND t.turn_index = s.turn_count
     ) AS last_message
