@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, nothing_typed
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
@@ -100,7 +100,7 @@ class Agent:
         """The last one, as it is recorded so far; None before the first."""
         return self._run.turn if self._run else None
 
-    def ask(self, prompt: str, typed: Typed = tuple) -> AsyncGenerator[Event, None]:
+    def ask(self, prompt: str, typed: Typed = nothing_typed) -> AsyncGenerator[Event, None]:
         """Answer; the last event is always TurnFinished.
 
         `typed` is called before each further call of the model: what it returns enters the turn.
@@ -117,7 +117,7 @@ class Agent:
         return self._events(CommandRun, command)
 
     async def _events(
-        self, kind: type[TurnRun], text: str, typed: Typed = tuple
+        self, kind: type[TurnRun], text: str, typed: Typed = nothing_typed
     ) -> AsyncGenerator[Event, None]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._run = kind(self.session, self._parts, events.put_nowait, typed)

@@ -318,12 +318,16 @@ class ChatLoop:
             self._running.cancel()
         return True
 
-    def _typed(self) -> list[str]:
-        """Take the prompts that wait, for the turn that runs; what comes behind a command waits."""
+    def _typed(self, room: int) -> list[str]:
+        """Take prompts that wait, for the turn that runs, of so many characters at most.
+
+        What comes behind a command, or behind what is too long, waits for the end.
+        """
         from ragmem.repl.commands import is_prompt
 
         taken: list[str] = []
-        while self._queue and is_prompt(self._queue[0].text):
+        while self._queue and is_prompt(text := self._queue[0].text) and len(text) <= room:
+            room -= len(text)
             taken.append(self._queue.popleft().text)
         return taken
 

@@ -163,13 +163,7 @@ class TurnView:
                 self._printed[event.tool_call_id] = event
                 return []
             case ToolStarted():
-                self._start(event)
-                self._planned |= event.name == PresentPlan.name
-                parts = self._thoughts()
-                # An edit is named by the header of its change, with what comes and goes.
-                if not self._shows_live and event.name not in EDITING_TOOLS:
-                    parts.append(("tool", tool_title(event.title)))
-                    self._last_titled = event.tool_call_id
+                parts = self._start(event)
             case ToolFinished():
                 parts = self._finished(event)
             case PromptAdded(text=text):
@@ -179,18 +173,16 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                parts = self._ended(event)
+                self.ends_without_plan = event.subtype == "success" and not self._planned
+                waited_ms = round(self._waited * 1000)
+                own_ms = max(0, event.duration_ms - waited_ms)
+                event = msgspec.structs.replace(event, duration_ms=own_ms)
+                left = self._tasks_left() if self._tasks_changed else []
+                parts = [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
             case _:
                 return []
         rest = self._stream.finish()
         return [self._block(rest), *parts] if rest.strip() else parts
-
-    def _ended(self, event: TurnFinished) -> list[Part]:
-        self.ends_without_plan = event.subtype == "success" and not self._planned
-        own_ms = max(0, event.duration_ms - round(self._waited * 1000))
-        event = msgspec.structs.replace(event, duration_ms=own_ms)
-        left = self._tasks_left() if self._tasks_changed else []
-        return [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
 
     def _block(self, block: str) -> Part:
         """Render a block; an item belongs to the list that the block before it was of."""
@@ -243,10 +235,17 @@ class TurnView:
             return []
         return [("tool", tool_title(title, success=success))]
 
-    def _start(self, event: ToolStarted) -> None:
+    def _start(self, event: ToolStarted) -> list[Part]:
         self._tools[event.tool_call_id] = event
         self._begun[event.tool_call_id] = self._clock()
         self._waited_before[event.tool_call_id] = self._waited
+        self._planned |= event.name == PresentPlan.name
+        parts = self._thoughts()
+        # An edit is named by the header of its change, with what comes and goes.
+        if not self._shows_live and event.name not in EDITING_TOOLS:
+            parts.append(("tool", tool_title(event.title)))
+            self._last_titled = event.tool_call_id
+        return parts
 
     def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
         """Return its title, and the event with the tool's own time, less the person's."""

@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.agent.turn import ToolLoop
+from ragmem.agent.calls import ToolLoop
 from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, system, tool, user
 
 HEAD = (system("rules"), user("do it"))

@@ -74,3 +74,19 @@ def test_commands_and_what_comes_behind_them_wait_for_the_end(house: House) -> N
     assert [turn["user_message"] for turn in session["turns"]] == [
         "water the ferns", "!echo own > own.txt", "is it wet?",
     ]  # fmt: skip
+
+
+def test_what_has_no_room_beside_the_turn_waits_for_its_end(house: House) -> None:
+    """A text of 100,000 characters begins a turn of its own, as what comes behind it does."""
+    house.server.extend(WAIT, Answer("Watered."), Answer("Read."), Answer("Yes."))
+    with house.chat("chat", "--yolo") as chat:
+        works(house, chat)
+        chat.send("\x1b[200~" + "plum\n" * 20_000 + "\x1b[201~\r")
+        chat.send("is it wet?\r")
+        chat.wait_for_screen(r"^queued: is it wet\?$")
+        go(house)
+        chat.wait_for(r"^Watered\.[\s\S]*^Read\.[\s\S]*^› is it wet\?[\s\S]*^Yes\.")
+    [session] = house.sessions()
+    assert [turn["user_message"][:11] for turn in session["turns"]] == [
+        "water the f", "plum\nplum\np", "is it wet?",
+    ]  # fmt: skip
