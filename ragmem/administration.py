@@ -29,7 +29,7 @@ from ragmem.records import (
     Turn,
     utc_now,
 )
-from ragmem.store.open import KINDS, home_owner, open_archive, owner_of_file, take_owner
+from ragmem.store import KINDS, home_owner, open_archive, owner_of_file, take_owner
 from ragmem.text import counted, visible
 
 if TYPE_CHECKING:

@@ -53,8 +53,7 @@ from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
 from ragmem.records import ASKED, Project, Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store import Archive, Store
-from ragmem.store.open import open_store
+from ragmem.store import Archive, Store, open_store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met
 from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -512,6 +511,8 @@ def install_command(extra: str, *, package: Path = Path(__file__).parents[1]) ->
     pins = package.parent / "requirements" / f"{extra}.txt"
     if pins.is_file():
         return f"{pip_install()} --require-hashes -r {pins}"
+    from importlib.metadata import distribution
+
     if distribution("ragmem").read_text("direct_url.json") is None:
         there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
         for mark, tool in (
@@ -627,7 +628,7 @@ async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> O
     except NoWeights as lacking:
         if not is_interactive():
             raise
-        from ragmem.llm.weights import QUESTION, fetch
+        from ragmem.llm.local import QUESTION, fetch
 
         say(f"{lacking}\n")
         if not is_yes(await ask_line(f"{QUESTION} [y/N] ")):

@@ -93,7 +93,7 @@ def fetch_weights() -> None:
     uv does it, or else pip, from the index that they are set to. They are kept beside the
     memory; what runs them comes with `ragmem[local]`.
     """
-    from ragmem.llm.weights import fetch
+    from ragmem.llm.local import fetch
 
     _, paths = settings()
 

@@ -314,8 +314,8 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
 
 def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:
     """The small model that needs no key; only a note where another one answers."""
+    from ragmem.llm.local import find_weights
     from ragmem.llm.models import find_local_model
-    from ragmem.llm.weights import find_weights
 
     file = find_local_model(environ)
     if file is not None:

@@ -46,12 +46,14 @@ _COMMANDS = (
 _WIDE = 60
 """Columns from which on there is room for what an option does beside it."""
 _PLACES = {
-    "graph": ("stats", "drawing"),
+    "context": ("looking", "building"),
+    "graph": ("looking", "drawing"),
     "import": ("agents", "importing"),
     "index": ("files", "indexing"),
     "install": ("agents", "app"),
     "models": ("config", "listing"),
     "neo4j": ("store", "neo4j"),
+    "stats": ("looking", "measuring"),
     "uninstall": ("agents", "uninstalling"),
     "work": ("store", "working"),
 }

@@ -309,7 +309,7 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
 
 def find_local_model(environ: Mapping[str, str]) -> Path | None:
     """The small model's file, if it and the library that runs it are here; imports neither."""
-    from ragmem.llm.weights import find_weights
+    from ragmem.llm.local import find_weights
 
     return find_weights(find_paths(environ)) if _local_model_runs() else None
 
@@ -553,7 +553,7 @@ def _how_to_have_another(name: str) -> str:
 def _no_model() -> NoModel:
     if not _local_model_runs():
         return NoModel("There is no model to answer with.", hint=_what_to_do(_HOW_TO_INSTALL))
-    from ragmem.llm.weights import HOW
+    from ragmem.llm.local import HOW
 
     said = "There is no model to answer with but the small local one, whose weights are missing."
     return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
@@ -562,7 +562,7 @@ def _no_model() -> NoModel:
 def _no_local_model() -> NoModel:
     if not _local_model_runs():
         return NoModel("The small local model is not installed.", hint=_what_to_do(_HOW_TO_INSTALL))
-    from ragmem.llm.weights import HOW
+    from ragmem.llm.local import HOW
 
     return NoWeights("The weights of the small local model are missing.", hint=f"{HOW}.")
 

@@ -480,7 +480,7 @@ async def _agent(
 
 async def _get_weights(app: "App", output: "ChatOutput", lacking: NoWeights) -> bool:
     """Get the small model's weights if the person wants them; whether they are there then."""
-    from ragmem.llm.weights import QUESTION, fetch
+    from ragmem.llm.local import QUESTION, fetch
 
     output.say(str(lacking))
     if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":

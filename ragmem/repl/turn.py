@@ -74,7 +74,7 @@ NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by
 _FOLDED = " It is long: a yes shows all of it first."
 _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 """What is asked for in words, by the choice that leads there."""
-_NO_RULE = "no rule can be kept: it can't be told all that such a line does"
+_NO_RULE = "no rule can be kept: not all that such a line does can be told beforehand"
 _FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
 _LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"

@@ -260,7 +260,7 @@ def test_doctor_proposes_of_the_local_model_what_is_missing(
     environ = {"RAGMEM_HOME": str(tmp_path)}
     monkeypatch.setattr(doctor, "find_spec", lambda name: name if name in here else None)
     monkeypatch.setattr("ragmem.llm.models.find_local_model", lambda _: None)
-    monkeypatch.setattr("ragmem.llm.weights.find_spec", lambda _: None)
+    monkeypatch.setattr("ragmem.llm.local.find_spec", lambda _: None)
     runner, weights = install_command("local"), "ragmem models fetch"
     check = doctor.check_local_model(environ, needed=True)
     assert (check.detail, check.advice) == ("not installed", f"{runner}\n{weights}")

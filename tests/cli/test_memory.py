@@ -36,9 +36,8 @@ from ragmem.records import (
     Session,
     Write,
 )
-from ragmem.store import Archive
+from ragmem.store import Archive, open_archive
 from ragmem.store.neo4j import Connection
-from ragmem.store.open import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.fakes.forks import PATIENCE

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from ragmem.cli.looking import stats_painted
 from ragmem.cli.output import Paint
-from ragmem.cli.stats import stats_painted
 from ragmem.records import StoreInfo
 from ragmem.statistics import stats_document, stats_text
 from ragmem.usage import FILE, Measured, Metrics, Spending, measured

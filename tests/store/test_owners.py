@@ -17,10 +17,9 @@ from ragmem.records import (
     RegisterProject,
     SessionQuery,
 )
-from ragmem.store import Archive
+from ragmem.store import Archive, home_owner, take_owner
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.open import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of

@@ -43,14 +43,13 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store import touches_memories
+from ragmem.store import owned, touches_memories
 from ragmem.store.neo4j import code, read, repair, schema, vectors
 from ragmem.store.neo4j import memories as of_memories
 from ragmem.store.neo4j.entries import Drafts, index_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
 from ragmem.store.neo4j.search import Searcher
 from ragmem.store.neo4j.writes import Batch
-from ragmem.store.open import owned
 
 __all__ = ["Connection", "Neo4jStore"]
 

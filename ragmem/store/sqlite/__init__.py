@@ -28,7 +28,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.similarity import VectorCache
-from ragmem.store.open import owned
+from ragmem.store import owned
 from ragmem.store.sqlite import code, read, schema, search, text_index, vectors, work
 from ragmem.store.sqlite.apply import apply, delete_session, forget_memories, prepare_split
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database

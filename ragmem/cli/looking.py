@@ -1,4 +1,6 @@
-"""`ragmem stats` and `ragmem graph`: what is remembered, in numbers and as a page."""
+"""What there is to look at: `ragmem graph` and `stats`, all that is remembered as a page and in
+numbers; `ragmem context`, exactly what would be sent with a prompt, and why.
+"""
 
 import webbrowser
 from datetime import UTC, datetime
@@ -26,6 +28,27 @@ from ragmem.text import counted, visible
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.graph import Graph, Wanted
+
+from typing import TYPE_CHECKING
+
+from ragmem.cli.command import (
+    Continue,
+    Model,
+    TextFormat,
+    argument,
+    check_session_flags,
+    choose_session,
+)
+from ragmem.cli.output import columns, to_json, write_json
+from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
+from ragmem.memory.context import Context, Strategy
+from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
+from ragmem.text import bar
+from ragmem.tools.base import deny_all
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+
 
 drawing = commands()
 
@@ -138,10 +161,10 @@ def keep(
         raise RagmemError("No browser could be opened.", hint=f"Open {visible(str(file))} in one.")
 
 
-app = commands()
+measuring = commands()
 
 
-@command(app, open_app)
+@command(measuring, open_app)
 async def stats(
     opened: "App",
     html: Annotated[bool, option("--html", "As charts: a file that a browser shows.")] = False,
@@ -193,3 +216,109 @@ async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
         numbers=tuple(day_numbers(opened.usage.days())),
     )
     keep(opened, found, file, "html", show=show, name="stats")
+
+
+building = commands()
+
+_BAR = 10
+_WIDTH = 140
+
+
+@command(building, open_app)
+async def context(
+    opened: "App",
+    prompt: Annotated[str, argument("PROMPT", "The prompt.")],
+    continue_last: Continue = False,
+    resume: Resume = None,
+    strategy: Annotated[
+        Strategy,
+        option("--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."),
+    ] = "hybrid",
+    model: Model = None,
+    output: TextFormat = "text",
+) -> None:
+    """Show exactly what `ask` would send, with budgets and reasons.
+
+    Nothing is sent and nothing is stored.
+    """
+    check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    prompt = typed(prompt)
+    if not prompt.strip():
+        raise UsageError("The prompt is empty.")
+
+    from ragmem.app import Options
+
+    session = await choose_session(opened, continue_last=continue_last, resume=resume)
+    agent = await opened.agent(session, Options(model=model or ""), deny_all)
+    try:
+        built = await agent.context(prompt, strategy=strategy)
+    finally:
+        await agent.aclose()
+    if output == "json":
+        write_json(to_json(context_document(session.session_id, built)))
+    else:
+        say(budgets_table(built, width=columns(_WIDTH)) + "\n")
+        write(visible(built.text()) + "\n")
+
+
+def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
+    """Sections with their sizes, budgets and what was left out."""
+    rows = []
+    for section in built.sections:
+        budget = f"{section.budget:,}" if section.budget else "-"
+        whys = dict.fromkeys(item.why for item in section.items)
+        rows.append(
+            (
+                section.name,
+                f"{section.chars:,}",
+                budget,
+                bar(section.chars, section.budget, _BAR) if section.budget else "",
+                str(len(section.items)),
+                str(section.dropped),
+                "; ".join(whys),
+            )
+        )
+    total = sum(section.chars for section in built.sections)
+    full = bar(total, built.max_chars, _BAR)
+    rows.append(
+        ("total", f"{total:,}", f"{built.max_chars:,}", full, "", "", f"~{built.tokens:,} tokens")
+    )
+    head = ("SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY")
+    note = "The store could not answer: pruned history stands in.\n" if built.fallback else ""
+    return note + table(head, rows, width=width)
+
+
+def context_document(session_id: str, built: Context) -> Document:
+    """The request as one document; messages as the blocks that providers share."""
+    return document(
+        "session_id max_chars tokens fallback sections messages",
+        built,
+        session_id=session_id,
+        sections=[
+            document(
+                "name chars budget items dropped",
+                section,
+                items=[
+                    document("id label chars score why", item, id=item.record_id or None)
+                    for item in section.items
+                ],
+            )
+            for section in built.sections
+        ],
+        messages=[
+            {"role": message.role, "content": [_block(part) for part in message.parts]}
+            for message in built.messages
+        ],
+    )
+
+
+def _block(part: Part) -> dict[str, Json]:
+    match part:
+        case TextPart(text):
+            return text_block(text)
+        case ImagePart(media_type):
+            return {"type": "image", "media_type": media_type, "bytes": len(part.data)}
+        case ToolUse(tool_use_id, name, arguments):
+            return tool_use_block(tool_use_id, name, arguments)
+        case ToolAnswer(tool_use_id, text, is_error):
+            return tool_result_block(tool_use_id, text, is_error=is_error)
