@@ -16,7 +16,15 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import CodeFile, PutCodeFile, PutMemory, RegisterProject, SessionQuery, Write
+from ragmem.records import (
+    CodeFile,
+    PutCodeFile,
+    PutMemory,
+    PutSession,
+    RegisterProject,
+    SessionQuery,
+    Write,
+)
 from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
@@ -62,7 +70,14 @@ def content(version: int) -> list[Write]:
 
 
 async def held(store: Archive) -> list[Write]:
-    return [write async for batch in stream_of(store)() for write in batch]
+    """All that it holds, but for what is not stored: a session's first message is its turn's."""
+    writes: list[Write] = [write async for batch in stream_of(store)() for write in batch]
+    return [
+        PutSession(session=msgspec.structs.replace(write.session, first_message=None))
+        if isinstance(write, PutSession)
+        else write
+        for write in writes
+    ]
 
 
 def old_database(home: Path, version: int) -> Path:
