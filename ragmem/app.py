@@ -624,12 +624,13 @@ class App:
         return self.servers
 
     async def _prepare(self) -> None:
+        # First, as a short answer does not wait for the rest.
+        if notice := await self.background.vectors_notice():
+            self._notices.append(notice)
         await self.memory.prepare()
         if self.config.sandbox.mode != "off":
             # Tried before the first command needs it, and for the chat to tell.
             await asyncio.to_thread(lambda: self.sandbox.mechanism)
-        if notice := await self.background.vectors_notice():
-            self._notices.append(notice)
 
     def _instructions(self, top: Path) -> Instructions:
         inside = self.cwd.is_relative_to(top)
