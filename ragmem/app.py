@@ -89,8 +89,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _EMBEDDER_LOCK = "embedder.lock"
-_LOOKED_AT = 200
-"""Sessions among which the newest chat is looked for."""
+_LOOKED_AT = (10, 200)
+"""Sessions among which the newest chat is looked for: at first, and where it is not there."""
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -373,9 +373,13 @@ class App:
         """The newest session of this folder, if there is one; with `chats` the newest that is no
         one-off question, where there is such a one.
         """
-        found = await self.sessions_here(_LOOKED_AT if chats else 1)
-        talked = [each for each in found if ASKED not in each.tags] if chats else []
-        newest = (talked or found)[:1]
+        newest: list[Session] = []
+        for limit in _LOOKED_AT if chats else (1,):
+            found = await self.sessions_here(limit)
+            talked = [each for each in found if ASKED not in each.tags] if chats else []
+            newest = (talked or found)[:1]
+            if talked or len(found) < limit:
+                break
         return self.memory.recollect(newest[0]) if newest else None
 
     async def sessions_here(self, limit: int) -> list[Session]:

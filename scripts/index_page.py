@@ -19,6 +19,8 @@ _PICTURE = re.compile(r"<picture>.*?</picture>\n*|<img [^>]*>\n*", re.DOTALL)
 _PLACE = re.compile(r'((?:src|srcset)=")(?!https?:)')
 _HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+")
 _PATH = re.compile(r"(?:/[\w.~-]+)+")
+_INNER = (".internal", ".intranet", ".corp", ".lan", ".local", ".home.arpa")
+"""How the names of hosts end that nobody else can reach."""
 
 
 class IndexPageHook(MetadataHookInterface):
@@ -57,7 +59,10 @@ def public_address(url: str) -> str:
         return ""
     path = parts.path.rstrip("/").removesuffix(".git")
     plain = plain and not parts.query and not parts.fragment
-    if not plain or not _HOST.fullmatch(parts.hostname or "") or not _PATH.fullmatch(path):
+    host = parts.hostname or ""
+    if not plain or not _HOST.fullmatch(host) or not _PATH.fullmatch(path):
+        return ""
+    if host.endswith(_INNER):
         return ""
     return f"https://{parts.hostname}{path}"
 

@@ -55,7 +55,7 @@ from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import turn_tag, with_mentions
+from ragmem.memory.window import clip_result, turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,
     ImagePart,
@@ -130,6 +130,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 _EMPTY_RETRIES = 2
 """An answer that broke off before a word was shown is asked for again so often."""
+_LEAST_MENTION = 400
+"""Characters of a file that a prompt names, however many it names."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
 """Stands in for a window that is not known, only for when to condense results."""
 
@@ -306,6 +308,8 @@ class TurnRun:
             raise asyncio.CancelledError
         images = len(self._calls.images)
         mentions = await self._mentions(words, number)
+        share = max(_LEAST_MENTION, loop.room_for_words // max(1, len(mentions)))
+        mentions = [clip_result(call, share) for call in mentions]
         said = user(with_mentions(words, mentions, turn_tag(self.turn.turn_id)))
         loop.say(self._with_images((said,), self._calls.images[images:])[0])
 

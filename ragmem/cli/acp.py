@@ -42,7 +42,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.files import is_a_path
-from ragmem.memory.window import result_text
+from ragmem.memory.window import prompts_of, result_text
 from ragmem.messages import Json
 from ragmem.text import clip_middle, one_line, reveal, visible
 
@@ -189,9 +189,12 @@ class EditorAgent:
         from acp import helpers
 
         for turn in turns:
-            await session_open.tell(helpers.update_user_message_text(visible(turn.user_message)))
+            prompt, later = prompts_of(turn)
+            await session_open.tell(helpers.update_user_message_text(visible(prompt)))
             for call in turn.tool_calls:
                 await session_open.replay(call)
+                if words := later.get(call.tool_call_id):
+                    await session_open.tell(helpers.update_user_message_text(visible(words)))
             if turn.assistant_message:
                 await session_open.tell(
                     helpers.update_agent_message_text(visible(turn.assistant_message))

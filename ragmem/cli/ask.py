@@ -54,6 +54,7 @@ from ragmem.events import (
     MessageFinished,
     ModelCallStarted,
     Notice,
+    PermissionDenial,
     ReasoningDelta,
     TextDelta,
     ToolFinished,
@@ -66,6 +67,7 @@ from ragmem.messages import Json
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
+from ragmem.tools.patterns import OUTSIDE
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -325,9 +327,14 @@ class VisibleFlow:
         return visible(ready)
 
 
+def _rule_for(denial: PermissionDenial) -> str:
+    """What would have allowed it: to leave the sandbox takes a rule of its own."""
+    return OUTSIDE if f'"{OUTSIDE}"' in denial.arguments else denial.tool_name
+
+
 def say_denials(finished: TurnFinished) -> None:
     """Tell on stderr what was not allowed, and how to allow it."""
-    names = sorted({denial.tool_name for denial in finished.permission_denials})
+    names = sorted({_rule_for(denial) for denial in finished.permission_denials})
     if names:
         allow = " ".join(f"--allow {name}" for name in names)
         say(

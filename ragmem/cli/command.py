@@ -280,7 +280,7 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
         if tool not in (*TOOL_NAMES, OUTSIDE) and "__" not in tool:
             raise UsageError(
                 f"--allow: there is no tool {tool!r}.",
-                hint=f"The tools are {', '.join(TOOL_NAMES)}.",
+                hint=f"The tools are {', '.join((*TOOL_NAMES, OUTSIDE))}.",
             )
     return tuple(rules or ())
 

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.cli.command import (
+    Continue,
     Format,
+    Model,
     NewFile,
     Resume,
+    TextFormat,
+    argument,
+    check_session_flags,
+    choose_session,
     command,
     commands,
     memory_ids,
@@ -19,36 +25,31 @@ from ragmem.cli.command import (
     resumed,
 )
 from ragmem.cli.files import since_when
-from ragmem.cli.output import Paint, drawn, joined, new_file, print_one, say, typed, write
+from ragmem.cli.output import (
+    Paint,
+    columns,
+    drawn,
+    joined,
+    new_file,
+    print_one,
+    say,
+    to_json,
+    typed,
+    write,
+    write_json,
+)
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private
-from ragmem.statistics import day_numbers, stats_of, stats_parts, stats_text
-from ragmem.text import counted, visible
-
-if TYPE_CHECKING:
-    from ragmem.app import App
-    from ragmem.memory.graph import Graph, Wanted
-
-from typing import TYPE_CHECKING
-
-from ragmem.cli.command import (
-    Continue,
-    Model,
-    TextFormat,
-    argument,
-    check_session_flags,
-    choose_session,
-)
-from ragmem.cli.output import columns, to_json, write_json
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
 from ragmem.memory.context import Context, Strategy
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
-from ragmem.text import bar
+from ragmem.statistics import day_numbers, stats_of, stats_parts, stats_text
+from ragmem.text import bar, counted, visible
 from ragmem.tools.base import deny_all
 
 if TYPE_CHECKING:
     from ragmem.app import App
-
+    from ragmem.memory.graph import Graph, Wanted
 
 drawing = commands()
 

@@ -16,7 +16,7 @@ from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context import STRATEGIES, Place, Strategy
-from ragmem.memory.files import extract_accessed_files, shown_path, stored_path
+from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.records import (
@@ -232,12 +232,6 @@ def place_of(session: Session, instructions: Instructions | None = None) -> Plac
         session_id=session.session_id,
         show_path=partial(shown_path, cwd=cwd, project=top),
     )
-
-
-def locator(session: Session) -> Callable[[str], str]:
-    """Turns a path as a tool gave it into its stored form."""
-    cwd = Path(session.cwd)
-    return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
 
 
 def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple[int, ...] | None:

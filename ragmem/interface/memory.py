@@ -31,7 +31,6 @@ from ragmem.interface import (
     checked_time,
     clipped,
     found_session,
-    locator,
     place_of,
     scope_around,
     wanted_levels,
@@ -41,6 +40,7 @@ from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory import Hit, Question
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder

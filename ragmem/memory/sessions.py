@@ -5,34 +5,33 @@ a private file beside the spool and no memory of its own: it is looked at only w
 be asked, and nothing is ever brought from it into a store.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
-
-from ragmem.errors import AmbiguousSession, SessionNotFound, StoreUnavailable, UsageError
-from ragmem.ids import short_id
-from ragmem.memory.recording import kept
-from ragmem.records import Session, SessionStatus, UpdateSession, utc_now
-from ragmem.text import clean, counted, one_line
-
-if TYPE_CHECKING:
-    from ragmem.memory.memory import Memory
-    from ragmem.store import Store
-
 import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ragmem.errors import RagmemError
+import msgspec
+
+from ragmem.errors import (
+    AmbiguousSession,
+    RagmemError,
+    SessionNotFound,
+    StoreUnavailable,
+    UsageError,
+)
 from ragmem.files import lock, replace_private
-from ragmem.memory.recording import redacted
-from ragmem.records import Turn
-from ragmem.text import clip_middle
+from ragmem.ids import short_id
+from ragmem.memory.recording import kept, redacted
+from ragmem.records import ASKED, Session, SessionStatus, Turn, UpdateSession, utc_now
+from ragmem.text import clean, clip_middle, counted, one_line
+
+if TYPE_CHECKING:
+    from ragmem.memory.memory import Memory
+    from ragmem.store import Store
 
 _SHOWN_ALIKE = 20
 
@@ -150,6 +149,7 @@ async def fork_at(
         turn_count=until,
         message_count=told,
         last_message=shared[-1].user_message if shared else None,
+        tags=tuple(tag for tag in session.tags if tag != ASKED),
         summary=session.summary if session.summarized_count <= told else None,
         summarized_count=session.summarized_count if session.summarized_count <= told else 0,
     )
@@ -291,10 +291,13 @@ class Tail:
 
 
 def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
-    """What is kept of a session: without its summary and tags, and not larger than its share."""
+    """What is kept of a session: without its summary, of its tags that of a one-off question alone,
+    and not larger than its share.
+    """
     shown = _ends(turns)
     first = session.first_message and clip_middle(session.first_message, 400)
-    head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=())
+    tags = tuple(tag for tag in session.tags if tag == ASKED)
+    head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=tags)
     if shown:
         last = shown[-1]
         head = msgspec.structs.replace(

@@ -40,7 +40,7 @@ _VALUE = re.compile(r"/(\w+) +([^\n]*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
 _OPTIONAL = re.compile(r"\[[^]]*\]|, /.*")
 """Of a command's arguments as they are told: what it can do without, and another way to say it."""
-_OPEN = ("model",)
+_OPEN = ("model", "resume")
 """Commands whose value may be one that is not offered."""
 _SHOWN = 50
 _LONGEST = 400

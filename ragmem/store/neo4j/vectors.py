@@ -11,13 +11,19 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from ragmem.errors import StoreError
-from ragmem.similarity import Matrix
-from ragmem.store.neo4j.entries import STATEMENTS
+from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
+from ragmem.similarity import Matrix, packed, unpacked
+from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
+from ragmem.store.neo4j.shapes import Properties
+from ragmem.text import clean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,16 +31,6 @@ if TYPE_CHECKING:
 
     Mask = NDArray[np.bool_]
     Numbers = NDArray[np.int64]
-from functools import partial
-from typing import get_args
-
-from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
-from ragmem.similarity import packed, unpacked
-from ragmem.store.neo4j import shapes
-from ragmem.store.neo4j.entries import lock_vectors
-from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
-from ragmem.store.neo4j.shapes import Properties
-from ragmem.text import clean
 
 PAGE = 20_000
 """Entries that are read at a time."""
