@@ -168,7 +168,7 @@ def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path)
 
     text = ragmem.run("sessions", "search", "shade", "--no-semantic", "--scope", "all").out
     assert aged(text.replace(one[-8:], "<session>")) == snapshot("""\
-<session>  Do ferns like shade? · 2 turns · AGO
+<session>  Where do ferns grow? · 2 turns · AGO
   Turn 2 · AGO · found by its words
     > Do ferns like shade?
     Soon.
