@@ -280,7 +280,7 @@ def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) 
     ("typed", "seen", "completed"),
     [
         ("/effort hi", r"^  ▸ high +thinks for long$", r"^› /effort high$"),
-        ("/resume work 7", r"^  ▸ 00000107  Work 7 · 8 turns · \d+", r"^› /resume 00000107$"),
+        ("/resume work 7", r"^    00000107  Work 7 · 8 turns · \d+", r"^› /resume 00000107$"),
         ("/model sma", r"smollm2-135m|^  openai/scripted", r"^› /model "),
     ],
 )
