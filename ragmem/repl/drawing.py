@@ -1,4 +1,6 @@
-"""What the prompt needs beyond prompt_toolkit: rows drawn, keys read, prompts kept, a pager."""
+"""What the prompt needs beyond prompt_toolkit: rows drawn and set out, keys read, prompts kept, a
+pager.
+"""
 
 import contextlib
 import os
@@ -8,15 +10,27 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import Layout
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Container,
+    Dimension,
+    DynamicContainer,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    Window,
+)
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
@@ -24,10 +38,18 @@ from prompt_toolkit.styles import Style
 
 from ragmem.config import environment
 from ragmem.redact import redact
-from ragmem.repl.terminal import PickList, PickQuestion, PickRow
-from ragmem.text import clean
+from ragmem.repl import early
+from ragmem.repl.completion import menu_rows
+from ragmem.repl.terminal import ChatQuestion, Host, PickList, PickQuestion, PickRow
+from ragmem.text import clean, visible
 from ragmem.themes import Theme
 
+if TYPE_CHECKING:
+    from ragmem.repl.input import LiveTerminal
+
+_MENU_ROWS = 10
+_HELD_LIVE = 2
+"""Rows of what goes on that are shown beside a picker."""
 _COLORS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _STYLE = {
     "prompt": "bold ansicyan",
@@ -329,3 +351,104 @@ def shown_by(pager: Sequence[str], text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+# --- layout ----------------------------------------------------------------
+
+
+def chat_layout(terminal: "LiveTerminal", host: Host) -> Layout:
+    """Return the rows, from top to bottom; the draft has the focus."""
+    draft = Window(
+        BufferControl(terminal.buffer),
+        height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
+        get_line_prefix=_prefix,
+        wrap_lines=True,
+        dont_extend_height=True,
+    )
+    asking = Condition(lambda: terminal.question is not None)
+    offering = Condition(lambda: terminal.buffer.complete_state is not None)
+    typing = HSplit(
+        [
+            ConditionalContainer(_text(lambda: _asked(terminal)), asking),
+            draft,
+            ConditionalContainer(_text(lambda: _menu(terminal)), offering),
+        ]
+    )
+
+    def shown() -> Container:
+        return terminal.picker.container if terminal.picker else typing
+
+    rows = HSplit(
+        [
+            _text(lambda: _live(terminal, host)),
+            DynamicContainer(shown),
+            _text(lambda: _toolbar(terminal, host), height=1),
+            Window(),
+        ]
+    )
+    return Layout(rows, draft)
+
+
+def _text(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:
+    control = FormattedTextControl(of)
+    return Window(control, height=height, wrap_lines=height is None, dont_extend_height=True)
+
+
+def _menu(terminal: "LiveTerminal") -> StyleAndTextTuples:
+    state = terminal.buffer.complete_state
+    if state is None:
+        return []
+    most = max(1, min(_MENU_ROWS, terminal.rows // 2 - 1))
+    return menu_rows(state.completions, terminal.offered, terminal.columns, most)
+
+
+def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
+    return [("class:prompt", early.prompt() if number == wrapped == 0 else "  ")]
+
+
+def _live(terminal: "LiveTerminal", host: Host) -> StyleAndTextTuples:
+    pieces: StyleAndTextTuples = []
+    most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
+    for line in host.live(terminal.columns, most):
+        pieces += [(_classes(style), text) for style, text in line]
+        pieces.append(("", "\n"))
+    return pieces[:-1]
+
+
+def _asked(terminal: "LiveTerminal") -> StyleAndTextTuples:
+    from ragmem.repl.output import wrap
+
+    question = terminal.question or ChatQuestion("")
+    label = visible(question.label)
+    length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
+    fits = length <= terminal.columns
+    if not fits:
+        label = "\n".join(wrap(label, terminal.columns))
+    pieces: StyleAndTextTuples = [("class:question", label)]
+    for at, (key, word) in enumerate(question.choices):
+        told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
+        chosen, mark = at == terminal.marked, early.sign("▸", ">")
+        before = "  " if fits else "\n  "
+        if chosen:
+            before = f" {mark}" if fits else f"\n{mark} "
+        style = "class:chosen" if chosen else ""
+        pieces += [("class:prompt", before), ("class:key", key), (style, f" {told}")]
+    return pieces
+
+
+def _toolbar(terminal: "LiveTerminal", host: Host) -> StyleAndTextTuples:
+    if terminal.about_to_leave:
+        return [("class:warning", "  Ctrl-C again to leave")]
+    if terminal.about_to_go_back:
+        return [("class:warning", "  Esc again to go back to before a prompt")]
+    if terminal.answers_with_words:
+        return [("class:warning", "  text in the prompt · empty it to answer")]
+    if terminal.picker:
+        hint = "  Enter picks · Esc leaves · type to find"
+        return [("class:dim", hint)]
+    row = host.toolbar(terminal.columns)
+    return [(_classes(style), text) for style, text in row]
+
+
+def _classes(style: str) -> str:
+    return " ".join(f"class:{name}" for name in style.split())

@@ -1,4 +1,4 @@
-"""The prompt of an interactive terminal: what its keys do, its layout, its pastes and its history.
+"""The prompt of an interactive terminal: what its keys do, its pastes and its history.
 
 The prompt stays at the bottom while output is printed above it. The terminal is
 asked nothing but, once, the colour of its background; the answer never lands in
@@ -17,22 +17,10 @@ from prompt_toolkit.completion import CompleteEvent, Completion, ThreadedComplet
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import (
-    BufferControl,
-    ConditionalContainer,
-    Container,
-    Dimension,
-    DynamicContainer,
-    FormattedTextControl,
-    HSplit,
-    Layout,
-    Window,
-)
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import DynamicStyle
 
@@ -43,7 +31,6 @@ from ragmem.repl.completion import (
     command_at,
     is_marked,
     mention_at,
-    menu_rows,
     value_at,
 )
 from ragmem.repl.drawing import (
@@ -53,6 +40,7 @@ from ragmem.repl.drawing import (
     KeyParser,
     Pastes,
     PromptHistory,
+    chat_layout,
     pager_command,
     shown_by,
     style_of,
@@ -67,7 +55,7 @@ from ragmem.repl.terminal import (
     PressedTwice,
     Submission,
 )
-from ragmem.text import clean, visible
+from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
 if TYPE_CHECKING:
@@ -79,16 +67,13 @@ _READ_S = 1.0
 """So long after a question, or after an Enter that came before, Enter takes no choice that nobody
 has gone to."""
 REDRAW_S = 0.03
+"""What streams by is drawn so often; a key at once."""
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
 next of a sequence."""
-"""What streams by is drawn so often; a key at once."""
 _OFFERED_AGAIN = 5
 _GO_BACK, _EXPAND = "/rewind", "/expand"
 _ERASE_ROW = "\x1b[K"
-_MENU_ROWS = 10
-_HELD_LIVE = 2
-"""Rows of what goes on that are shown beside a picker."""
 
 
 class LiveTerminal:
@@ -625,104 +610,3 @@ def _chosen(question: ChatQuestion) -> int | None:
 
 def _joined(*texts: str) -> str:
     return "\n".join(filter(None, texts))
-
-
-# --- layout ----------------------------------------------------------------
-
-
-def chat_layout(terminal: LiveTerminal, host: Host) -> Layout:
-    """Return the rows, from top to bottom; the draft has the focus."""
-    draft = Window(
-        BufferControl(terminal.buffer),
-        height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
-        get_line_prefix=_prefix,
-        wrap_lines=True,
-        dont_extend_height=True,
-    )
-    asking = Condition(lambda: terminal.question is not None)
-    offering = Condition(lambda: terminal.buffer.complete_state is not None)
-    typing = HSplit(
-        [
-            ConditionalContainer(_text(lambda: _asked(terminal)), asking),
-            draft,
-            ConditionalContainer(_text(lambda: _menu(terminal)), offering),
-        ]
-    )
-
-    def shown() -> Container:
-        return terminal.picker.container if terminal.picker else typing
-
-    rows = HSplit(
-        [
-            _text(lambda: _live(terminal, host)),
-            DynamicContainer(shown),
-            _text(lambda: _toolbar(terminal, host), height=1),
-            Window(),
-        ]
-    )
-    return Layout(rows, draft)
-
-
-def _text(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:
-    control = FormattedTextControl(of)
-    return Window(control, height=height, wrap_lines=height is None, dont_extend_height=True)
-
-
-def _menu(terminal: LiveTerminal) -> StyleAndTextTuples:
-    state = terminal.buffer.complete_state
-    if state is None:
-        return []
-    most = max(1, min(_MENU_ROWS, terminal.rows // 2 - 1))
-    return menu_rows(state.completions, terminal.offered, terminal.columns, most)
-
-
-def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
-    return [("class:prompt", early.prompt() if number == wrapped == 0 else "  ")]
-
-
-def _live(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
-    pieces: StyleAndTextTuples = []
-    most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
-    for line in host.live(terminal.columns, most):
-        pieces += [(_classes(style), text) for style, text in line]
-        pieces.append(("", "\n"))
-    return pieces[:-1]
-
-
-def _asked(terminal: LiveTerminal) -> StyleAndTextTuples:
-    from ragmem.repl.output import wrap
-
-    question = terminal.question or ChatQuestion("")
-    label = visible(question.label)
-    length = len(label) + sum(len(key + word) + 3 for key, word in question.choices)
-    fits = length <= terminal.columns
-    if not fits:
-        label = "\n".join(wrap(label, terminal.columns))
-    pieces: StyleAndTextTuples = [("class:question", label)]
-    for at, (key, word) in enumerate(question.choices):
-        told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
-        chosen, mark = at == terminal.marked, early.sign("▸", ">")
-        before = "  " if fits else "\n  "
-        if chosen:
-            before = f" {mark}" if fits else f"\n{mark} "
-        style = "class:chosen" if chosen else ""
-        pieces += [("class:prompt", before), ("class:key", key), (style, f" {told}")]
-    return pieces
-
-
-def _toolbar(terminal: LiveTerminal, host: Host) -> StyleAndTextTuples:
-    if terminal.about_to_leave:
-        return [("class:warning", "  Ctrl-C again to leave")]
-    if terminal.about_to_go_back:
-        return [("class:warning", "  Esc again to go back to before a prompt")]
-    if terminal.answers_with_words:
-        return [("class:warning", "  text in the prompt · empty it to answer")]
-    if terminal.picker:
-        hint = "  Enter picks · Esc leaves · type to find"
-        return [("class:dim", hint)]
-    row = host.toolbar(terminal.columns)
-    return [(_classes(style), text) for style, text in row]
-
-
-def _classes(style: str) -> str:
-    return " ".join(f"class:{name}" for name in style.split())
