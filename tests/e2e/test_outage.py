@@ -211,7 +211,8 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
     ragmem.ok("ask", "Meanwhile?")
-    assert count_waiting(spool(ragmem)) >= 3
+    # Its session may have come in before: no page of that is damaged.
+    assert b"Meanwhile?" in _spooled(ragmem)
     assert ragmem.run("store", "repair").code == 0
     assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
     assert count_waiting(spool(ragmem)) == 0
