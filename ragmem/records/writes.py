@@ -174,8 +174,9 @@ class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
 class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
     """A turn as another store held it, with its `turn_index`.
 
-    The same id again replaces the turn; one that is `completed` stays so. StoreRefused when that
-    place of the session, or one of the tool calls, belongs to another turn.
+    The same id again replaces the turn; one that is `completed` stays so, and so does one in which
+    the person has said more since, unless this one is completed. StoreRefused when that place of
+    the session, or one of the tool calls, belongs to another turn.
     """
 
     holds = "turn"

@@ -87,7 +87,7 @@ from ragmem.records import (
     changed,
 )
 from ragmem.redact import redact
-from ragmem.text import clip_bytes
+from ragmem.text import clean, clip_bytes
 
 AHEAD = timedelta(minutes=5)
 """A time that is further ahead is a wrong clock's: it is not what is newest."""
@@ -286,6 +286,16 @@ def misplaced(session_id: str, turn_index: int) -> StoreRefused:
         hint="To keep both, export the session from the other store, and import it here with "
         "--as-new.",
     )
+
+
+def turn_stays(put: Turn, status: str, said: int) -> bool:
+    """Whether a turn that is there went on since the one that is put in its place was kept.
+
+    `status`, and the characters of the person's message, `said`, are of the one that is there.
+    """
+    if put.status == "completed":
+        return status == "completed"
+    return status == "completed" or said > len(clean(put.user_message))
 
 
 def of_another_turn(tool_call_id: str) -> StoreRefused:

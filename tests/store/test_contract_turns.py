@@ -7,6 +7,7 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
@@ -210,6 +211,27 @@ async def test_what_was_interrupted_may_still_complete(store: Store) -> None:
     [turn] = await store.turns("s")
     assert (turn.status, turn.assistant_message, len(turn.tool_calls)) == ("completed", "Done.", 1)
     assert (await store.session("s")).message_count == 2
+
+
+async def test_what_was_said_beside_an_interrupted_turn_outlasts_an_older_copy(
+    store: Store,
+) -> None:
+    """The copy was made before the person said more; that it completed is told all the same."""
+    await store.apply([created("s"), begun("s", "t", "Ferns? \U0001f33f")])
+    [older] = await store.turns("s")
+    more = "Ferns? \U0001f33f\n\nAnd mosses."
+    await store.apply([begun("s", "t", more), finished("s", "t", "Fer", "interrupted")])
+    before = await seen(store)
+    await store.apply([PutTurn(turn=replace(older, status="interrupted", finished_at=START))])
+    assert await seen(store) == before
+    [newer] = await store.turns("s")
+    await store.apply([PutTurn(turn=replace(newer, assistant_message="Ferns"))])
+    [turn] = await store.turns("s")
+    assert (turn.user_message, turn.assistant_message) == (more, "Ferns")
+    done = replace(older, status="completed", assistant_message="Done.", finished_at=at(1))
+    await store.apply([PutTurn(turn=done)])
+    [turn] = await store.turns("s")
+    assert (turn.user_message, turn.status) == (older.user_message, "completed")
 
 
 async def test_recent_turns_oldest_first(store: Store) -> None:

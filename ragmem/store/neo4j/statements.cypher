@@ -400,7 +400,7 @@ SET s += given.changeable,
 // :places
 UNWIND $ids AS id
 MATCH (held:ConversationTurn {uuid: id})
-RETURN collect(held{.uuid, .sessionId, .turnIndex, .status}) AS found;
+RETURN collect(held{.uuid, .sessionId, .turnIndex, .status, .userCharCount}) AS found;
 
 // :calls_of_others
 UNWIND $ids AS given

@@ -36,7 +36,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store import AHEAD, misplaced, of_another_turn
+from ragmem.store import AHEAD, misplaced, of_another_turn, turn_stays
 from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
@@ -67,8 +67,7 @@ async def put_turns(
     """Turns at their own indexes; `held` are their sessions, locked; `words` of new ones."""
     known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
     known_ids = {row["uuid"] for row in known}
-    completed = _completed(puts, {row["uuid"]: row for row in known}, held)
-    puts = [put for put in puts if put.turn.turn_id not in completed]
+    puts = _changing(puts, {row["uuid"]: row for row in known}, held)
     if not puts:
         return
     calls = [_call_row(call) for put in puts for call in put.turn.tool_calls]
@@ -93,10 +92,11 @@ async def put_turns(
         await index_turns(tx, others)
 
 
-def _completed(
+def _changing(
     puts: Sequence[PutTurn], known: Mapping[str, Row], held: Mapping[str, Row]
-) -> set[str]:
-    """Ids of those that are complete already; StoreRefused when a place is not free."""
+) -> list[PutTurn]:
+    """Those whose turn does not stay as it is; StoreRefused when a place is not free."""
+    changing = []
     counts = {session_id: int(session["turnCount"]) for session_id, session in held.items()}
     for put in puts:
         turn = put.turn
@@ -109,7 +109,9 @@ def _completed(
             right = turn.turn_index == counts[session_id]
         if not right:
             raise misplaced(session_id, turn.turn_index)
-    return {turn_id for turn_id, row in known.items() if row["status"] == "completed"}
+        if place is None or not turn_stays(turn, place["status"], place["userCharCount"] or 0):
+            changing.append(put)
+    return changing
 
 
 def _session_row(session: Session) -> shapes.Properties:

@@ -39,7 +39,15 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store import anothers, forked, in_use, misplaced, of_another_turn, touches_memories
+from ragmem.store import (
+    anothers,
+    forked,
+    in_use,
+    misplaced,
+    of_another_turn,
+    touches_memories,
+    turn_stays,
+)
 from ragmem.store.sqlite import code, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import (
@@ -271,8 +279,8 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
 def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
     """A turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
-    status = _status_in_place(db, row)
-    if status == "completed":
+    held = _held_in_place(db, row)
+    if held and turn_stays(write.turn, *held):
         return
     row["char_count"] = len(row["user_message"]) + len(row["assistant_message"])
     kept = ("session_id", "turn_index", "started_at")
@@ -291,20 +299,25 @@ def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
             raise of_another_turn(call.tool_call_id)
         _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
     # Of one that was there some calls may not have come along.
-    text_index.turn_changed(db, row["turn_id"], ready if status is None else None)
+    text_index.turn_changed(db, row["turn_id"], None if held else ready)
     if is_complete:
         _is_due(db, "to_link = 1", row["turn_id"])
 
 
-def _status_in_place(db: Database, turn: Row) -> str | None:
-    """The status of the turn that is there already; StoreRefused when its place is not free."""
+def _held_in_place(db: Database, turn: Row) -> tuple[str, int] | None:
+    """Status and length of what was said of the turn that is there already.
+
+    StoreRefused when its place is not free.
+    """
     held = db.get(
-        "SELECT session_id, turn_index, status FROM turns WHERE turn_id = :id", id=turn["turn_id"]
+        "SELECT session_id, turn_index, status, length(user_message) FROM turns"
+        " WHERE turn_id = :id",
+        id=turn["turn_id"],
     )
     if held is not None:
         if held[:2] != (turn["session_id"], turn["turn_index"]):
             raise misplaced(turn["session_id"], turn["turn_index"])
-        return str(held[2])
+        return str(held[2]), int(held[3])
     last = db.get("SELECT turn_count FROM sessions WHERE session_id = :id", id=turn["session_id"])
     if last is None:
         raise no_session(turn["session_id"])

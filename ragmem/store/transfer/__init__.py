@@ -49,7 +49,7 @@ from ragmem.records import (
     changed,
     utc_now,
 )
-from ragmem.store import Archive, fitted
+from ragmem.store import Archive, fitted, turn_stays
 
 T = TypeVar("T")
 BATCH = 200
@@ -390,7 +390,10 @@ _MOVED: dict[type[Write], _Moved] = {
     PutTurn: _Moved(
         "turns", "turn", "turn_id",
         lambda target, writes: target.own_turns(_spans(writes)),
-        lambda ours, theirs: ours.status != "completed" and theirs.status == "completed",
+        lambda ours, theirs: (
+            ours.status != "completed"
+            and turn_stays(ours, theirs.status, len(theirs.user_message))
+        ),
     ),
     AddSummary: _Moved("summaries", "summary", "summary_id"),
     PutVectors: _Moved("vectors", "vectors of", "record_id"),
