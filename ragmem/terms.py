@@ -183,12 +183,13 @@ LONGEST = 80
 _SPLIT_UP_TO = 200
 """Characters of what is still a name to be split at case and underscore, not encoded data."""
 
-TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "digits", "edge", "stop"]
+TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "digits", "hint", "stop"]
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
     """A term to look for, and how much a hit on it counts.
 
+    `hint`: what a word may be part of, or may end in; where it is not, nothing is missed.
     `stop`: looked for only where the others find fewer turns than are wanted.
     """
 
@@ -266,18 +267,18 @@ def _distinct(chunk: str, language: str, joining: str | None) -> tuple[str, ...]
     return tuple(found if _UNSPACED.search(chunk) else dict.fromkeys(found))
 
 
-def query_terms(
-    text: str, *, languages: tuple[str, ...] = (), limit: int = 48
-) -> tuple[QueryTerm, ...]:
-    """What to look for, heaviest first, at most `limit`.
+def query_terms(text: str) -> tuple[QueryTerm, ...]:
+    """What to look for, heaviest first.
 
-    Words are stemmed in the question's language, in English (the language of
-    code) and in `languages`: those of what is searched. Stop words come last, to
-    fill up where the others find too little: looking for them costs the most.
+    Words are stemmed in the question's language and in English, the language of code; a few
+    words, which have no language that could be told, in each that they may be of, as a hint.
+    Stop words come last, to fill up where the others find too little: looking for them costs
+    the most.
     """
     text = _door(text)[:20_000]
     own = guess_language(text)
-    stemmers = tuple(dict.fromkeys(filter(None, (own, *languages, "english"))))
+    stemmers = tuple(dict.fromkeys(filter(None, (own, "english"))))
+    is_short = not own and len(_WORD.findall(text)) <= _FEW_WORDS
     found: dict[str, QueryTerm] = {}
     for match in _CHUNK.finditer(text):
         chunk = match.group()
@@ -296,9 +297,16 @@ def query_terms(
                 weight = _WEIGHTS[kind]
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
-        for edge in _edges(chunk, own) if own and not idle else ():
-            found.setdefault(edge, QueryTerm(edge, _WEIGHTS["edge"], "edge"))
-    return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:limit])
+        hints = _edges(chunk, own) if own else _stems(chunk) if is_short else ()
+        for hint in hints if not idle else ():
+            found.setdefault(hint, QueryTerm(hint, _WEIGHTS["hint"], "hint"))
+    return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:_MOST])
+
+
+_MOST = 48
+"""Terms of a question."""
+_FEW_WORDS = 6
+"""Words that are looked for by whoever searches, and say nothing of their language."""
 
 
 # A person's name asked about counts double. Heavier identifiers and lighter stems were tried and
@@ -311,7 +319,7 @@ _WEIGHTS: dict[TermKind, float] = {
     "number": 1,
     "name": 2,
     "digits": 0.5,
-    "edge": 0.5,
+    "hint": 0.5,
     "stop": 0.5,
 }
 _COMPOUNDING = frozenset(["german", "dutch"])
@@ -377,6 +385,14 @@ def _edges(chunk: str, language: str) -> list[str]:
         return []
     stem = _folded(_stem(low, language))
     return [f"{stem[:_EDGE]}-", f"-{stem[-_EDGE:]}"] if len(stem) >= _EDGE else []
+
+
+def _stems(chunk: str) -> list[str]:
+    """A word's stems in all languages that can be told from each other."""
+    low = chunk.casefold()
+    if not low.isalpha() or not 2 < len(low) <= LONGEST or _CAMEL.search(chunk):
+        return []
+    return [_folded(_stem(low, language)) for language in STOP_WORDS]
 
 
 def _number(chunk: str) -> list[tuple[str, TermKind]]:

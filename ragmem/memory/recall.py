@@ -292,8 +292,7 @@ def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
         if term.kind != "stop":
             having = sum(term.term in words for words in held)
             tells[term.term] = term.weight * rarity(having, len(held) + _OTHERS)
-            # The ends of a word stand for it where it is part of a longer one.
-            total += tells[term.term] if term.kind != "edge" else 0.0
+            total += tells[term.term] if term.kind != "hint" else 0.0
     return [
         min(1.0, math.fsum(tells[term] for term in tells.keys() & words) / (total or 1.0))
         for words in held
