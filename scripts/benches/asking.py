@@ -20,7 +20,7 @@ import msgspec
 
 from benches.content import Content
 from benches.neo4j_server import server
-from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
+from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite, staying
 from benches.results import CannotMeasure, Result, result
 from benches.starts import children_ms, instant_server, timed
 from ragmem.embedder.models import INFO
@@ -29,7 +29,6 @@ from ragmem.store import Archive
 from ragmem.store.neo4j import Neo4jStore
 
 TURNS = {"sqlite": 1_000, "neo4j": 10_000}
-_READY_S = 300.0
 _PATIENT_S = 120.0
 """Seconds: a thousand writes at once may take long."""
 _PROMPT = "Where did we settle the retry limit of the importer?"
@@ -64,7 +63,7 @@ def measure_asking(folder: Path, runs: int, stores: str, turns: int = 0) -> list
         shutil.copytree(ROOT / "ragmem", place / "p0", ignore=shutil.ignore_patterns("__pycache__"))
         with _filled(store, place, content) as env, instant_server(place) as url:
             ways = _ways(store, place, {**env, **_model(url)})
-            with _staying(place, {**env, **_model(url)}):
+            with staying(place, {**env, **_model(url)}):
                 found += _measured(f"{store}, {count:,} turns: ", ways, place, runs)
     return found
 
@@ -111,25 +110,6 @@ def _model(url: str) -> dict[str, str]:
         "GEMINI_API_KEY": "none",
         "GOOGLE_GEMINI_BASE_URL": bare,
     }
-
-
-@contextlib.contextmanager
-def _staying(place: Path, env: dict[str, str]) -> Iterator[None]:
-    """The background process, its work done."""
-    given = {**clean_environment(place / "home"), **env}
-    said = place / "work.txt"
-    with said.open("wb") as out:
-        work = subprocess.Popen([RAGMEM, "work"], env=given, cwd=place, stdout=out, stderr=out)
-    try:
-        deadline = time.monotonic() + _READY_S
-        while not (place / "home" / "data" / "embedder.sock").exists():
-            if work.poll() is not None or time.monotonic() > deadline:
-                raise CannotMeasure(f"the background process did not stay: {said.read_text()}")
-            time.sleep(0.1)
-        yield
-    finally:
-        work.kill()
-        work.wait()
 
 
 def _ways(store: str, place: Path, env: Mapping[str, str]) -> list[Way]:

@@ -4,9 +4,11 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benches.results import CannotMeasure
 from ragmem.config import find_paths, load_config
 from ragmem.store.neo4j import Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
@@ -14,12 +16,32 @@ from ragmem.store.sqlite import SQLiteStore
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".test-env"
 RAGMEM = ENVIRONMENT / "bin" / "ragmem"
+_READY_S = 300.0
 
 
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
     """Nothing of this shell's settings, keys or proxies."""
     kept = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
     return {**kept, "LANG": "C.UTF-8", "TERM": "xterm-256color", "RAGMEM_HOME": str(home), **more}
+
+
+@contextlib.contextmanager
+def staying(place: Path, env: dict[str, str]) -> Iterator[None]:
+    """The background process of the home in this folder, its work done."""
+    given = {**clean_environment(place / "home"), **env}
+    said = place / "work.txt"
+    with said.open("wb") as out:
+        work = subprocess.Popen([RAGMEM, "work"], env=given, cwd=place, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + _READY_S
+        while not (place / "home" / "data" / "embedder.sock").exists():
+            if work.poll() is not None or time.monotonic() > deadline:
+                raise CannotMeasure(f"the background process did not stay: {said.read_text()}")
+            time.sleep(0.1)
+        yield
+    finally:
+        work.kill()
+        work.wait()
 
 
 async def open_sqlite(home: Path) -> SQLiteStore:
