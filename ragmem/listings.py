@@ -330,7 +330,7 @@ SESSION = (
 _TURN = (
     "uuid turn_index user_message assistant_message status timestamp tool_calls"  # and reasoning
 )
-_CALL = "tool_name arguments result success duration_ms"
+_CALL = "tool_name arguments result success duration_ms preamble"
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
     " model usage total_cost_usd permission_denials structured_output context"
@@ -414,7 +414,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
     if isinstance(hit, Hit):
         said = hit.summary.text if hit.summary else ""
         if hit.turn:
-            said = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.assistant_message}"
+            said = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory

@@ -171,8 +171,10 @@ def is_stop_word(word: str, language: str | None) -> bool:
     return word in STOP_WORDS.get(language, ())
 
 
-TERMS_VERSION = 3
+TERMS_VERSION = 4
 """Goes up with every change of what a text's terms are: stored rows depend on it."""
+WITHOUT_PREAMBLES = 3
+"""The version before: its terms lack what agents said between their calls, and nothing else."""
 
 JOINTS = "_./\\:@+#-"
 """What joins the parts of a whole term."""
@@ -523,7 +525,7 @@ def turn_terms(turn: Turn) -> list[str]:
     Each text in its own language; a French question can have an English answer. Tools
     repeat themselves: counted as often as they say it, their words outweigh the talk.
     """
-    asked, answered = turn.user_message[:MESSAGE_CHARS], turn.assistant_message[:MESSAGE_CHARS]
+    asked, answered = turn.user_message[:MESSAGE_CHARS], turn.said[:MESSAGE_CHARS]
     of_question, of_answer = guess_language(asked), guess_language(answered)
     out = terms(asked, language=of_question, beside=of_answer)
     out += terms(answered, language=of_answer, beside=of_question)

@@ -164,7 +164,7 @@ def _said(hit: "Hit", margin: str, width: int, paint: Paint, light: Light) -> li
     """Return what was asked and answered, or summed up, a row each."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
-        said = [("› ", hit.turn.user_message), ("", hit.turn.assistant_message)]
+        said = [("› ", hit.turn.user_message), ("", hit.turn.said)]
     rows = []
     for mark, text in said:
         if text.strip():

@@ -106,6 +106,7 @@ def conversation_text(
         if reasoning and turn.reasoning:
             lines += ["", *_quoted(turn.reasoning, "~ ")]
         for call in turn.tool_calls:
+            lines += ["", visible(call.preamble)] if call.preamble else []
             lines.append("".join(text for text, _ in _call_parts(call, failed=not call.success)))
             lines += _quoted(result_text(call), "  ⎿ ") if results else []
             if words := later.get(call.tool_call_id):
@@ -147,8 +148,7 @@ def conversation_painted(
 ) -> str:
     """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
     from ragmem.pages import failed
-    from ragmem.repl.output import answer, wrap
-    from ragmem.repl.output import paint as rendered
+    from ragmem.repl.output import wrap
 
     def dim(rows: list[str]) -> list[str]:
         return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
@@ -162,14 +162,23 @@ def conversation_painted(
         if reasoning and turn.reasoning:
             rows += ["", *dim(_quoted(turn.reasoning, "~ "))]
         for call in turn.tool_calls:
+            rows += _said(call.preamble, width, paint)
             rows += _fitted(_call_parts(call, failed=failed(call)), width, paint)
             rows += dim(_quoted(result_text(call), "  ⎿ ")) if results else []
             if words := later.get(call.tool_call_id):
                 rows += _prompt(words, width, paint)
-        if turn.assistant_message:
-            text = rendered(answer(turn.assistant_message), width=width, mode=paint.mode)
-            rows += ["", text.rstrip("\n")]
+        rows += _said(turn.assistant_message, width, paint)
     return joined(rows)
+
+
+def _said(text: str, width: int, paint: Paint) -> list[str]:
+    """What the agent said, set as Markdown, below an empty row; nothing where it said nothing."""
+    from ragmem.repl.output import answer
+    from ragmem.repl.output import paint as rendered
+
+    if not text:
+        return []
+    return ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
 
 
 def _prompt(text: str, width: int, paint: Paint) -> list[str]:

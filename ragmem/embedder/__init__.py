@@ -221,8 +221,8 @@ def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
 
 
 def turn_text(turn: Turn) -> str:
-    """User message, a line for each tool call, and the answer, as one text."""
-    said = (turn.user_message, tool_lines(turn.tool_calls), turn.assistant_message)
+    """User message, a line for each tool call, and what the agent said, as one text."""
+    said = (turn.user_message, tool_lines(turn.tool_calls), turn.said)
     return "\n\n".join(part.strip() for part in said if part.strip())
 
 

@@ -149,7 +149,7 @@ def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
 
 async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
     """Ids of the scopes that the person or the agent named, the first named first."""
-    names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.assistant_message)]))
+    names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.said)]))
     asked = {suffix: None for name in names for suffix in _suffixes(name)}
     found = await scopes.scopes_named(list(asked)) if asked else {}
     ids: dict[str, None] = {}

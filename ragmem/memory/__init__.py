@@ -139,7 +139,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """What it says, a line each."""
         said = [self.summary.text] if self.summary else []
         if self.turn:
-            said = [f"> {self.turn.user_message}", self.turn.assistant_message]
+            said = [f"> {self.turn.user_message}", self.turn.assistant_message or self.turn.said]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 

@@ -218,6 +218,12 @@ class Turn(Record, frozen=True, kw_only=True):
         return self.finished_at or self.started_at
 
     @property
+    def said(self) -> str:
+        """All that the agent said in it, in order: between its calls, then its answer."""
+        between = (call.preamble for call in self.tool_calls)
+        return "\n\n".join(filter(None, (*between, self.assistant_message)))
+
+    @property
     def char_count(self) -> int:
         """Code points of user and assistant text; tool results do not count."""
         return len(self.user_message) + len(self.assistant_message)

@@ -140,7 +140,7 @@ async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
         of = f" “{one_line(session.called, 60)}”" if session else ""
         where = f"turn {turn.turn_index} of session {short_id(turn.session_id)}{of}"
         lines += [(0, ""), (0, f"{minute(turn.started_at)} · {where}")]
-        asked, answered = turn.user_message, turn.assistant_message
+        asked, answered = turn.user_message, turn.said
         lines += _quote("You", asked) + _quote("Answer", answered)
         if turn.tool_calls:
             names = Counter(call.tool_name for call in turn.tool_calls)

@@ -299,7 +299,7 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     said = [hit.summary.text] if hit.summary else []
     if hit.turn:
-        said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.assistant_message}"]
+        said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.said}"]
     # Of a long text what the query is about.
     said = [passage(each, query, _QUOTED_CHARS) for each in said]
     lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]

@@ -215,6 +215,26 @@ It says fern.
     assert "reasoning" not in ragmem.shown(session_id)["turns"][0]
 
 
+def test_what_the_agent_says_between_its_calls_is_shown_and_found(tmp_path: Path) -> None:
+    """There stands what a failure comes from, more often than in the answer."""
+    answers = [
+        Answer("The cause is a *wrong locale*.", tools=[Call("read_file", {"path": "a.txt"})]),
+        Answer("Mended."),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        (ragmem.project / "a.txt").write_text("fern\n")
+        session_id = ragmem.session_of("The test fails, fix it please.")
+        shown = ragmem.ok("sessions", "show", session_id).out
+        assert "\n\nThe cause is a *wrong locale*.\n● read_file a.txt\n\nMended.\n" in shown
+        [call] = ragmem.shown(session_id)["turns"][0]["tool_calls"]
+        assert call["preamble"] == "The cause is a *wrong locale*."
+        found = ragmem.ok("search", "wrong locale", "--no-semantic", "--format", "json")
+        assert "The cause is a *wrong locale*." in found.json[0]["text"]
+        given = ragmem.ok("context", "Where did the locale come from?").out
+        assert "Assistant: The cause is a *wrong locale*." in given
+
+
 AUTH = "The authentication code was refactored: login tokens are refreshed by middleware."
 BEDS = "A garden was planned: ferns and hostas in the shade of the north wall."
 

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
@@ -228,6 +229,22 @@ async def test_what_comes_late_is_found_too(store: Store) -> None:
     await store.apply([called("s", "t", 0, result='{"text": "replaced"}', tool_call_id="c")])
     assert await by_words(store, "belated") == set()
     assert await by_words(store, "replaced ferns") == {"t"}
+
+
+async def test_what_the_agent_said_between_its_calls_is_found(store: Store) -> None:
+    """What a failure came from often stands there and nowhere else."""
+    why = called("s", "t", 0, preamble="The cause is a wrong locale. 🌿")
+    await store.apply([created("s"), begun("s", "t", "x"), why, finished("s", "t", "Done.")])
+    assert await by_words(store, "locale") == {"t"}
+    [turn] = await store.turns("s")
+    put = replace(turn, turn_id="u", turn_index=2, tool_calls=())
+    calls = tuple(
+        replace(c, tool_call_id="c", turn_id="u", preamble="No, umask.") for c in turn.tool_calls
+    )
+    await store.apply([PutTurn(turn=replace(put, tool_calls=calls))])
+    assert await by_words(store, "umask") == {"u"}
+    await store.apply([called("s", "u", 1, preamble="Or the chmod.")])
+    assert await by_words(store, "chmod") == {"u"}
 
 
 async def test_a_turn_that_was_moved_is_found(store: Store) -> None:

@@ -373,6 +373,24 @@ async def test_words_of_an_older_version_are_made_again(
     await again.aclose()
 
 
+async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """A large memory is not kept waiting for terms that are right."""
+    said = called("s", "t1", 0, preamble="The cause is a wrong locale.")
+    await graph.apply([created("s"), begun("s", "t1", "x"), said, finished("s", "t1", "Done.")])
+    await graph.apply([*whole_turn("s", "t2", "ferns", "mosses"), summed("s", "t2")])
+    await ask(
+        neo4j_server,
+        "MATCH (v:RagmemSchema) SET v.termsVersion = 3 WITH v MATCH (e:SearchEntry)"
+        " WHERE e.level = 0 SET e.terms = 'old', e.termsHash = 'old', e.termsVersion = 3",
+    )
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert await by_words(again, "locale") == {"t1"}
+    assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "t2")]
+    await again.aclose()
+
+
 @pytest.mark.parametrize(
     "statement", ["in_time_everywhere", "in_time_of_projects", "in_time_of_sessions"]
 )

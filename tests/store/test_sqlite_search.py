@@ -16,6 +16,7 @@ from ragmem.similarity import VectorCache
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.apply import apply, prepare_split
 from ragmem.store.sqlite.connection import Access, Database
+from ragmem.store.sqlite.repair import WORDS
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import (
@@ -249,6 +250,25 @@ async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:
     assert await found(store, asking("one", EAST)) == before
     assert await store.check() == []
     assert {"r1", "s1"} & set(await waiting(store, "vectors")) == set()
+    await store.aclose()
+
+
+async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
+    tmp_path: Path,
+) -> None:
+    """A large memory is not kept waiting for terms that are right."""
+    store = await sqlite(tmp_path)
+    said = called("s", "t1", 0, preamble="The cause is a wrong locale.")
+    await store.apply([created("s"), begun("s", "t1", "x"), said, finished("s", "t1", "Done.")])
+    await store.apply(whole_turn("s", "t2", "ferns", "mosses"))
+    await store.aclose()
+    connection = opened(tmp_path)
+    connection.execute("UPDATE recall_state SET terms_version = 3")
+    connection.execute("UPDATE documents SET digest = 0")
+    connection.close()
+    store = await sqlite(tmp_path)
+    assert await by_words(store, "locale") == {"t1"}
+    assert [(each.what, each.where) for each in await store.check()] == [(WORDS, "t2")]
     await store.aclose()
 
 

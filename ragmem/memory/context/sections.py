@@ -546,8 +546,8 @@ def _turn_entry(
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
-    asked = passage(turn.user_message, question, max(room // 3, room - len(turn.assistant_message)))
-    answer = passage(turn.assistant_message, question, max(0, room - len(asked)))
+    asked = passage(turn.user_message, question, max(room // 3, room - len(turn.said)))
+    answer = passage(turn.said, question, max(0, room - len(asked)))
     lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
     if tools:
         lines.append(f"Tools: {tools}")
@@ -561,7 +561,7 @@ def _telling_result(
     turn: Turn, calls: Sequence[ToolCall], outdated: Collection[str], question: str, room: int
 ) -> str:
     """The result of a tool that holds what is asked about, where the texts do not."""
-    said = turn.user_message.casefold() + turn.assistant_message.casefold()
+    said = turn.user_message.casefold() + turn.said.casefold()
     words = {word for word in question_words(question) if word not in said}
     best: tuple[int, ToolCall] | None = None
     for call in calls:

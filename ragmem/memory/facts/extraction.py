@@ -68,7 +68,7 @@ def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> lis
     """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
     limits = {origin: int(share * room) for origin, share in _SHARES.items()}
     parts = [("person", "", turn.user_message), *_results(sources, limits["tool"])]
-    parts += [("agent", "", turn.assistant_message), ("known", "", known)]
+    parts += [("agent", "", turn.said), ("known", "", known)]
     return [
         (origin, of, text if origin == "tool" else clip_middle(_safe(text), limits[origin]))
         for origin, of, text in parts

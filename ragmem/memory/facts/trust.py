@@ -331,7 +331,7 @@ class Sources:
     def __init__(self, turn: Turn) -> None:
         own = "" if turn.is_own_command else own_words(turn.user_message)
         self.own = own
-        self.answer = turn.assistant_message[:_LONGEST_READ]
+        self.answer = turn.said[:_LONGEST_READ]
         self.results = [
             (call, result_text(call)[:_LONGEST_READ])
             for call in turn.tool_calls

@@ -161,7 +161,7 @@ def _follow(drafts: dict[str, _Draft], write: Write) -> None:
         known = draft.calls.get(call.tool_call_id)
         if known is not None and known.result and not call.result:
             return
-        chars = draft.chars + len(call.result) + len(call.arguments)
+        chars = draft.chars + len(call.result) + len(call.arguments) + len(call.preamble)
         if chars > _MOST_DRAFT_CHARS:
             del drafts[call.turn_id]
             return
@@ -195,6 +195,7 @@ def _cleaned(turn: Turn) -> Turn:
                 tool_name=clean(call.tool_name),
                 arguments=clean(call.arguments),
                 result=clean(call.result),
+                preamble=clean(call.preamble),
             )
             for call in turn.tool_calls
         ),
@@ -304,6 +305,7 @@ def _source(row: Row) -> Turn:
                 tool_name=call["toolName"] or "",
                 arguments=call["toolArgs"] or "",
                 result=call["toolResult"] or "",
+                preamble=call["preamble"] or "",
                 started_at=at,
             )
             for order, call in enumerate(row["calls"])

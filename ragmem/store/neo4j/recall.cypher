@@ -612,14 +612,16 @@ MATCH (t:ConversationTurn)
 WHERE t.status <> 'running'
 OPTIONAL MATCH (e:SearchEntry {recordId: t.uuid})
 WITH t, e
-WHERE e IS NULL OR e.termsVersion < $version
+WHERE e IS NULL OR e.termsVersion < $withoutPreambles OR e.termsVersion < $version AND EXISTS {
+  (t)-[:HAS_TOOL_CALL]->(c:ToolCall) WHERE c.preamble <> ''
+}
 RETURN collect(t.uuid) AS found;
 
 // :summaries_to_index
 MATCH (m:ConversationSummary)
 OPTIONAL MATCH (e:SearchEntry {recordId: m.uuid})
 WITH m, e
-WHERE e IS NULL OR e.termsVersion < $version
+WHERE e IS NULL OR e.termsVersion < $withoutPreambles
 WITH m
 ORDER BY m.level, m.uuid
 RETURN collect(m.uuid) AS found;

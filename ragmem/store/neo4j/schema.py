@@ -20,6 +20,7 @@ from ragmem.store.neo4j.gateway import (
     STATEMENTS,
     Gateway,
     Transaction,
+    Value,
     listed_statements,
 )
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
@@ -73,7 +74,8 @@ async def prepare(
 
     server = await look(gateway)
     statements = missing(server)
-    if statements or server.schema_version < VERSION:
+    has_all_words = server.terms_version >= TERMS_VERSION
+    if statements or server.schema_version < VERSION or not has_all_words:
         if say:
             say(_to_do(server, gateway.location))
         gateway = gateway.patient(MAKING_S)
@@ -85,7 +87,7 @@ async def prepare(
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
-    filled = server.terms_version < TERMS_VERSION and await fill(gateway)
+    filled = not has_all_words and await fill(gateway)
     if 0 < server.schema_version < VERSION:
         await bring_into_utc(gateway)
     if server.schema_version < VERSION:
@@ -115,7 +117,7 @@ async def store_id(gateway: Gateway) -> str:
 def _to_do(server: Server, location: str) -> str:
     if not server.schema_version:
         return f"The memory in Neo4j at {location} is set up, once: this may take a minute."
-    done = "is mended"
+    done = "is brought up to date"
     if server.schema_version < VERSION:
         done = f"is brought from schema {server.schema_version} to {VERSION}"
     return f"The memory in Neo4j at {location} {done}: this may take some minutes."
@@ -142,8 +144,12 @@ async def fill(gateway: Gateway) -> bool:
 
     False when it was said before that all are there.
     """
-    from ragmem.terms import TERMS_VERSION
+    from ragmem.terms import TERMS_VERSION, WITHOUT_PREAMBLES
 
+    versions: dict[str, Value] = {
+        "version": TERMS_VERSION,
+        "withoutPreambles": WITHOUT_PREAMBLES,
+    }
     state = await gateway.read(lambda tx: tx.first_row(RECALL["terms_version"]))
     if state is not None and state["version"] >= TERMS_VERSION:
         if state["dropping"]:
@@ -153,8 +159,8 @@ async def fill(gateway: Gateway) -> bool:
         ("turns_to_index", partial(index_turns, keep_vectors=True)),
         ("summaries_to_index", index_summaries),
     ):
-        listed = partial(Transaction.found, statement=RECALL[name], version=TERMS_VERSION)
-        ids = await gateway.read(listed)
+        listed = partial(Transaction.found, statement=RECALL[name])
+        ids = await gateway.read(partial(listed, **versions))
         for start in range(0, len(ids), _AT_ONCE):
             await gateway.write(partial(index, ids=ids[start : start + _AT_ONCE]))
     return True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     D = TypeVar("D", int, NDArray[np.int64])
 
-TERMS = 3
+TERMS = 4
 """`TERMS_VERSION`, which a test compares: to import it takes a quarter of a database's opening."""
 _LEVEL_BITS, _LENGTH_BITS = 3, 8
 HIGHEST = (1 << _LEVEL_BITS) - 1
@@ -356,12 +356,22 @@ def build(db: Database) -> None:
     db.execute(
         "CREATE INDEX IF NOT EXISTS documents_by_time ON documents (number, at) WHERE level = 0"
     )
-    for ids in _batches(db, "SELECT turn_id FROM turns WHERE status <> 'running' ORDER BY rowid"):
+    from ragmem.terms import WITHOUT_PREAMBLES
+
+    of_all = db.get("SELECT terms_version FROM recall_state") != WITHOUT_PREAMBLES
+    turns = """
+        SELECT turn_id FROM turns WHERE status <> 'running' AND (:of_all OR EXISTS (
+            SELECT 1 FROM tool_calls AS c WHERE c.turn_id = turns.turn_id AND preamble <> ''
+        ))
+        ORDER BY rowid
+    """
+    for ids in _batches(db, turns, of_all=of_all):
         for turn in turns_by_id(db, ids):
             turn_changed(
                 db, turn.turn_id, Prepared(words_of(turn), _data_version(db)), keep_vectors=True
             )
-    for ids in _batches(db, "SELECT summary_id FROM summaries ORDER BY level, rowid"):
+    summaries = "SELECT summary_id FROM summaries WHERE :of_all ORDER BY level, rowid"
+    for ids in _batches(db, summaries, of_all=of_all):
         for summary in summaries_by_id(db, ids):
             summary_changed(db, summary, keep_vectors=True)
     # Other processes hold vectors by documents that may bear another number now.
