@@ -333,6 +333,7 @@ class App:
                 database=where.database,
                 locks_dir=where.locks_dir,
                 say=self._store_is_made,
+                existing=self._store is not None and self._store.was_open,
             )
         self._notices += [notice] if notice else []
         return store
@@ -668,9 +669,14 @@ def _alone(config: Config) -> Config:
 
 
 async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
-    """Do what is pending in the memory of a home; false when another process is at it."""
+    """Do what is pending in the memory of a home.
+
+    False when another process is at it, or when there is no memory, which it does not begin.
+    """
     from ragmem import background
 
+    if config.store.kind == "sqlite" and not paths.database.exists():
+        return False
     async with App(_alone(config), paths, cwd=paths.data_dir) as app:
         return await background.work_alone(app.background, paths, model=model)
 
@@ -696,6 +702,7 @@ async def answer_others(config: Config, paths: Paths) -> None:
             database=where.database,
             locks_dir=where.locks_dir,
             say=lambda _: None,
+            existing=True,
         )
         return store
 

@@ -507,10 +507,12 @@ async def open_store(
     database: Path,
     locks_dir: Path,
     say: Callable[[str], None],
+    existing: bool = False,
 ) -> tuple[Store, str]:
     """The store of the settings, for a prompt that waits; and what the person should be told.
 
-    `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for.
+    `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for. One
+    that is `existing` is not made: StoreDamaged where there is no database any more.
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
@@ -521,8 +523,10 @@ async def open_store(
         owner = home_owner(paths)
         opened = Neo4jStore.open(connection, timeout_s=timeout_s, say=say, owner=owner)
         return await opened, ""
-    from ragmem.store.sqlite import SQLiteStore
+    from ragmem.store.sqlite import SQLiteStore, schema
 
+    if existing and not database.exists():
+        raise schema.lost(database, schema.GONE)
     # The file is the person's alone: what a backup from another home of theirs has brought is, too.
     owner = owner_of_file(paths)
     store = await SQLiteStore.open(

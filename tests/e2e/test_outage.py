@@ -19,6 +19,8 @@ from ragmem.store.neo4j_server import down, start
 from ragmem.store.neo4j_server.ways import Layout, started_at
 from ragmem.store.spool.files import count_waiting
 from tests.cli.process import Ragmem
+from tests.e2e.house import House, loaded
+from tests.e2e.test_chat_pty import CTRL_D
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import empty_neo4j, in_thread, jars, use_cached_jars
 from tests.fakes.tcp_proxy import TcpProxy
@@ -216,6 +218,33 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
     assert ragmem.run("store", "repair").code == 0
     assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
     assert count_waiting(spool(ragmem)) == 0
+
+
+def test_no_other_memory_is_begun_where_one_is_gone_that_a_chat_has_open(house: House) -> None:
+    """Neither by the chat nor by what works for it: what is said waits until it is back."""
+    house.server.extend(*(Answer(f"Answer {n}.") for n in range(1, 4)))
+    data = Path(house.env["RAGMEM_HOME"], "data")
+    aside = data.with_name("unplugged")
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("first\r")
+        chat.wait_for_screen("Answer 1.")
+        chat.until(lambda: (data / "memory.db").exists())
+        data.rename(aside)
+        chat.send("second\r")
+        chat.wait_for_screen("Answer 2.")
+        chat.wait_for(r"was moved\s+or\s+deleted\s+while\s+in\s+use")
+        house.run("work")
+        assert not (data / "memory.db").exists()
+        for file in (each for each in aside.iterdir() if not (data / each.name).exists()):
+            file.rename(data / file.name)
+        chat.wait_for_screen("Memory is back.")
+        chat.send("third\r")
+        chat.wait_for_screen("Answer 3.")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+    (session,) = house.sessions()
+    assert [turn["user_message"] for turn in session["turns"]] == ["first", "second", "third"]
 
 
 def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:

@@ -1,5 +1,6 @@
 """Whose a spool is: what waits for one database reaches that one, and no other."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from ragmem.config import Config, find_paths
 from ragmem.config.address import configured, named
 from ragmem.config.settings import StoreConfig
-from ragmem.errors import StoreUnavailable
+from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.records import SessionQuery
 from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
@@ -107,6 +108,34 @@ async def test_a_database_that_takes_anothers_place_while_writes_wait_gets_none_
     assert [found.session_id for found in await store.sessions(SessionQuery())] == ["b"]
     await store.aclose()
     assert await here.known("one.db") == ["a", "waits"]
+
+
+async def test_what_a_process_goes_on_to_say_waits_for_the_database_that_it_had_open(
+    tmp_path: Path, spot: Callable[[str], Spot]
+) -> None:
+    """Though another takes its place meanwhile: that is used by who begins anew."""
+    here = spot("sqlite")
+    here.database = "one.db"
+    store = here.open()
+    await store.apply([created("a")])
+    for file in tmp_path.glob("one.db*"):
+        file.rename(file.with_name(f"away-{file.name}"))
+    here.database = "two.db"
+    await store.apply([begun("a", "t1")])
+    why = ""
+    async with asyncio.timeout(60):
+        while "Another memory is where this one's was" not in why:
+            with pytest.raises(StoreError) as refused:
+                await store.sessions(SessionQuery())
+            why = str(refused.value)
+            await asyncio.sleep(0.02)
+    for file in tmp_path.glob("away-*"):
+        file.rename(file.with_name(file.name.removeprefix("away-")))
+    here.database = "one.db"
+    await settled(store, here.spool)
+    assert [turn.turn_id for turn in await store.turns("a")] == ["t1"]
+    await store.aclose()
+    assert await here.known("two.db") == []
 
 
 async def test_the_spool_of_an_earlier_version_is_drained(spot: Callable[[str], Spot]) -> None:

@@ -194,6 +194,8 @@ class SpooledStore:
         self._replay = Replay(self._spool, self._disk_thread)
         self._on_disk = self._replay.on_disk
         self._store: Store | None = None
+        self._met = ""
+        """Id of the store that was open."""
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
         self._is_made = False
@@ -481,9 +483,24 @@ class SpooledStore:
         finally:
             self._opening, self._is_made = None, False
 
+    @property
+    def was_open(self) -> bool:
+        """Whether this process has had the store open."""
+        return bool(self._met)
+
     async def _meet(self, store: Store) -> None:
-        """What waits is for one store, and no other gets it, though its address be the same."""
-        met = partial(self._spool.meet, await store.store_id())
+        """What waits is for one store, and no other gets it, though its address be the same.
+
+        Nor does what this process goes on to say of the store that it had open.
+        """
+        store_id = await store.store_id()
+        if self._met and store_id and store_id != self._met:
+            raise StoreUnavailable(
+                "Another memory is where this one's was.",
+                hint="Put it back; or begin anew, to use the one that is there.",
+            )
+        self._met = store_id
+        met = partial(self._spool.meet, store_id)
         try:
             left = await self._on_disk(met)
         except OSError as error:

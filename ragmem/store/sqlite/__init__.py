@@ -347,6 +347,6 @@ class SQLiteStore:
         try:
             inode = self._database.stat().st_ino
         except FileNotFoundError:
-            raise schema.lost(self._database, "was moved or deleted while in use") from None
+            raise schema.lost(self._database, schema.GONE) from None
         if inode != self._inode:
             raise schema.lost(self._database, "was replaced while in use")

@@ -115,6 +115,9 @@ def size_bytes(database: Path) -> int:
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
+GONE = "was moved or deleted while in use"
+
+
 def lost(database: Path, how: str) -> StoreDamaged:
     """The error for a memory that was there and is not."""
     return StoreDamaged(
