@@ -355,7 +355,8 @@ class Extractor:
                 self._judged.add(pair)
                 relation = await self._relation(asker, turn.session_id, memory, old)
                 if relation in ("same", "updates"):
-                    await self._facts.supersede(memory, old)
+                    is_same = relation == "same"
+                    await self._facts.supersede(memory, old, says_the_same=is_same)
 
     async def _new(self, turn: Turn, session: Session) -> list[MemoryRecord]:
         """What came of this turn, by whichever way, and what the person noted shortly before."""

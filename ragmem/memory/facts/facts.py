@@ -340,8 +340,13 @@ class Facts:
         vectors = self._vectors.writes([memory], await self._rows(store, [memory.content]))
         await self._cache.write(store, [put, *vectors])
 
-    async def supersede(self, new: MemoryRecord, old: MemoryRecord) -> bool:
-        """Let one known memory take another's place; whether both were still there for it."""
+    async def supersede(
+        self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
+    ) -> bool:
+        """Let one known memory take another's place; whether both were still there for it.
+
+        Where it says the same, what the other came from is where it comes from, too.
+        """
         from ragmem.memory.facts.trust import carried_over, may_supersede
 
         store = await self._open_store()
@@ -354,7 +359,10 @@ class Facts:
             if not may_supersede(new, old):
                 return False
             merged = carried_over(new, [old])
-            merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
+            evidence = merged.evidence if says_the_same else new.evidence
+            merged = msgspec.structs.replace(
+                merged, kind=new.kind, evidence=evidence, updated_at=now
+            )
             await self._put(store, merged, old.memory_id)
         self._metrics.count("memories.superseded")
         self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))

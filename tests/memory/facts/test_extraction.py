@@ -31,7 +31,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import begun, finished
 
-from .knowing import EVERYTHING, HERE, NOW, facts_of, kept, told
+from .knowing import EVERYTHING, HERE, NOW, evidence, facts_of, kept, told
 from .learning import NOTHING, Learner, a_memory, asked_of, call_of, happened, ran, read, said
 
 ALL = MemoryQuery(everywhere=True, with_superseded=True)
@@ -574,7 +574,8 @@ async def test_a_change_below_the_threshold(store: Store, verdict: str, current:
         *[answer] * (3 if verdict == "delete all" else 1),
         embedder=embedder,
     )
-    await told(learner.facts, "David lives in Ordizan", "david")
+    lives = "David lives in Ordizan"
+    await told(learner.facts, lives, "david", evidence=(evidence(lives),))
     await learner.learn()
     await embedder.aclose()
     assert learner.llm.left == 0
@@ -585,6 +586,7 @@ async def test_a_change_below_the_threshold(store: Store, verdict: str, current:
         assert [m.content for m in await learner.facts.history(memory)] == [
             "David lives in Ordizan"
         ]
+        assert len(memory.evidence) == (2 if verdict == "same" else 1)
         found = await learner.facts.search("Where does David live?", project_id=HERE)
         assert [hit.memory.content for hit in found] == current
 
