@@ -525,8 +525,8 @@ async def open_store(
         return await opened, ""
     from ragmem.store.sqlite import SQLiteStore, schema
 
-    if existing and not database.exists():
-        raise schema.lost(database, schema.GONE)
+    if existing:
+        schema.inode_of(database)
     # The file is the person's alone: what a backup from another home of theirs has brought is, too.
     owner = owner_of_file(paths)
     store = await SQLiteStore.open(

@@ -344,9 +344,5 @@ class SQLiteStore:
 
     def _check_it_is_there(self) -> None:
         # SQLite would go on writing, and acknowledging, into a file that was deleted.
-        try:
-            inode = self._database.stat().st_ino
-        except FileNotFoundError:
-            raise schema.lost(self._database, schema.GONE) from None
-        if inode != self._inode:
+        if schema.inode_of(self._database) != self._inode:
             raise schema.lost(self._database, "was replaced while in use")

@@ -115,7 +115,12 @@ def size_bytes(database: Path) -> int:
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
-GONE = "was moved or deleted while in use"
+def inode_of(database: Path) -> int:
+    """Which file a database in use is; StoreDamaged where there is none any more."""
+    try:
+        return database.stat().st_ino
+    except FileNotFoundError:
+        raise lost(database, "was moved or deleted while in use") from None
 
 
 def lost(database: Path, how: str) -> StoreDamaged:
