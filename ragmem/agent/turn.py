@@ -52,6 +52,7 @@ from ragmem.llm.base import (
 )
 from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts.words import without_piped
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
@@ -431,6 +432,7 @@ class TurnRun:
         call of the model that follows.
         """
         parts = self._parts
+        prompt = without_piped(prompt)  # A log names files as well: that is nobody's wish.
         named = at_paths(prompt)
         paths = [path for path in named if _exists(parts.place.cwd / path)]
         for path in named:

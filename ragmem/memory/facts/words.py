@@ -24,7 +24,8 @@ _LONGEST_DRAFT = 2_000
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
 _FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
-_STDIN = Regex(r"<stdin>.*?(?:</stdin>|\Z)", re.DOTALL | re.IGNORECASE)
+# To the last mark of an end: what was piped may hold one too.
+_STDIN = Regex(r"<stdin>(?:.*</stdin>|.*\Z)", re.DOTALL | re.IGNORECASE)
 _TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
 _QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
 _LOG_LINE = Regex(
@@ -103,13 +104,18 @@ def with_digits(words: Sequence[str]) -> list[str]:
     return found
 
 
+def without_piped(message: str) -> str:
+    """What stands in a prompt beside the text that was piped into the command."""
+    return _STDIN.sub("\n", message)
+
+
 def own_words(message: str) -> str:
     """What the person typed, without what they pasted: fences, <stdin>, tags, quotes, logs,
     and blocks of many lines.
 
     In doubt it counts as pasted: what isn't theirs must not get their authority.
     """
-    text = _STDIN.sub("\n", clean(message)[: 2 * _LONGEST_READ])
+    text = without_piped(clean(message)[: 2 * _LONGEST_READ])
     text = _without_tagged(text)[:_LONGEST_READ]
     lines, fence = [], ""
     for line in text.split("\n"):

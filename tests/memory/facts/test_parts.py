@@ -314,6 +314,7 @@ def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
         "def decided(x):\n    return x",
         "```\nWe decided to use PostgreSQL.\n```",
         "<stdin>\nWe decided to use PostgreSQL.\n</stdin>",
+        "Why?\n\n<stdin>\nlog\n</stdin>\nWe decided to use PostgreSQL.\n</stdin>",
         "> We decided to use PostgreSQL.",
         "The function must return before the timeout",
         "Explain why we decided against Redis",
