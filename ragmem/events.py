@@ -179,6 +179,8 @@ class PermissionDenial(msgspec.Struct, frozen=True):
     tool_name: str
     tool_use_id: str
     arguments: str
+    final: bool = False
+    """Whether no `--allow` would have changed it."""
 
 
 class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):

@@ -150,7 +150,7 @@ class CallRunner:
         outcome = await self._toolset.call(use)
         if not outcome.success:
             if outcome.denied:
-                self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
+                self.denials.append(_denial(use, outcome))
             self._warn_unread(path, outcome.text)
             return None
         if outcome.image:
@@ -250,7 +250,7 @@ class CallRunner:
         outcome = await self._toolset.call(use, self._teller(call))
         self._guard.answered(use, outcome.text)
         if outcome.denied:
-            self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
+            self.denials.append(_denial(use, outcome))
         await self._finished(call, outcome)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -339,6 +339,10 @@ def _whole(arguments: str) -> str:
     except ValueError:
         return json.dumps({"invalid": arguments[:2000]})
     return clean(arguments or "{}")
+
+
+def _denial(use: ToolUse, outcome: ToolOutcome) -> PermissionDenial:
+    return PermissionDenial(use.name, use.id, use.arguments, final=outcome.final)
 
 
 class ToolLoop:

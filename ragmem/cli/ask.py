@@ -334,13 +334,18 @@ def _rule_for(denial: PermissionDenial) -> str:
 
 def say_denials(finished: TurnFinished) -> None:
     """Tell on stderr what was not allowed, and how to allow it."""
-    names = sorted({_rule_for(denial) for denial in finished.permission_denials})
+    denials = finished.permission_denials
+    names = sorted({_rule_for(denial) for denial in denials if not denial.final})
+    final = sorted({_rule_for(denial) for denial in denials if denial.final} - {*names})
     if names:
         allow = " ".join(f"--allow {name}" for name in names)
         say(
             f"warning: not allowed: {visible(', '.join(names))}. "
             f"Use {visible(allow)}, or --permission-mode.\n"
         )
+    if final:
+        why = "A rule of yours, the mode or where the file is forbids it"
+        say(f"warning: not allowed: {visible(', '.join(final))}. {why}: no --allow changes that.\n")
 
 
 # --- asking before a tool acts ------------------------------------------------

@@ -53,10 +53,12 @@ class CurrentMode:
 class ToolFailure(Exception):
     """Raised inside a tool: `text` tells the model what happened and what to do instead."""
 
-    def __init__(self, text: str, *, denied: bool = False) -> None:
+    def __init__(self, text: str, *, denied: bool = False, final: bool = False) -> None:
         super().__init__(text)
         self.text = text
         self.denied = denied
+        self.final = final
+        """Denied by what `--allow` does not change."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,8 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     success: bool = True
     error: str | None = None
     denied: bool = False
+    final: bool = False
+    """Denied by what `--allow` does not change: a rule against it, the mode, where the file is."""
     started_at: datetime
     duration_ms: int = 0
 
@@ -328,7 +332,9 @@ class Toolset:
                 duration_ms=_ms_since(started),
             )
 
-        def failed(text: str, *, denied: bool = False, shown: str = "") -> ToolOutcome:
+        def failed(
+            text: str, *, denied: bool = False, final: bool = False, shown: str = ""
+        ) -> ToolOutcome:
             text = clean(text)
             return ToolOutcome(
                 text=text,
@@ -336,6 +342,7 @@ class Toolset:
                 success=False,
                 error=text,
                 denied=denied,
+                final=final,
                 started_at=started_at,
                 duration_ms=_ms_since(started),
             )
@@ -357,7 +364,7 @@ class Toolset:
             again = f"Nothing was executed; call {use.name} again with valid arguments."
             return failed(f"{error}. {again}", shown=error.shown)
         except ToolFailure as failure:
-            return failed(failure.text, denied=failure.denied)
+            return failed(failure.text, denied=failure.denied, final=failure.final)
         except Exception as error:
             # A fault of the tool itself must not end the turn: it is told and logged.
             _log.exception("%s failed", use.name)

@@ -318,7 +318,7 @@ class Permissions:
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
-                raise _denied(f"{refusal}{reason}. Nothing was done.")
+                raise ToolFailure(f"{refusal}{reason}. Nothing was done.", denied=True)
             leaves = decision.outside and proposal.outside is not None
             if leaves:
                 proposal, what = proposal.outside or proposal, ("outside", what[1])
@@ -347,4 +347,4 @@ def _refuse_denied(rule: str) -> None:
 
 
 def _denied(text: str) -> ToolFailure:
-    return ToolFailure(text, denied=True)
+    return ToolFailure(text, denied=True, final=True)

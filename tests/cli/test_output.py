@@ -337,6 +337,15 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
     )
 
 
+def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[str]) -> None:
+    denied = PermissionDenial("read_file", "1", "{}", final=True)
+    say_denials(ended("success", permission_denials=(denied, denied)))
+    assert capfd.readouterr().err == snapshot(
+        "warning: not allowed: read_file. "
+        "A rule of yours, the mode or where the file is forbids it: no --allow changes that.\n"
+    )
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_words_in_pieces_show_as_the_whole_would(size: int) -> None:
     text = (
