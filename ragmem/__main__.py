@@ -44,6 +44,11 @@ def run() -> int:
 
         sys.stdout.write(f"ragmem {__version__}\n")
         return 0
+    if not sys.warnoptions:
+        import warnings
+
+        # They are for who develops a program, not for who uses it.
+        warnings.simplefilter("ignore")
     if argv[:1] == ["hook"] and len(argv) == 2:
         # Another agent waits for it at every prompt.
         from ragmem.cli.hook import answer

@@ -213,3 +213,15 @@ def test_version_is_told_by_any_spelling(tmp_path: Path) -> None:
     assert said == {ragmem.run("--version", "sessions").out}
     assert said == snapshot({"ragmem 0.1.0\n"})
     assert not ragmem.home.exists()
+
+
+def test_what_python_warns_of_is_not_told_to_a_person() -> None:
+    """Who develops asks for it with -W."""
+    code = (
+        "import sys, warnings; from ragmem.__main__ import run; sys.argv[1:] = ['--help'];"
+        " run(); warnings.warn('never awaited', RuntimeWarning)"
+    )
+    for options, is_told in (((), False), (("-W", "default"), True)):
+        command = [sys.executable, "-P", *options, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ("never awaited" in done.stderr) == is_told
