@@ -82,6 +82,9 @@ class AmbiguousMemory(UsageError):
 class StoreError(RagmemError):
     """The memory could not do what was asked."""
 
+    can_be_read = False
+    """Whether what was stored before can be read all the same."""
+
 
 class StoreUnavailable(StoreError):
     """The store is away for now; the same call may succeed later."""

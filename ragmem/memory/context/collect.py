@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 FINISHED = ("completed", "interrupted", "failed")
 PINNED_UNKNOWN = (
-    "The memory did not answer in time: rules and pinned memories, if there are any, are missing "
+    "The memory could not be asked: rules and pinned memories, if there are any, are missing "
     "from this request."
 )
 _FILES_CHARS = 5_000

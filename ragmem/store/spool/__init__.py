@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -211,7 +211,7 @@ class SpooledStore:
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
         self._said = False
-        self._said_lost = False
+        self._said_lost: Literal["", "some", "turn"] = ""
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -286,7 +286,7 @@ class SpooledStore:
             self._lost_some = True
             self._say_lost(writes, error)
             return Waiting(kept=False)
-        self._said_lost = False
+        self._said_lost = ""
         return Waiting()
 
     async def _applied_late(
@@ -303,8 +303,9 @@ class SpooledStore:
 
     def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
         """Once a turn."""
-        if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
-            self._said_lost = True
+        begins = any(isinstance(write, BeginTurn) for write in writes)
+        said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
+        if not said or (begins and said == "turn"):
             self._notices.append(
                 f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
                 f"written: {error.strerror or error}. What came before is still kept."
@@ -520,7 +521,9 @@ class SpooledStore:
             # However long it takes to open: only then can what was left be stored.
             await self._ask(self.inner())
         patience = self._patience
-        if not await self._caught_up(patience.read_s if self._looked else patience.left_s):
+        is_whole = await self._caught_up(patience.read_s if self._looked else patience.left_s)
+        # What is read must not lack what waits; where nothing could be kept, it lacks nothing.
+        if not is_whole and (self._waiting or not (self._away and self._away.can_be_read)):
             raise self._unavailable()
         store = await self._ask(self.inner())
         return await self._ask(query(store))

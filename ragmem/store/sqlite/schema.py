@@ -144,9 +144,13 @@ def damaged(database: Path, why: str) -> StoreDamaged:
 class ReadOnly(StoreRefused):
     """The database can't be written; it may be read all the same."""
 
+    can_be_read = True
+
 
 class Full(StoreUnavailable):
     """There is no room on the file system; what is there can be read."""
+
+    can_be_read = True
 
 
 def never_changes(database: Path) -> bool:
