@@ -114,6 +114,11 @@ _NO_DECISION = _any(
     r"(?:we|i|it|on|nous|decided)\b",
 )
 _LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais),? )*"
+_NO_VERB = (
+    r"(?:(?:dies|ein|kein|mein|dein|sein|ihr|unser|all|viel|beid|welch|solch|manch|einig|ander|letzt)e|"
+    r"die|sie|wie|heute|gerne|ohne|gestern|habe|hatte|wurde|werde|wolle|sollte|konnte|musste|mochte)"
+)
+"""German words that end as an order does."""
 _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
     r"\w+ \w+,? from now on[.!]*$",
@@ -138,6 +143,9 @@ _STANDING = _any(
     rf"{_LEAD}(?:don't|do not|nothing|never) .*\bwithout (?:asking|telling|showing|my |\w+'s )",
     rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
     rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
+    r"^you (?:should|must|have to|need to) (?:always|never) (?!(?:have|be)\b)\w+ \w",
+    rf"{_LEAD}(?!{_NO_VERB}\b)(?:\w+e|nimm|schreib|mach|lass|gib|lies|frag|zeig|benutz|nutz|setz) "
+    r"(?:immer|nie|niemals) (?!(?:noch|mehr|wieder|weniger)\b)\w",
     rf"{_LEAD}immer (?!(?:noch|mehr|wieder|weniger)\b)\w+ \w.*en[.!]*$",
     r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* (?:nicht|nie) an[.!]*$",
     rf"{_LEAD}(?:ne |n')\w+ jamais \w|^(?:on|nous) (?:ne |n')\w+ jamais \w",
@@ -159,7 +167,8 @@ _ASKED = re.compile(
 )
 _NO_ORDER = re.compile(
     r"\b(?:do|did|don't|didn't|can't|cannot|couldn't) (?:you |i |we |not )*remember\b|"
-    r"\b(?:says?|said|reads?|prints?|outputs?|wrote|writes|suppose|imagine|if|whether)\b|[\"“”«»]"
+    r"\b(?:says|said|reads|prints|outputs|wrote|writes|suppose|imagine)\b|"
+    r"^(?:and |so |but |what )?(?:if|whether)\b|[\"“”«»]"
 )
 _IN_WORK = (
     r"(?:(?:the|my|our|your|all|les|mes|le|den) )?(?:commits?(?: messages?)?|messages|code(?: "
@@ -170,6 +179,11 @@ _TONGUE = (
     r"(?:english|german|french|spanish|italian|deutsch|englisch|franzosisch|francais|anglais|"
     r"allemand)\b"
 )
+_OWN_TONGUE = Regex(
+    r"(?=.*\b(?:answer|reply|respond|speak|talk|antwort\w*|sprich|sprechen|repond\w*|parle\w*)\b)"
+    rf".*\b{_TONGUE}"
+)
+"""In which language somebody wants to be answered is theirs, whatever they work on."""
 _PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
 _PREFERENCE = _any(
     r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
@@ -335,7 +349,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
         # "I prefer tabs, always" is how they like it, in whatever project.
         kind = "preference"
     elif speaker == "person" and _STANDING.search(flat) and not _NO_ORDER.search(flat):
-        kind = "rule"
+        kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
     elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
     elif speaker == "person" and is_preference(sentence):

@@ -224,6 +224,12 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
         ("Nie direkt auf main pushen.", "rule"),
         ("N'utilise jamais eval.", "rule"),
         ("Utilise toujours pathlib.", "rule"),
+        ("Never use print for debugging.", "rule"),
+        ("You should always run the linter before you say that it is done.", "rule"),
+        ("Always tell me if a test is skipped.", "rule"),
+        ("Verwende niemals print zum Debuggen.", "rule"),
+        ("N'utilise jamais de print pour le débogage.", "rule"),
+        ("Benutze immer uv statt pip.", "rule"),
         ("Use pnpm, not npm.", "decision"),
         ("No emojis in commit messages, please.", "preference"),
         ("I want docstrings on everything public.", "preference"),
@@ -285,6 +291,18 @@ def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
     assert found == ([kind] if kind else [])
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Bitte immer auf Deutsch antworten.", "Please always answer in German.", "Réponds toujours en "
+     "français aux questions."],
+)  # fmt: skip
+def test_the_language_of_answers_is_the_persons_in_every_project(text: str) -> None:
+    [found] = episodes(text, "", NOW)
+    assert found.scope == "user" or found.kind == "preference"
+    [here] = episodes("Please always write German comments.", "", NOW)
+    assert (here.kind, here.scope) == ("rule", None)
+
+
 def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
     [own] = episodes("I am colour-blind, so no red and green in charts please.", "", NOW)
     [here] = episodes("No red and green in the charts please.", "", NOW)
@@ -296,6 +314,12 @@ def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
     [
         "hello",
         "Never mind, it works now.",
+        "If you never close it, the pool runs dry.",
+        "The script always prints two lines.",
+        "Diese Tests laufen immer langsam.",
+        "Heute immer noch rot.",
+        "Alle immer weiter weg vom Ziel.",
+        "You should always be able to log in.",
         "Always fails on Windows.",
         "We always get a timeout there.",
         "I want a function that sorts the list.",
