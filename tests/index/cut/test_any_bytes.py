@@ -54,16 +54,15 @@ BITS = st.sampled_from(
         *(" ", "\t", "\n", "\n\n", "\r", "\r\n", "\f", "\0", "    ", "\n    "),
     ]
 ).map(str.encode) | st.binary(max_size=4)
-FEW = settings(max_examples=150)
+MANY = settings(max_examples=4 * settings().max_examples)
 
 
-@FEW
 @given(PATHS | st.text(max_size=20), st.binary(max_size=400))
 def test_any_bytes(path: str, data: bytes) -> None:
     check(cut(path, data), data)
 
 
-@settings(FEW, max_examples=600)
+@MANY
 @given(
     PATHS,
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 30), BITS), max_size=6),
@@ -76,7 +75,6 @@ def test_mutated_sources(path: str, edits: list[tuple[int, int, bytes]]) -> None
     check(cut(path, data), data)
 
 
-@settings(FEW, max_examples=100)
 @given(PATHS, PATHS, st.integers(0, 300))
 def test_one_file_within_another(outer: str, inner: str, place: int) -> None:
     """As conflicts and templates leave them, with the lines of another system."""
