@@ -119,7 +119,7 @@ def test_queries_have_no_predicates() -> None:
 def test_cutting_keeps_no_memory() -> None:
     """The binding never gives back what a parser has read: a file's bytes for each of them."""
     text = random.Random(1).randbytes(40_000).hex()
-    rows = (f'row = "{text[place : place + 80]}"\n' for place in range(0, len(text), 80))
+    rows = (f'row = "{text[place : place + 400]}"\n' for place in range(0, len(text), 400))
     data = (SOURCES["a.py"] + "".join(rows)).encode()
     for _ in range(20):
         cut("a.py", data)
