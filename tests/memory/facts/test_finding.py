@@ -366,8 +366,8 @@ async def test_thousands_are_searched_fast(tmp_path: Path, count: int) -> None:
             assert await found(asked, f"what is on plot {n} of word{n}?")
             spent[is_known].append(time.perf_counter() - started)
     await store.aclose()
-    # Measured of 5,000: 15 ms, and 110 ms more where they are read again; side by side, however busy the
-    # machine is.
+    # Measured of 5,000: 15 ms, and 110 ms more where they are read again; side by side, however
+    # busy the machine is.
     assert min(spent[True]) < min(spent[False]) / 2
 
 
