@@ -13,9 +13,13 @@ from tests.fakes.neo4j import neo4j_server
 __all__ = ["neo4j_server"]
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same examples each time; other ones are looked for under --all.
-settings.register_profile("tests", settings.get_profile("random"), derandomize=True)
+settings.register_profile(
+    "random", max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+# Some, the same ones each time; more and other ones are looked for under --all.
+settings.register_profile(
+    "tests", settings.get_profile("random"), max_examples=25, derandomize=True
+)
 # Ten times as many lives of twice the length: pytest --hypothesis-profile=thorough.
 settings.register_profile("thorough", settings.get_profile("random"))
 settings.load_profile("tests")

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.agent.calls import ToolLoop
@@ -124,7 +124,6 @@ def test_shrinking_halves_the_room_once_more() -> None:
     assert not ToolLoop(HEAD, limit=10_000).shrink()
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 4_000), min_size=1, max_size=5), max_size=30))
 def test_whatever_comes_it_stays_valid_and_within_the_limit(sizes: list[list[int]]) -> None:
     """A limit that the arguments of one round leave room for is kept."""

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.embedder import passages, tool_lines, turn_passages, turn_text
@@ -129,7 +129,6 @@ def test_code_stays_whole_where_it_fits() -> None:
     st.integers(10, 60),
     st.text(alphabet="xy z\n", max_size=60),
 )
-@settings(max_examples=150)
 def test_nothing_is_lost_and_nothing_is_too_long(text: str, size: int, title: str) -> None:
     """Every letter stands in a passage, in order, and each passage is read whole."""
     found = passages(text, words, max_tokens=size, title=title)

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.importers import AgentName, FoundFile, Tally
@@ -740,7 +740,6 @@ def shapes(name: AgentName) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-@settings(max_examples=60)
 @given(data=st.data())
 def test_whatever_the_records_hold_turns_come_of_it(name: AgentName, data: Any) -> None:
     """Any value may be anything: nothing raises, and what comes can be stored."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.importers import AgentName, Tally
@@ -91,7 +91,6 @@ def test_changed_records_never_raise_and_cost_no_other_prompt(
     assert [words for words in _prompts(name, whole) if words not in prompts] == []
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_whatever_comes_can_be_stored(data: Any) -> None:
     """A real store takes it, finds nothing broken, and has nothing to add the second time."""

@@ -177,7 +177,7 @@ sys.addaudithook(_watch)
 """
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["x.py", "x.js", "x.ts", "x.go", "x.rs", "x.c", "x.md", "x.json", "x.sh", "x"]),
     st.binary(max_size=300)

@@ -292,7 +292,7 @@ def test_why_shows_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
         assert all(line.isprintable() for line in hit.why)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=200) | st.sampled_from(["a.b.c", "::", "`", "../..", "x" * 5000]))
 def test_any_question_is_answered(index: Index, text: str) -> None:
     hits = index.ask(text)

@@ -63,9 +63,9 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
         "        reveal_type(memory)\n"
         "        reveal_type(await memory.store_turn('s', 'q', 'a'))\n"
     )
-    options = ["--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache")]
+    # With the options of scripts/lint, and what it has found out of the package before.
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, *map(str, tmp_path.glob("*.py"))],
+        [sys.executable, "-m", "mypy", *map(str, tmp_path.glob("*.py"))],
         capture_output=True,
         text=True,
         cwd=SOURCE,

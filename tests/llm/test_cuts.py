@@ -73,7 +73,7 @@ async def test_cut_at_any_byte(
     assert whole == 0 if spoken in SIZES else 0 < whole < len(offsets) / 2
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     text=st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(
         str.strip

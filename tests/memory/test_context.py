@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -162,7 +162,6 @@ def test_queries_older_than_the_window() -> None:
     assert len(queries.items) + queries.dropped == first - 1
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=25),
     st.integers(2_000, 30_000),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -246,7 +246,6 @@ def test_changed_files_are_told() -> None:
     assert line not in build(changed=line, info=SMALL).messages[-1].text
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 400), st.integers(0, 200), st.integers(0, 120)), max_size=12),
     st.integers(1_000, 120_000),

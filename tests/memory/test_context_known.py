@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -363,7 +363,6 @@ def test_the_fallback_keeps_what_is_pinned() -> None:
     assert names(context) == ["System", "Pinned", "Conversation History", "Prompt"]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 1_200), max_size=12),
     st.lists(st.integers(1, 1_200), max_size=12),
@@ -391,7 +390,6 @@ def test_each_section_keeps_its_budget(
             assert budgets.get(name, max_chars * percent // 100) == max_chars * percent // 100
 
 
-@settings(max_examples=40)
 @example(30_420, False)  # What has a least size does not yield with the first squeeze.
 @given(st.integers(30_000, 100_000), st.booleans())
 def test_all_together_stay_within_the_maximum(max_chars: int, native: bool) -> None:

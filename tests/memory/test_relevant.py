@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -220,7 +220,6 @@ def test_the_result_of_a_tool_is_quoted_when_it_holds_the_answer() -> None:
     ) in text.messages[-1].text
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 9_000), st.integers(0, 9_000)), max_size=12),
     st.integers(1_000, 60_000),

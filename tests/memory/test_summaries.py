@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -260,7 +260,6 @@ async def test_without_new_turns_it_stays() -> None:
 # --- the whole way ----------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
 @given(st.lists(st.sampled_from([GOOD, "no", "down", "refused"]), min_size=60, max_size=60))
 def test_whatever_the_model_does_every_turn_is_summed_up(answers: list[str]) -> None:
     """Never an error, never empty, never longer than its source; counts add up."""

@@ -115,7 +115,6 @@ async def test_what_a_fork_has_summed_up_is_open_again(graph: Neo4jStore) -> Non
 # --- vectors in memory ---------------------------------------------------------------
 
 
-@pytest.mark.changes_schema
 async def test_the_nearest_are_the_exact_ones(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,15 +123,15 @@ async def test_the_nearest_are_the_exact_ones(
 
     monkeypatch.setattr(vectors, "PAGE", 40)
     rng = np.random.default_rng(5)
-    rows = rng.normal(size=(180, 32)).astype("<f4")
+    rows = rng.normal(size=(180, 4)).astype("<f4")
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     puts = turns(180)
     await graph.apply([created("s"), *puts])
-    await graph.use_embedder(EmbedderMark("model-a", 32))
+    await graph.use_embedder(MARK)
     await graph.apply(
         [embedded(put.turn.turn_id, row.tobytes()) for put, row in zip(puts, rows, strict=True)]
     )
-    question = rng.normal(size=32).astype("<f4")
+    question = rng.normal(size=4).astype("<f4")
     question /= np.linalg.norm(question)
     exact = [puts[i].turn.turn_id for i in np.argsort(-(rows @ question))[:20]]
     for scope in (Scope(), Scope(project_ids=(PROJECT,)), Scope(session_ids=("s",))):

@@ -196,10 +196,11 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, start:
     assert any(turn.status == "interrupted" for turn in turns)
 
 
-async def test_kill_9_while_the_store_is_made(tmp_path: Path, start: Start) -> None:
+@pytest.mark.parametrize("times", [4, pytest.param(20, marks=pytest.mark.campaign)])
+async def test_kill_9_while_the_store_is_made(tmp_path: Path, start: Start, times: int) -> None:
     """In the middle of the first migration too, the next start succeeds."""
     dice = random.Random(7)
-    for attempt in range(12):
+    for attempt in range(times):
         home = tmp_path / str(attempt)
         process = start(STARTS_ON_A_FRESH_HOME, home, "first")
         while not home.exists() and process.poll() is None:

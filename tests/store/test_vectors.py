@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.similarity import Matrix, count, packed, unpacked
@@ -19,7 +19,6 @@ def as_bytes(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> list[by
     return [row.astype("<f4").tobytes() for row in rows]
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 400))
 def test_what_is_unpacked_packs_to_the_same(seed: int, rows: int, dimension: int) -> None:
     """A vector may be moved from store to store for ever."""

@@ -133,8 +133,12 @@ import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
 from ragmem.children import protect_process
+from ragmem.tools import shell
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
+
+# More than a process here may hold; to write all that a command may takes seconds.
+shell.MAX_OUTPUT_BYTES = 60_000_000
 
 async def main():
     cwd = Path(sys.argv[1])

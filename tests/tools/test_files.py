@@ -345,7 +345,7 @@ async def test_write_keeps_the_style_of_the_file(desk):
     after=st.binary(max_size=40).filter(lambda b: b"\0" not in b),
     new=st.text(st.characters(codec="ascii", exclude_characters="\0\r"), max_size=10),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip_on_disk(tmp_path, make_desk, before, after, new):
     """Bytes outside of the edited span are the same bytes on the disk."""
     import asyncio

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.config import load_config
@@ -127,7 +127,6 @@ _WORDS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(_WORDS)
 def test_a_clear_line_runs_in_bash_what_was_found(words: list[str]) -> None:
     """Bash itself is asked: it may run nothing but the one command that was found, if one was."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.memory.facts.trust import Vouched, vouch
@@ -135,7 +135,6 @@ def test_the_model_alone() -> None:
     assert vouch("The cache is cold", None, now=NOW, locate=str).trust == "model"
 
 
-@settings(max_examples=150)
 @given(st.text(max_size=80), st.text(max_size=200), st.text(max_size=200))
 def test_whatever_is_said(content: str, prompt: str, read: str) -> None:
     """Never an exception; never a rule, a preference or the person's word from a file alone."""

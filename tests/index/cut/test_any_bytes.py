@@ -54,16 +54,15 @@ BITS = st.sampled_from(
         *(" ", "\t", "\n", "\n\n", "\r", "\r\n", "\f", "\0", "    ", "\n    "),
     ]
 ).map(str.encode) | st.binary(max_size=4)
-FEW = settings(max_examples=150)
+MANY = settings(max_examples=4 * settings().max_examples)
 
 
-@FEW
 @given(PATHS | st.text(max_size=20), st.binary(max_size=400))
 def test_any_bytes(path: str, data: bytes) -> None:
     check(cut(path, data), data)
 
 
-@settings(FEW, max_examples=600)
+@MANY
 @given(
     PATHS,
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 30), BITS), max_size=6),
@@ -76,7 +75,6 @@ def test_mutated_sources(path: str, edits: list[tuple[int, int, bytes]]) -> None
     check(cut(path, data), data)
 
 
-@settings(FEW, max_examples=100)
 @given(PATHS, PATHS, st.integers(0, 300))
 def test_one_file_within_another(outer: str, inner: str, place: int) -> None:
     """As conflicts and templates leave them, with the lines of another system."""
@@ -121,7 +119,7 @@ def test_queries_have_no_predicates() -> None:
 def test_cutting_keeps_no_memory() -> None:
     """The binding never gives back what a parser has read: a file's bytes for each of them."""
     text = random.Random(1).randbytes(40_000).hex()
-    rows = (f'row = "{text[place : place + 80]}"\n' for place in range(0, len(text), 80))
+    rows = (f'row = "{text[place : place + 400]}"\n' for place in range(0, len(text), 400))
     data = (SOURCES["a.py"] + "".join(rows)).encode()
     for _ in range(20):
         cut("a.py", data)
