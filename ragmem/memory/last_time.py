@@ -66,7 +66,7 @@ _BACK = Regex(
     r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
 )
 _LEAVES = Regex(
-    r"^\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
+    r"\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
     r"a|an|one|on|something|question|frage|etwas|petite)\W+){0,4}"
     r"(?:unrelated|off[- ]?topic|not related|(?:this )?(?:has )?nothing to do with|"
     r"(?:completely|entirely|totally|quite|something) (?:different|else|other|unrelated)|"
@@ -125,7 +125,7 @@ def points_back(text: str) -> bool:
 
 def leaves_subject(text: str) -> bool:
     """Whether it begins with saying that it has nothing to do with what was before."""
-    return _LEAVES.search(plain(text)) is not None
+    return _LEAVES.match(plain(text[:_LONGEST_PROMPT])) is not None
 
 
 def asks_of_before(text: str) -> bool:
