@@ -321,6 +321,15 @@ def test_a_failure_tells_what_worked_instead() -> None:
     assert "worked" not in alone.content
 
 
+def test_what_was_mended_in_the_same_turn_failed_all_the_same() -> None:
+    """Nothing to be remembered, but told where the turn is recalled."""
+    failing, works = ran("fire tiles.txt", 3, "Error: too cold"), ran("fire tiles.txt", 0)
+    turn = a_turn(1, "Fire them.", "Done.", (failing, edit("kiln.toml"), works))
+    assert failures(turn, locate=str) == []
+    [told] = failures(turn, locate=str, with_mended=True)
+    assert told.content.endswith("too cold; later it worked")
+
+
 def test_what_was_advised_goes_with_the_choice_that_took_it() -> None:
     advice = a_turn(1, "Which language?", "Go would do.")
     chosen = a_turn(2, "We take Go.", "Begun.", (wrote("main.go", "", "package main"),))

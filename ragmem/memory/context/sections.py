@@ -542,7 +542,7 @@ def _turn_entry(
     from ragmem.memory.facts.failures import failures
 
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
-    failed = failures(turn, locate=str)[-_MOST_FAILED:]
+    failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
     room -= len(failed) * (_SINCE_CHARS + 1)
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))

@@ -52,15 +52,17 @@ class _Result(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-def failures(turn: Turn, *, locate: Callable[[str], str]) -> list[Draft]:
-    """What failed in a turn, and did not work later in it."""
+def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
+    """What failed in a turn and did not work later in it, unless `with_mended`."""
     last: dict[str, Draft | None] = {}
     for place, call in enumerate(turn.tool_calls):
         subject = subject_of(call)
         if subject:
-            last.pop(subject, None)
+            before = last.pop(subject, None)
             later = turn.tool_calls[place + 1 :]
             last[subject] = _draft(turn, call, subject, locate, _instead(subject, later))
+            if with_mended and before is not None and not has_failed(call):
+                last[subject] = before
     return [draft for draft in last.values() if draft is not None][-_MOST:]
 
 
@@ -147,8 +149,9 @@ def _draft(
     if not call.result or not has_failed(call) or _was_not_tried(call):
         return None
     reason = _reason(call)
+    then = "; later it worked" if instead == subject else f"; `{instead}` worked"
     return Draft(
-        content=f"{beginning(subject)}: {reason}{f'; `{instead}` worked' if instead else ''}",
+        content=f"{beginning(subject)}: {reason}{then if instead else ''}",
         kind="failure",
         subjects=_subjects(call, subject, locate),
         trust="tool",
