@@ -10,6 +10,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
+NO_DATE = r"(?!(?<=\d\.)\s+(?i:jan|feb|m[aä]rz|apr|mai|jun|jul|aug|sep|okt|nov|dez)[a-zä]*\b)"
+"""Behind the end of a sentence: that it is none, in a date as it is written in German."""
+
 
 class Regex:
     """A regular expression that the first use compiles.

@@ -18,8 +18,7 @@ from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import extract_accessed_files, locator, written_since
-from ragmem.memory.since import Aftermath, left_open, states_undone
-from ragmem.memory.summaries import opening, prose_sentences
+from ragmem.memory.since import Aftermath, in_short, left_open
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word
@@ -40,7 +39,7 @@ _MOST_BEFORE = 1
 """Turns before the last of a session that is not the newest."""
 _ASKED_CHARS = 120
 _OUTCOME_CHARS = 320
-_BEFORE_CHARS = 200
+_BEFORE_CHARS = 320
 _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
@@ -65,6 +64,25 @@ _BACK = Regex(
     r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
     r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
     r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
+)
+_LEAVES = Regex(
+    r"\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
+    r"a|an|one|on|something|question|frage|etwas|petite)\W+){0,4}"
+    r"(?:unrelated|off[- ]?topic|not related|(?:this )?(?:has )?nothing to do with|"
+    r"(?:completely|entirely|totally|quite|something) (?:different|else|other|unrelated)|"
+    r"(?:et)?was (?:ganz|vollig|komplett) anderes|ganz (?:et)?was anderes|ganz andere frage|"
+    r"(?:hat )?nichts damit zu tun|themawechsel|rien a voir|hors[- ]sujet|"
+    r"(?:tout|toute) autre (?:chose|question)|(?:aucun|sans) rapport)\b"
+)
+_BEFORE = Regex(
+    r"\b(?:(?:did|had|have|has|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did| have)|"
+    r"(?:what|why|how|where|when|which|who)\b[^.?!]{0,40} (?:was|were|did|had)|"
+    r"(?:hatten?|haben|waren) (?:wir|uns)|wir (?:hatten|haben)|"
+    r"(?:was|warum|wieso|weshalb|wie|wo|wann|welche\w*|wer|wor\w+|womit)\b[^.?!]{0,40} "
+    r"(?:war|waren|hatten?|ging|gingen|lag|kam|kamen|lief|liefen|wurden?)|"
+    r"(?:on|nous) (?:avait|avions|a|avons|etait|etions)|(?:avait|a-t|etait)-on|avions-nous|"
+    r"avons-nous|(?:pourquoi|comment|quand|quel\w*|qui|ou)\b[^.?!]{0,40} "
+    r"(?!\w*rait)(?!(?:fait|sait|parfait|trait|extrait|retrait|portrait)\b)\w+(?:ait|aient))\b"
 )
 _FILLER = frozenset(
     word
@@ -105,6 +123,17 @@ def points_back(text: str) -> bool:
     )
 
 
+def leaves_subject(text: str) -> bool:
+    """Whether it begins with saying that it has nothing to do with what was before."""
+    return _LEAVES.match(plain(text[:_LONGEST_PROMPT])) is not None
+
+
+def asks_of_before(text: str) -> bool:
+    """Whether a question takes for granted that something was said or done: "How had we fixed
+    that?"."""
+    return "?" in text and _BEFORE.search(plain(text)) is not None
+
+
 def names_nothing(text: str, now: datetime) -> bool:
     """Whether there is nothing in it to search for: it points back, and names no time either.
 
@@ -119,6 +148,8 @@ def sessions_wanted(prompt: str, turn_index: int) -> int:
 
     "Go on" later in a conversation means that one's own work, and not what was done before it.
     """
+    if leaves_subject(prompt):
+        return 0
     starts = turn_index <= FIRST_TURNS
     if is_generic(prompt) or (starts and points_back(prompt)):
         return MOST_SESSIONS
@@ -223,11 +254,8 @@ def is_small_talk(turn: Turn) -> bool:
 
 
 def _outcome(turn: Turn, limit: int, after: Aftermath) -> str:
-    """What was asked, and how the answer begins; what it leaves undone is told elsewhere."""
-    said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
-    answer = opening(said, limit)
-    told = " — ".join(filter(None, [one_line(turn.user_message, _ASKED_CHARS), answer]))
-    return f"{_THEN if after.of_turn(turn) else ''}{told}"
+    """What came of it, and whether that still holds."""
+    return f"{_THEN if after.of_turn(turn) else ''}{in_short(turn, _ASKED_CHARS, limit)}"
 
 
 def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:
@@ -336,8 +364,10 @@ def _recaps(
 
 
 def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
-    """The deadlines among them that are not past."""
-    found = [m for m in memories if m.kind == "deadline" and not (m.at and m.at < now)]
+    """The deadlines among them that are not past, nor were moved."""
+    known = [memory for memory in memories if memory.kind == "deadline"]
+    after = Aftermath((), known)
+    found = [m for m in known if not (m.at and m.at < now) and not after.of_memory(m)]
     return [one_line(memory.content, _LINE_CHARS) for memory in found[:_MOST]]
 
 

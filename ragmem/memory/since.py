@@ -15,10 +15,12 @@ from itertools import chain
 
 import msgspec
 
+from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.memory.files import EDITING_TOOLS
+from ragmem.memory.summaries import opening, prose_sentences
 from ragmem.memory.window import argument
 from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
 from ragmem.store import Store
@@ -54,11 +56,12 @@ _UNDONE = Regex(
     r"isn't (?:done|finished|implemented)|have(?:n't| not)|has(?:n't| not)|next steps?|"
     r"(?:not|n't|no)\b.{0,20}\byet|will need|needs? (?:to|a|an|more)|"
     r"(?:what(?:'s| is)|is|are) (?:still )?left|left to (?:do|be done)|left open|remain(?:s|ing)?|"
-    r"follow-?ups?|open (?:questions?|points?|items?|ends?)|pending|unresolved|"
+    r"follow-?ups?|open (?:questions?|points?|items?|ends?)|pending|unresolved|on hold|"
+    r"blocked (?:by|on|until)|"
     r"should (?:also|still|then|next)|did(?:n't| not) (?:check|run|test|touch|get to)|"
     r"noch (?:nicht|offen|zu|fehlt|fehlen|aus)|(?:fehlt|fehlen) noch|als nachstes|"
-    r"nachster schritt|steht noch aus|offene[rn]? (?:fragen?|punkte?)|bleibt (?:noch )?zu|"
-    r"reste(?:nt)? (?:a|encore)|pas encore|a faire|prochaines? etapes?|il manque)\b"
+    r"nachster schritt|steht noch aus|ruht|offene[rn]? (?:fragen?|punkte?)|bleibt (?:noch )?zu|"
+    r"reste(?:nt)? (?:a|encore)|pas encore|en attente de|a faire|prochaines? etapes?|il manque)\b"
     r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
     r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
 )
@@ -72,13 +75,14 @@ _CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
     r"chang\w+|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|lowered|"
-    r"in the end|convinced|turns out|scratch that|"
+    r"in the end|convinced|turns out|scratch that|postponed|rescheduled|brought forward|"
     r"statt(?:dessen)?|anstelle|nicht mehr|kein\w* mehr|jetzt|nun|inzwischen|mittlerweile|doch|"
     r"lieber|zuruck|um(?:ge)?(?:stell|schr[ei]+b|bau)\w*|geandert|ersetzt|entfernt|geloscht|"
-    r"gestrichen|abgeschaltet|falsch|erhoht|gesenkt|ab (?:sofort|\w{3,9})|seit|"
+    r"verschoben|vorgezogen|verlegt|gestrichen|abgeschaltet|falsch|erhoht|gesenkt|seit|"
+    r"ab (?:sofort|\w{3,9})|"
     r"plutot|au lieu|a la place|finalement|(?:ne |n')\w+ plus|desormais|a present|"
     r"maintenant|en fait|remplac\w+|supprim\w+|refai\w+|retir\w+|abandonn\w+|revien\w+|parti\w*|"
-    r"faux)\b"
+    r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
 _PLANNED = Regex(
     r"\b(?:(?:have|has|need|plan|going|want) to|must|should|would|will|can be|planned|suggest|"
@@ -111,6 +115,10 @@ _POINTS = Regex(
 """A sentence that speaks of what stands before it."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
+_DATE = Regex(
+    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?(?: of)? (?:{any_of(MONTHS)})\b|"
+    rf"\b(?:{any_of(MONTHS)})\.? \d{{1,2}}\b"
+)
 _FILLER = frozenset(
     word
     for words in (
@@ -146,6 +154,13 @@ def left_open(turn: Turn) -> list[str]:
             found.append(f"{before} {sentence} {_request(turn)}".strip() if points else sentence)
         before = sentence
     return [each for each in (*asked, *found) if not each.endswith("?")]
+
+
+def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
+    """What was asked, and how the answer begins; what that leaves undone is told elsewhere."""
+    said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
+    asked = one_line(turn.user_message, asked_chars)
+    return " — ".join(filter(None, [asked, opening(said, answer_chars)]))
 
 
 def _without_samples(turn: Turn) -> str:
@@ -271,6 +286,7 @@ class _Statement(msgspec.Struct, frozen=True):
     """Numbers by the terms of what they count."""
     versions: dict[str, set[str]]
     """The same of what has them."""
+    dates: frozenset[str]
     is_change: bool
 
 
@@ -284,7 +300,8 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
-    flat, words = plain(text), _words(text)
+    flat = plain(text)
+    words = _words(_DATE.sub(" ", flat))
     subject = next(filter(None, map(_forms, _WORDS.findall(flat))), frozenset[str]())
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
@@ -296,6 +313,7 @@ def _statement(text: str) -> _Statement:
         particulars=particulars(text),
         values=values,
         versions=versions,
+        dates=frozenset(_DATE.findall(flat)),
         is_change=_CHANGE.search(flat) is not None,
     )
 
@@ -446,8 +464,8 @@ class Aftermath:
         return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
-        """For each part of what is open the first words of the later turn that was about it, or
-        nothing; what says nothing is done by whatever came later."""
+        """For each part of what is open what the later turn came to that was about it, or nothing;
+        what says nothing is done by whatever came later."""
         steps = [words for words in map(_words, _CLAUSE.split(what)) if words]
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
@@ -459,7 +477,7 @@ class Aftermath:
             did = any(map(subject_of, turn.tool_calls))
             least = _DONE if did else _SAID_DONE
             if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
-                return one_line(turn.user_message, _QUOTED)
+                return in_short(turn, _QUOTED, _QUOTED)
         return ""
 
     def revised(self, texts: Iterable[str], at: datetime, told_in: Collection[str] = ()) -> str:
@@ -493,6 +511,9 @@ class Aftermath:
         revalued = _revalued(told.versions, later.versions) or (
             _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
         )
+        redated = later.is_change and told.dates and later.dates
+        if redated and told.dates.isdisjoint(later.dates):
+            revalued = True
         if later.is_change or revalued:
             least = _REVISED_NEAR if told.particulars & later.particulars else least
             is_same = not told.subject.isdisjoint(later.subject)
@@ -516,5 +537,5 @@ class Aftermath:
 
     def _weighed(self, word: Word) -> float:
         seen = max((self._counts[term] for term in word), default=0)
-        found = self._weights[word] = math.log(1 + len(self._turns) / max(1, seen))
+        found = self._weights[word] = math.log(1 + max(1, len(self._turns)) / max(1, seen))
         return found

@@ -16,7 +16,7 @@ import msgspec
 from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
 from ragmem.messages import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
-from ragmem.text import Regex, clip_middle, one_line, plain_or_quoted
+from ragmem.text import NO_DATE, Regex, clip_middle, one_line, plain_or_quoted
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 _LOOKBACK = 50
@@ -353,7 +353,7 @@ TAIL_COUNT = 9
 """Beyond, so many of the latest, after the first and the marker."""
 _MOST_CRITICAL = 8
 _LINE_CHARS = 200
-_SENTENCE = Regex(r"(?<=[.!?…])\s+|\n+")
+_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}\s+|\n+")
 _CRITICAL = Regex(
     r"\b(?:always|never|must|don['’]t ever|do not|from now on|remember|important|deadline"
     r"|decision|decided?|we(?:['’]ll| will) use|no longer"

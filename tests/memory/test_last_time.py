@@ -12,7 +12,15 @@ import pytest
 
 from ragmem.ids import new_id
 from ragmem.memory.facts import Draft
-from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
+from ragmem.memory.facts.failures import failures
+from ragmem.memory.last_time import (
+    asks_of_before,
+    leaves_subject,
+    names_nothing,
+    points_back,
+    recap,
+    sessions_wanted,
+)
 from ragmem.memory.memory import Memory
 from ragmem.memory.since import Aftermath
 from ragmem.records import Evidence, MemoryKind, Session, ToolCall, Turn
@@ -69,6 +77,45 @@ def test_later_in_a_conversation_going_on_means_its_own_work() -> None:
     assert [sessions_wanted("go on", index) for index in (1, 2, 3, 9)] == [3, 3, 0, 0]
     assert [sessions_wanted("Add a button", index) for index in (1, 2, 3)] == [1, 1, 0]
     assert sessions_wanted("What did we talk about before?", 9) == 3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "leaves"),
+    [
+        ("Off topic: how long do eggs boil?", True),
+        ("Quick one, unrelated: what is a quine?", True),
+        ("Something completely different, who wrote Dune?", True),
+        ("Kurz was ganz anderes: wie weit ist der Mond?", True),
+        ("Rien à voir, mais comment cuit-on le riz ?", True),
+        ("Which tests are unrelated to this change?", False),
+        ("Give the button a totally different colour.", False),
+        ("Mach das ganz anders.", False),
+    ],
+)
+def test_a_prompt_may_say_that_it_leaves_the_subject(prompt: str, leaves: bool) -> None:
+    """Then nobody wants to hear what came before."""
+    assert leaves_subject(prompt) == leaves
+    assert sessions_wanted(prompt, 1) == (0 if leaves else 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asks"),
+    [
+        ("How did we get the kiln to stop?", True),
+        ("Didn't we have that once?", True),
+        ("Why was the roof taken off?", True),
+        ("Wie hatten wir das mit den Fliesen gelöst?", True),
+        ("Woran lag es, dass der Ofen ausging?", True),
+        ("On avait choisi quelle couleur ?", True),
+        ("Pourquoi le four ne chauffait-il plus ?", True),
+        ("Why does the kiln stop?", False),
+        ("Wie brennt man Fliesen?", False),
+        ("Qu'est-ce que ça fait ?", False),
+        ("We did the tiles.", False),
+    ],
+)
+def test_a_question_may_take_for_granted_that_something_was_done(prompt: str, asks: bool) -> None:
+    assert asks_of_before(prompt) == asks
 
 
 SESSION = Session(
@@ -239,6 +286,48 @@ def test_what_a_later_turn_writes_over_is_told_as_it_was_then() -> None:
     assert "The board has it: 30" in Aftermath([first, then, last, apart]).of_turn(first)
     assert Aftermath([first, apart]).of_turn(first) == ""
     assert Aftermath([first, then, last, apart]).of_turn(last) == ""
+
+
+def test_what_was_done_since_is_told_with_what_came_of_it() -> None:
+    """An agreement alone says nothing."""
+    plan = a_turn(1, "The kiln?", "Next I would line the kiln with clay bricks.")
+    done = since(a_turn(2, "yes, the kiln, do", "12 clay bricks line it.", (ran("lay bricks", 0),)))
+    assert "“yes, the kiln, do — 12 clay bricks line it.”" in Aftermath([plan, done]).of_turn(plan)
+
+
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        ("Abgabe beim Amt ist der 6. Mai.", "Das Amt hat es auf den 2. Mai vorgezogen."),
+        ("The hall wants the list by 6 May.", "The list for the hall is postponed to 9 May."),
+        ("La mairie attend le plan le 6 mai.", "La mairie a reporté le plan au 9 mai."),
+    ],
+)
+def test_a_day_that_was_moved_is_told_as_it_was_then(said: str, later: str) -> None:
+    turn, after = a_turn(1, said, "Ok."), since(a_turn(2, later, "Ok."))
+    assert later.rstrip(".") in Aftermath([turn, after]).of_turn(turn)
+    assert Aftermath([turn, after]).of_turn(after) == ""
+
+
+def test_a_failure_tells_what_worked_instead() -> None:
+    """Much the same command, in another way; one that does something else is none."""
+    failing = ran("fire tiles.txt --out a.clay", 3, "Error: too cold")
+    other, wrong = ran("fire --list", 0), ran("fire tiles.txt --out a.clay --quick", 3)
+    better = ran("fire tiles.txt --glow --out a.clay", 0)
+    turn = a_turn(1, "Fire them.", "Done.", (failing, other, wrong, better))
+    told = [draft.content for draft in failures(turn, locate=str)]
+    assert told[0].endswith("; `fire tiles.txt --glow --out a.clay` worked")
+    [alone] = failures(a_turn(1, "Fire them.", "No.", (failing, other)), locate=str)
+    assert "worked" not in alone.content
+
+
+def test_what_was_mended_in_the_same_turn_failed_all_the_same() -> None:
+    """Nothing to be remembered, but told where the turn is recalled."""
+    failing, works = ran("fire tiles.txt", 3, "Error: too cold"), ran("fire tiles.txt", 0)
+    turn = a_turn(1, "Fire them.", "Done.", (failing, edit("kiln.toml"), works))
+    assert failures(turn, locate=str) == []
+    [told] = failures(turn, locate=str, with_mended=True)
+    assert told.content.endswith("too cold; later it worked")
 
 
 def test_what_was_advised_goes_with_the_choice_that_took_it() -> None:

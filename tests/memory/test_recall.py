@@ -219,6 +219,43 @@ async def test_the_floor_is_strict_and_words_pass_it_where_they_are_no_accident(
     assert ids[0] in await found(store, "question", embedder, max_results=9)
 
 
+async def test_a_question_for_what_was_done_finds_the_nearest_however_far(store: Store) -> None:
+    """Three turns, and what is near among them first."""
+    embedder = Fixed(question=(1.0, 0.0), far=(0.3, 0.91**0.5), near=(0.8, 0.6))
+    session = await new_session(store)
+    ids = await say(store, session, *[(f"moss {n}", f"far away, it says {n}") for n in range(4)])
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    asked = "How did we do the question of moss?"
+    assert await found(store, "Do the question of moss?", embedder, min_similarity=0.9) == []
+    assert len(await found(store, asked, embedder, min_similarity=0.9)) == 3
+    (close,) = await say(store, session, ("moss", "near"))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    best, *others = await found(store, asked, embedder, min_similarity=0.7)
+    assert (best, len(others)) == (close, 2)
+    assert set(others) < set(ids)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Off topic: a question on marble, slate, basalt, gypsum, quartz and zebras",
+        "La question du marbre, de l'ardoise, du basalte, du gypse, du quartz et des zebras",
+    ],
+)
+async def test_a_shared_word_is_less_of_a_sign_off_the_subject_or_in_another_language(
+    store: Store, asked: str
+) -> None:
+    """Of which the embedder knows little: there all that is said is somewhat alike."""
+    embedder = Fixed(question=(1.0, 0.0), plainly=(0.4, 0.84**0.5))
+    session = await new_session(store)
+    others = [(f"zebra number {n}", "of no account") for n in range(9)]
+    (*_, alike) = await say(store, session, *others, ("zebras", "plainly"))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    plainly = "A question on marble, slate, basalt, gypsum, quartz and zebras"
+    assert await found(store, plainly, embedder, min_similarity=0.5) == [alike]
+    assert await found(store, asked, embedder, min_similarity=0.5) == []
+
+
 async def test_a_word_of_all_that_is_known_brings_nothing_up(store: Store) -> None:
     """Without vectors: what many turns say tells of none of them, a rare word of its own."""
     session = await new_session(store)

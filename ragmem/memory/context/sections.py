@@ -385,7 +385,8 @@ SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
 LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
 _LEAST_CHARS = 160
 """A hit that would get less room than this says nothing."""
-_SINCE_CHARS = 200
+_SINCE_CHARS = 360
+"""Of what was said since, and of what failed."""
 _MOST_FAILED = 2
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
@@ -541,7 +542,7 @@ def _turn_entry(
     from ragmem.memory.facts.failures import failures
 
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
-    failed = failures(turn, locate=str)[-_MOST_FAILED:]
+    failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
     room -= len(failed) * (_SINCE_CHARS + 1)
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))

@@ -250,7 +250,8 @@ _NO_PREFERENCE = _any(
     r"\bj'(?:aime bien|adore)[\s.!]*$",
 )
 _DUE = _any(
-    r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off)\b",
+    r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|(?:maintenance )?window)\b",
+    r"\b(?:postponed|rescheduled|brought forward|pushed back)\b.*\b(?:to|now|until)\b",
     r"\b(?:must|has to|have to|needs? to|should|will|shall|has got to|got to|want to|wants?|"
     r"going to|plan to|promised?|need|supposed to|'ll|expected|expects?)\b.*\b(?:by|before|until|"
     r"no later than|on|for|within|in|at the end|end)\b",
@@ -260,25 +261,27 @@ _DUE = _any(
     r"milestone) (?:is|will be|takes place) (?:planned |scheduled |due |set )?(?:for|on|by|in)?\b",
     # French
     r"\b(?:date limite|echeance|delai|deadline|au plus tard|dernier delai)\b",
+    r"\b(?:report|repouss|avanc|decal)\w*\b.*\bau\b",
     r"\b(?:doit|doivent|devons|dois|faut|faudra|devra|il me faut|veut|attend|prevu[es]?|prevoit)"
     r"\b.*\b(?:d'ici|avant|pour|jusqu'a|le|au|a la)\b",
     r"\b(?:livr|rend|sort|fin|termin|publi|lanc|deploy|present|remett|envoy)\w*\b.*\b(?:d'ici|"
     r"avant|pour|au plus tard)\b",
     # German
-    r"\b(?:frist|stichtag|abgabe\w*|spatestens|fallig)\b",
+    r"\b(?:frist|stichtag|abgabe\w*|\w*termin|spatestens|fallig|verschoben|vorgezogen|verlegt)"
+    r"\b",
     r"\b(?:muss|mussen|soll|sollen|sollte|sollten|will|wollen|wird|werden|braucht|brauchen|geht|gehen)"
     r"\b.*\b(?:bis|am|zum|innerhalb)\b",
 )
 _BEFORE_DATE = re.compile(
     r"(?:\b(?:by|before|until|due(?: on| in| by)?|no later than|deadline(?: is| on|:| for \S+ is)?|"
-    r"on|for|is|within|the latest|bis(?: zum)?|am|zum|vor dem|avant|d'ici|pour|jusqu'a|jusqu'au|"
-    r"au plus tard|le|au|est|limite|echeance|a|antes del?|entro|para)"
-    r"|:|\()\s*(?:the |le |la |l'|this |ce |coming |d'ici |end of )*$"
+    r"on|for|is|now|to|within|the latest|bis(?: zum)?|am|zum|auf|ist|jetzt|vor dem|avant|d'ici|"
+    r"pour|jusqu'a|jusqu'au|au plus tard|le|au|est|limite|echeance|a|antes del?|entro|para)"
+    r"|:|\()\s*(?:the |le |la |l'|this |ce |coming |d'ici |end of |der |den |dem )*$"
 )
 _PAST = _any(
-    r"\b(?:was|were|had been|has been|have been|did|went|said|happened|broke|crashed|"
-    r"yesterday|ago|last (?:week|month|year|monday|tuesday|wednesday|thursday|friday|saturday|"
-    r"sunday))\b",
+    r"\b(?:(?<!noch )(?<!so )was|were|had been|has been|have been|did|went|said|happened|"
+    r"broke|crashed|yesterday|ago|last (?:week|month|year|monday|tuesday|wednesday|thursday|friday|"
+    r"saturday|sunday))\b",
     r"^(?!.*\b(?:must|has to|have to|need|needs|will|should|be|deadline|due)\b).*\b(?:got|failed|"
     r"worked|fixed|finished|released|shipped|merged|delivered|completed)\b",
     r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
@@ -295,6 +298,17 @@ _NAME = re.compile(
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
 
+_WIDENS = Regex(
+    r"^(?:and |und |et )?(?:that|this|it|same|das|dies|gleiches|ca|cela) "
+    r"(?:(?:also |auch |aussi )?(?:goes|holds|applies|counts|gilt|vaut|s'applique)|for)\b"
+)
+"""A sentence that says where the one before it holds."""
+_EVERYWHERE = Regex(
+    r"\b(?:everywhere|anywhere|wherever|uberall|partout|"
+    r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque)(?: of)?"
+    r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|other))* "
+    r"(?:projects?|repos?|repositor(?:y|ies)|projekten?|projets?|depots?))\b"
+)
 _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)
 
 
@@ -305,7 +319,10 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
     """
     found: list[Episode] = []
     for sentence in sentences(own_words(user_message)):
-        found += _introduced(sentence, now) or _read(sentence, "person", now, answer)
+        if found and _WIDENS.match(plain(sentence)):
+            found[-1] = _widened(found[-1], sentence)
+        else:
+            found += _introduced(sentence, now) or _read(sentence, "person", now, answer)
     told = [plain(e.quote).rstrip(".! ") for e in found]
     for sentence in sentences(prose(answer)):
         flat = plain(sentence)
@@ -315,6 +332,15 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
     for episode in found:
         distinct.setdefault((plain(episode.quote), episode.kind), episode)
     return list(distinct.values())[:_MOST]
+
+
+def _widened(episode: Episode, sentence: str) -> Episode:
+    """With what was said right after it of where it holds."""
+    return msgspec.structs.replace(
+        episode,
+        content=f"{episode.content} {sentence}",
+        scope="user" if _EVERYWHERE.search(plain(sentence)) else episode.scope,
+    )
 
 
 def _introduced(sentence: str, now: datetime) -> list[Episode]:
@@ -410,7 +436,11 @@ _LEAST_KEPT = 5
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
 
-_AGREED = r"^(?:(?:sure|ok(?:ay)?|right|yes|good|fine|gut|bien|ja|oui)[,.:!;]? )*"
+_AGREED = (
+    r"^(?:(?:sure|ok(?:ay)?|(?:you're )?right|yes|good|fine|sorry|(?:my )?(?:apologies|mistake)|"
+    r"gut|bien|ja|oui|entschuldigung|verzeihung|tut mir leid|(?:du hast|sie haben) recht|pardon|"
+    r"desolee?|(?:tu as|vous avez) raison)[,.:!;]? )*"
+)
 _NOTED = Regex(
     rf"{_AGREED}(?:noted|understood|"
     r"got it|will do|agreed|makes sense|from now on|i(?:'ll| will) (?:keep|remember|stick|avoid|"
@@ -428,7 +458,8 @@ _KEPT = Regex(
 _BAN = Regex(
     r"(?:^|[,:;(] ?|\b(?:and|but|also|please|und|bitte|et|mais|aussi) )"
     r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
-    r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)\w{2,}"
+    r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)"
+    r"\w{2,}(?!\w| any ?more\b| mehr\b| plus\b)"
 )
 _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, *_OTHERS = (
     Regex(pattern)
@@ -455,8 +486,9 @@ _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, *_OTHERS = (
         r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
         r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
         # That it holds in general
-        r"\b(?:always|all|every(?:thing|where|one)?|any|in (?:new|all|my|your) (?:code|projects?|"
-        r"files?|texts?)|only|in general|from (?:now|today)(?: on)?|usually|mostly|whenever|each|"
+        r"\b(?:always|all|every(?:thing|where|one)?|any(?:where|thing)?(?! ?more)|"
+        r"in (?:new|all|my|your) (?:code|projects?|files?|texts?)|only|"
+        r"in general|from (?:now|today)(?: on)?|usually|mostly|whenever|each|"
         r"at most|under \d+|as a rule|rule|immer|alle[sn]?|jede[rsmn]?|uberall|nur|grundsatzlich|"
         r"ab jetzt|kunftig|meist(?:ens)?|hochstens|uber \d+|unter \d+|toujours|tous|toutes|"
         r"chaque|partout|seulement|uniquement|desormais|maximum|au plus(?! tard)|d'habitude|"
@@ -485,9 +517,10 @@ _ONCE = Regex(
 )
 """What is before one's eyes, or somebody else's words."""
 _TELLS_OF_BEFORE = Regex(
-    r"\b(?:was|were|did|had|yesterday|(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|"
-    r"hatte|gestern|etait|avait|hier)\b"
+    r"\b(?:(?<!noch )(?<!so )was|were|did|had|yesterday|"
+    r"(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|hatte|gestern|etait|avait|hier)\b"
 )
+_PART = Regex(r"[,;:(] ?")
 _ORDER = Regex(
     r"^(?:(?:ok(?:ay)?|and|so|now|then|please|und|et|bitte|dann|jetzt),? )*(?:add|fix|remove|"
     r"rename|move|make|delete|run|show|change|check|update|build|create|put|set|turn|try|look|"
@@ -508,18 +541,25 @@ def is_kept(sentence: str, answer: str) -> bool:
     return is_told and _KEPT.search(plain(answer[:_ANSWER_CHARS])) is not None
 
 
+def _without_past(flat: str) -> str:
+    """Less the parts of a sentence that tell of before, where something else is said in it."""
+    parts = _PART.split(flat)
+    return ", ".join([p for p in parts if not _TELLS_OF_BEFORE.search(p)] or parts)
+
+
 def is_wish(sentence: str, answer: str) -> bool:
     """Whether a sentence of the person says how things are to be, and not only this once; an answer
     that takes note of it is a sign of that."""
-    flat = plain(sentence)
+    flat = _without_past(plain(sentence))
     noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
-    is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED, _IN_PASSING)]
+    is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED)]
+    in_passing = _IN_PASSING.search(flat) is not None
     of_what = [sign.search(flat) is not None for sign in (_OF_WORK, _IN_GENERAL)]
     # What only says that something is not so may be a fault that is reported.
-    may_be = any(is_willed) or (noted and any(of_what))
+    may_be = any(is_willed) or ((noted or in_passing) and any(of_what))
     if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS_OF_A_WISH or not may_be:
         return False
-    signs = sum(is_willed) + sum(of_what) + 2 * noted
+    signs = sum(is_willed) + in_passing + sum(of_what) + 2 * noted
     signs += sum(sign.search(flat) is not None for sign in _OTHERS)
     against = (_ONCE.search(flat) is not None) + (_TELLS_OF_BEFORE.search(flat) is not None)
     against += 2 * (_ORDER.search(flat) is not None)

@@ -19,6 +19,8 @@ from ragmem.text import Regex, clean, one_line, visible
 _COMMAND = "run_command"
 _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
+_MUCH = 0.6
+"""Of a command's words that another one has, which does the same in another way."""
 _REMINDER = "This failed on"
 _MOST = 3
 """Of one turn: the last ones."""
@@ -50,14 +52,17 @@ class _Result(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-def failures(turn: Turn, *, locate: Callable[[str], str]) -> list[Draft]:
-    """What failed in a turn, and did not work later in it."""
+def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
+    """What failed in a turn and did not work later in it, unless `with_mended`."""
     last: dict[str, Draft | None] = {}
-    for call in turn.tool_calls:
+    for place, call in enumerate(turn.tool_calls):
         subject = subject_of(call)
         if subject:
-            last.pop(subject, None)
-            last[subject] = _draft(turn, call, subject, locate)
+            before = last.pop(subject, None)
+            later = turn.tool_calls[place + 1 :]
+            last[subject] = _draft(turn, call, subject, locate, _instead(subject, later))
+            if with_mended and before is not None and not has_failed(call):
+                last[subject] = before
     return [draft for draft in last.values() if draft is not None][-_MOST:]
 
 
@@ -125,12 +130,28 @@ def has_failed(call: ToolCall) -> bool:
     return not call.success or (_exit_code(call) or 0) != 0
 
 
-def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str]) -> Draft | None:
+def _instead(subject: str, later: Iterable[ToolCall]) -> str:
+    """The command that did not fail, of those that are much the same and were tried after it."""
+    words = subject.split()
+    for call in later:
+        other = subject_of(call)
+        same = other.split()[:1] == words[:1] and call.tool_name == _COMMAND
+        if same and call.result and not has_failed(call):
+            kept = set(other.split())
+            if sum(word in kept for word in words) >= _MUCH * len(words):
+                return other
+    return ""
+
+
+def _draft(
+    turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str], instead: str
+) -> Draft | None:
     if not call.result or not has_failed(call) or _was_not_tried(call):
         return None
     reason = _reason(call)
+    then = "; later it worked" if instead == subject else f"; `{instead}` worked"
     return Draft(
-        content=f"{beginning(subject)}: {reason}",
+        content=f"{beginning(subject)}: {reason}{then if instead else ''}",
         kind="failure",
         subjects=_subjects(call, subject, locate),
         trust="tool",

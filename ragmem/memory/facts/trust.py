@@ -102,14 +102,15 @@ def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryR
 
 
 def is_outlived(memory: MemoryRecord, replaced: Container[str]) -> bool:
-    """Whether it is a decision in the very words of turns, by ids, whose decision was replaced.
+    """Whether it is a decision or a deadline in the very words of turns, by ids, of which one was
+    replaced.
 
     A model tells the same turn in other words; what takes the place of that one knows nothing of
     the sentence itself.
     """
     text = normal(memory.content)
     return (
-        memory.kind == "decision"
+        memory.kind in ("decision", "deadline")
         and bool(memory.evidence)
         and all(each.turn_id in replaced and normal(each.quote) == text for each in memory.evidence)
     )

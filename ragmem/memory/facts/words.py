@@ -16,7 +16,7 @@ from ragmem.memory.date_words import COUNTED
 from ragmem.memory.facts import Draft, expiry
 from ragmem.records import Evidence, MemoryKind, MemoryRecord
 from ragmem.redact import redact
-from ragmem.text import Regex, clean, one_line
+from ragmem.text import NO_DATE, Regex, clean, one_line
 
 MAX_CONTENT_CHARS = 1_000
 _LONGEST_DRAFT = 2_000
@@ -35,7 +35,7 @@ _LOG_LINE = Regex(
 _MOST_LINES = 12
 """Lines that somebody types one after the other; more are a paste."""
 _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
-_SENTENCE = Regex(r"(?<=[.!?…])[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
+_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _WORD = Regex(r"\w+")
 

@@ -24,7 +24,7 @@ from ragmem.messages import Json
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
-from ragmem.text import Regex, clean, clip_middle, one_line
+from ragmem.text import NO_DATE, Regex, clean, clip_middle, one_line
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -447,7 +447,7 @@ _OPENING_CHARS = 100
 """An opening that is shorter (`Done.`) gets the sentence after it, too."""
 _LONGEST_READ = 20_000
 _FENCES = ("```", "~~~")
-_SENTENCE = Regex(r"(?<=[.!?…])[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
+_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _CODE = Regex(
     r"`[^`\n]{2,80}`"  # quoted

@@ -24,7 +24,7 @@ from ragmem.memory.facts.words import (
     problem_with,
     tags,
 )
-from ragmem.records import Evidence, MemoryRecord, Turn
+from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
 from ragmem.tools.memory import RememberParams
 
 from .knowing import NOW
@@ -189,6 +189,14 @@ def test_any_text_has_days_or_none(text: str) -> None:
             "The release must be out by Friday (2026-01-16).",
         ),
         ("Deadline: 2026-02-01", "deadline", None),
+        ("Die Abgabe ist der 3. März.", "deadline", "Die Abgabe ist der 3. März (2026-03-03)."),
+        (
+            "Noch was: der Termin ist auf den 3. März vorgezogen.",
+            "deadline",
+            "Noch was: der Termin ist auf den 3. März (2026-03-03) vorgezogen.",
+        ),
+        ("La remise est reportée au 3 mars", "deadline", "… reportée au 3 mars (2026-03-03)"),
+        ("The handover is postponed to 3 March", "deadline", "… postponed to 3 March (2026-03-03)"),
         ("Deadline for the paper is 3 March", "deadline", "… is 3 March (2026-03-03)"),
         (
             "Il faut livrer la version 2 d'ici vendredi",
@@ -282,6 +290,15 @@ def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind:
         ("The tests will not run on all machines.", "I look.", ""),
         ("The function does not return any type.", "I look.", ""),
         ("Lea will keine langen Namen, immer kurze.", "", "preference"),
+        (
+            "We write tests for all of it, nothing else worked last year.",
+            "Sorry, noted.",
+            "preference",
+        ),
+        ("Btw dates are UTC everywhere, never local, that was hell once.", "Done.", "preference"),
+        ("Names in full everywhere here.", "You're right, noted: in full.", "preference"),
+        ("Btw three things before lunch.", "Fine.", ""),
+        ("It has two doors and no roof any more.", "A pity.", ""),
     ],
 )
 def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
@@ -307,6 +324,20 @@ def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
     [own] = episodes("I am colour-blind, so no red and green in charts please.", "", NOW)
     [here] = episodes("No red and green in the charts please.", "", NOW)
     assert (own.scope, here.scope) == (None, "project")
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("Short names only, please. That goes for all my repos.", "user"),
+        ("Nur kurze Namen, bitte. Das gilt in allen Projekten.", "user"),
+        ("Toujours des noms courts, s'il te plaît. Ça vaut pour tous mes projets.", "user"),
+        ("Short names only, please. That holds for tests too.", None),
+    ],
+)
+def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | None) -> None:
+    [wish] = episodes(text, "", NOW)
+    assert (wish.content, wish.scope) == (text, scope)
 
 
 @pytest.mark.parametrize(
@@ -633,17 +664,20 @@ def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
     assert episodes(text, "", NOW) == []
 
 
-def test_a_decision_in_the_words_of_a_turn_is_outlived_with_the_turns_decision() -> None:
+@pytest.mark.parametrize("kind", ["decision", "deadline"])
+def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
+    kind: MemoryKind,
+) -> None:
     """What a model tells of the turn in other words is judged by itself."""
     quote = "OK, we take MQTT."
     evidence = (Evidence(session_id="s", turn_id="t", quote=quote, at=NOW),)
 
-    def decision(content: str) -> MemoryRecord:
+    def settled(content: str) -> MemoryRecord:
         return MemoryRecord(
-            memory_id=content, content=content, kind="decision", evidence=evidence,
+            memory_id=content, content=content, kind=kind, evidence=evidence,
             created_at=NOW, updated_at=NOW,
         )  # fmt: skip
 
-    assert is_outlived(decision(quote), {"t"})
-    assert not is_outlived(decision(quote), {"u"})
-    assert not is_outlived(decision("The robots speak MQTT"), {"t"})
+    assert is_outlived(settled(quote), {"t"})
+    assert not is_outlived(settled(quote), {"u"})
+    assert not is_outlived(settled("The robots speak MQTT"), {"t"})
