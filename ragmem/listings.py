@@ -330,6 +330,7 @@ SESSION = (
 _TURN = (
     "uuid turn_index user_message assistant_message status timestamp tool_calls"  # and reasoning
 )
+"""`result` and `success` are null where a call never ended: what it did is not known."""
 _CALL = "tool_name arguments result success duration_ms preamble"
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
@@ -398,6 +399,7 @@ def conversation_document(
                         call,
                         arguments=parsed(call.arguments),
                         result=parsed(call.result) if call.result else None,
+                        success=call.success if call.result else None,
                     )
                     for call in turn.tool_calls
                 ],

@@ -409,6 +409,7 @@ def _turn_text(turn: Turn) -> str:
         lines += [f"{who}:", _shown(said)] if said.strip() else []
     for call in turn.tool_calls[:_CALLS]:
         how = "" if call.success else ", which failed"
+        how = how if call.result else ", which was interrupted: its effects are unknown"
         lines.append(f"Tool: {one_line(f'{call.tool_name} {call.arguments}', 200)}{how}")
     more = len(turn.tool_calls) - _CALLS
     lines += [f"and {counted(more, 'more tool call')}"] if more > 0 else []

@@ -63,7 +63,7 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.memory.window import prompts_of, result_text, subject_of
+from ragmem.memory.window import UNKNOWN_EFFECTS, prompts_of, result_text, subject_of
 from ragmem.records import (
     Insight,
     Project,
@@ -133,8 +133,10 @@ def _quoted(text: str, mark: str) -> list[str]:
 
 def _call_parts(call: ToolCall, *, failed: bool) -> list[Part]:
     mark = ("✗", "red") if failed else ("●", "green")
-    reason = f" — {one_line(call.error, 200)}" if call.error else ""
-    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), (reason, "red")]
+    reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
+    if not call.result:
+        mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
+    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
 
 
 def conversation_painted(
