@@ -243,11 +243,10 @@ def _facts(found: "FoundCode", place: str, now: datetime) -> list[str]:
     hit = found.hit
     lines = line_range(hit.start_line, hit.end_line)
     where = one_line(f"{place}:{lines}" if found.defined else f"was in {place}", 400)
-    alike = "" if hit.similarity is None else f"{hit.similarity * 100:.0f}% alike"
     why = one_line(hit.reasons, 200)
     past = "" if found.named else in_sessions(found.past, now)
     name = one_line(hit.qualified_name, 200)
-    return [each for each in (name, hit.kind, where, alike, why, past) if each]
+    return [each for each in (name, hit.kind, where, why, past) if each]
 
 
 def _quotes(hit: "CodeHit") -> list[str]:
@@ -330,18 +329,19 @@ SESSION = (
 _TURN = (
     "uuid turn_index user_message assistant_message status timestamp tool_calls"  # and reasoning
 )
-"""`result` and `success` are null where a call never ended: what it did is not known."""
 _CALL = "tool_name arguments result success duration_ms preamble"
+"""`result` and `success` are null where a call never ended: what it did is not known."""
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
     " model usage total_cost_usd permission_denials structured_output context"
 )
 HIT = (
     "type id session_id turn_index level text path name start_line end_line score similarity"
-    " timestamp why"
+    " timestamp why since"
 )
 """Of type `turn`, `summary`, `memory` or `scope`; level 0 is a turn, 1 and up are summaries.
-`score` is comparable among hits of one type of one search only."""
+`score` is comparable among hits of one type of one search only. `since`: what took the place of
+something that it says."""
 CODE_SESSION = "session_id title how turn_count last_at"
 """`how`: `edited`, `changed` (the file), `read`, `found`, `named`, `listed`, the strongest first;
 `turn_count`: turns that had to do with it."""
@@ -418,6 +418,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         if hit.turn:
             said = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
+        own["since"] = hit.since or None
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory
     evidence = memory.evidence[0] if memory.evidence else None
@@ -429,6 +430,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         session_id=(evidence and evidence.session_id) or None,
         turn_index=(evidence and evidence.turn_index) or None,
         text=memory.content,
+        since=hit.since or None,
         path=next((each.path for each in memory.evidence if each.path), None),
         timestamp=memory.created_at,
     )

@@ -161,10 +161,11 @@ def _facts(facts: Sequence[str], width: int, paint: Paint) -> list[str]:
 
 
 def _said(hit: "Hit", margin: str, width: int, paint: Paint, light: Light) -> list[str]:
-    """Return what was asked and answered, or summed up, a row each."""
+    """Return what was asked and answered, or summed up, and what became of it, a row each."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
         said = [("› ", hit.turn.user_message), ("", hit.turn.said)]
+    said.append(("", hit.since))
     rows = []
     for mark, text in said:
         if text.strip():

@@ -343,6 +343,11 @@ class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the question names it."""
     past: CodePast = NO_PAST
 
+    @property
+    def similarity(self) -> float | None:
+        """The raw cosine of the scope."""
+        return self.hit.similarity
+
     def is_close(self, floor: float | None) -> bool:
         """Return whether it has to do with the question beyond doubt."""
         return not self.defined or self.hit.is_close(floor)
