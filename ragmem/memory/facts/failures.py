@@ -121,12 +121,15 @@ def beginning(subject: str) -> str:
 
 
 def has_failed(call: ToolCall) -> bool:
-    """Whether a person would say so: a command that ends with 1 has run, and failed."""
-    return not call.success or (_exit_code(call) or 0) != 0
+    """Whether a person would say so: a command that ends with 1 has run, and failed.
+
+    Of one without a result nobody knows.
+    """
+    return bool(call.result) and (not call.success or (_exit_code(call) or 0) != 0)
 
 
 def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str]) -> Draft | None:
-    if not call.result or not has_failed(call) or _was_not_tried(call):
+    if not has_failed(call) or _was_not_tried(call):
         return None
     reason = _reason(call)
     return Draft(
