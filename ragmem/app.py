@@ -395,10 +395,26 @@ class App:
                 return found
             raise
 
+    async def find_session(self, reference: str, *, mine: bool = False) -> Session:
+        """By id, tail or name, or by the whole id that another agent gave one that was imported.
+
+        SessionNotFound, AmbiguousSession.
+        """
+        try:
+            return await self.memory.find_session(reference, mine=mine)
+        except SessionNotFound:
+            from ragmem.importers.session_parser import session_ids_of
+
+            # Import makes its id of the agent's: nothing else has to be kept.
+            imported = await (await self.store()).get(Session, session_ids_of(reference))
+            if not imported:
+                raise
+        return await self.memory.find_session(imported[0].session_id, mine=mine)
+
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference, mine=not self._everyone)
+            return await self.find_session(reference, mine=not self._everyone)
         except StoreError as error:
             if self.memory.tail is None:
                 raise
