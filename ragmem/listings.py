@@ -291,9 +291,15 @@ def _each(
     lines = []
     for each in sessions[:SHOWN]:
         name = one_line(each.session.called, _TITLE_CHARS)
-        said = " · ".join([name, ", ".join(each.hows), ago(each.last_at, now)])
+        said = " · ".join([name, ", ".join(_hows(each)), ago(each.last_at, now)])
         lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", said, width)
     return lines + _rest(count - len(sessions[:SHOWN]), indent)
+
+
+def _hows(session: "CodeSession") -> list[str]:
+    """What was done, in words: who edited code has changed its file too."""
+    whole = [how for how in session.hows if how != "changed" or "edited" not in session.hows]
+    return ["changed its file" if how == "changed" else how for how in whole]
 
 
 def _rest(more: int, indent: int) -> list[str]:

@@ -17,13 +17,12 @@ from ragmem.cli.command import (
     Interruption,
     commands,
     current_folder,
-    install_command,
-    pip_install,
     run_async,
 )
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
+from ragmem.libraries import install_command, pip_install
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
 

@@ -341,7 +341,10 @@ async def search_sessions(
     limit: Annotated[int, option("--limit", "At most so many finds.", "N", least=1, most=100)] = 20,
     output: Format = "table",
 ) -> None:
-    """Find sessions by what was said in them; what was found stands below each."""
+    """Find sessions by what was said in them.
+
+    What was found stands below each.
+    """
     hits: Sequence[Hit] = await opened.search(
         _wanted(query), scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
     )
@@ -383,7 +386,10 @@ async def find_similar(
     limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 5,
     output: Format = "table",
 ) -> None:
-    """Find past sessions like a text or another session, by their summaries."""
+    """Find sessions like a text or another session.
+
+    Their summaries are compared.
+    """
     from ragmem.memory.recall import about, similar_sessions
 
     if opened.embedder is None or opened.memory.floor is None:

@@ -552,6 +552,11 @@ def _from_environment(
     return found
 
 
+def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Where a setting's value is to be mended: the variable that gives it, else its key."""
+    return _from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
+
+
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
     """What a person does so that a setting gets this value: a variable wins over the file."""
     given = _from_environment(environ).get(tuple(dotted.split(".")))
