@@ -217,11 +217,17 @@ _TITLE_CHARS = 120
 
 
 def code_text(
-    found: "Sequence[FoundCode]", now: datetime, *, cwd: Path, project: str, width: int
+    found: "Sequence[FoundCode]",
+    now: datetime,
+    *,
+    cwd: Path,
+    project: str,
+    width: int,
+    close: int = 0,
 ) -> str:
     """Show where each stands, how it begins, why it was found, what was done with it.
 
-    `project` is the folder that paths are relative to.
+    `project` is the folder that paths are relative to; the first few are close.
     """
     from ragmem.memory.files import shown_path
     from ragmem.memory.projects import real_folder
@@ -229,7 +235,8 @@ def code_text(
     width = max(_LEAST_OF_CODE, width)
     top = real_folder(project, cwd)
     lines: list[str] = []
-    for each in found:
+    for number, each in enumerate(found):
+        lines += [FURTHER, ""] if 0 < number == close else []
         place = shown_path(each.hit.path, cwd=cwd, project=top)
         lines += flowing(_facts(each, place, now), width)
         lines += [f"  {clip_to_width(row, width - 2)}" for row in _quotes(each.hit)]

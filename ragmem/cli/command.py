@@ -197,6 +197,15 @@ Resume = Annotated[
         offered=session_ids,
     ),
 ]
+OfSession = Annotated[
+    str | None,
+    option(
+        "-r --resume",
+        "Of a session: its id, the tail of one, or its name.",
+        "[ID]",
+        offered=session_ids,
+    ),
+]
 Fork = Annotated[bool, option("--fork-session", "With -c or -r: go on in a copy of the session.")]
 Everyone = Annotated[
     bool, option("--everyone", "With -c or -r: sessions of other people in the same database too.")
@@ -553,8 +562,9 @@ async def resumed(app: "App", reference: str) -> "Session":
         return await app.resume_session(reference)
     except AmbiguousSession as error:
         listed = await _candidates(app, error.candidates)
+        said = str(error).partition("\n")[0]
         raise AmbiguousSession(
-            f"{error}\n{listed}", candidates=error.candidates, hint=error.hint
+            f"{said}\n{listed}", candidates=error.candidates, hint=error.hint
         ) from None
 
 

@@ -70,6 +70,14 @@ def _look() -> UiConfig:
         return UiConfig()
 
 
+def _without_file() -> Config:
+    """What the rest is looked at with, where the file can't be used: the environment's settings."""
+    try:
+        return load_config(Path(os.devnull))
+    except RagmemError:
+        return Config()
+
+
 async def examine() -> AsyncIterator[Check]:
     """Every check in turn, as it is done."""
     from ragmem.app import App
@@ -82,8 +90,7 @@ async def examine() -> AsyncIterator[Check]:
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
-        # The rest is looked at with the defaults.
-        config = Config()
+        config = _without_file()
         yield failing("config", error)
     else:
         know(config.passwords())

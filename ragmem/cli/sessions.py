@@ -257,7 +257,13 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         limit=limit,
     )
     found = await opened.memory.sessions(query)
-    nothing = "No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n"
+    where = f" of {visible(folder)}" if query.cwd else ""
+    nothing = f"No {f'{status} ' if status else ''}sessions{where}"
+    nothing += f" tagged {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
+    if query.tags or status:
+        nothing += "Without --tag and --status all are listed.\n"
+    if query.cwd and cwd is None:
+        nothing += "--project shows those of the whole project, with its worktrees.\n"
     if not everywhere:
         nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
     if not everyone:

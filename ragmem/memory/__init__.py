@@ -75,6 +75,11 @@ _FAR = 0.5
 _NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"
 
 
+def comes_near(similarity: float | None, floor: float | None) -> bool:
+    """Whether what is not close has something to do with the question all the same."""
+    return floor is None or (similarity or 0) > _FAR * floor
+
+
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """One turn or summary that bears on a question, with where it comes from."""
 
@@ -144,8 +149,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_further(self, floor: float | None) -> bool:
         """Whether something of its own speaks for it, though it is not close."""
-        alike = floor is None or (self.similarity or 0) > _FAR * floor
-        return alike and self.why != _BY_SESSION
+        return comes_near(self.similarity, floor) and self.why != _BY_SESSION
 
     def judged(self, replaced: Mapping[str, str]) -> "Hit":
         """With what took the place of something that it says, by turn; of a summary, of one that
@@ -188,6 +192,8 @@ class _Found(Protocol):
 
     def is_close(self, floor: float | None) -> bool: ...
 
+    def is_further(self, floor: float | None) -> bool: ...
+
 
 F = TypeVar("F", bound=_Found)
 
@@ -200,8 +206,7 @@ def close_first(hits: Sequence[F], floor: float | None) -> tuple[list[F], int]:
     close = [hit for hit in hits if hit.is_close(floor)]
     if not close:
         return list(hits), 0
-    others = (hit for hit in hits if isinstance(hit, Hit) and not hit.is_close(floor))
-    further = [hit for hit in others if hit.is_further(floor)]
+    further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
     return [*close, *further[:_MOST_FURTHER]], len(close)
 
 

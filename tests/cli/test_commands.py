@@ -213,6 +213,7 @@ def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
     found = health(done.out)
     assert (found["folders"], found["config"], found["store"]) == ("note", "broken", "broken")
     assert "Did you mean 'ui.color'?" in done.out
+    assert "openai/gpt-5" in done.out  # what the environment says holds all the same
     assert ragmem.home.stat().st_mode & 0o777 == 0o700
 
 
