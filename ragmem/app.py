@@ -31,7 +31,7 @@ from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
-from ragmem.memory import Hit, Question
+from ragmem.memory import Hit, Question, sessions_by_id
 from ragmem.memory.context import Place, RequestLog
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Remembered
@@ -396,20 +396,20 @@ class App:
             raise
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
-        """By id, tail or name, or by the whole id that another agent gave one that was imported.
+        """By id, tail or name, or by the id that another agent gave one that was imported.
 
         SessionNotFound, AmbiguousSession.
         """
         try:
             return await self.memory.find_session(reference, mine=mine)
         except SessionNotFound:
-            from ragmem.importers.session_parser import session_ids_of
+            from ragmem.importers.importer import session_ids_of
 
-            # Import makes its id of the agent's: nothing else has to be kept.
-            imported = await (await self.store()).get(Session, session_ids_of(reference))
-            if not imported:
+            ids = await asyncio.to_thread(session_ids_of, reference, environment())
+            imported = await sessions_by_id(await self.store(), ids)
+            if len(imported) != 1:
                 raise
-        return await self.memory.find_session(imported[0].session_id, mine=mine)
+        return await self.memory.find_session(next(iter(imported)), mine=mine)
 
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""

@@ -58,15 +58,17 @@ def _arguments(call: ToolCall) -> tuple[str, list[tuple[str, str]]]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        given = {"arguments": call.arguments} if call.arguments.strip() else {}
-    long = {
-        name: value
-        for name, value in given.items()
-        if isinstance(value, str) and ("\n" in value or len(value) > _ARGUMENT_CHARS)
+        return "", [("arguments", call.arguments)] if call.arguments.strip() else []
+    texts = {
+        name: value if isinstance(value, str) else _json(value) for name, value in given.items()
     }
+    long = {n: text for n, text in texts.items() if "\n" in text or len(text) > _ARGUMENT_CHARS}
     short = {name: value for name, value in given.items() if name not in long}
-    line = json.dumps(short, ensure_ascii=False) if short or not long else ""
-    return line, list(long.items())
+    return _json(short, indent=None) if short or not long else "", list(long.items())
+
+
+def _json(value: object, *, indent: int | None = 2) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 # --- without names ----------------------------------------------------------------

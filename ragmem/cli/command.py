@@ -75,7 +75,7 @@ Offering = Callable[..., list[Offer]]
 _PATIENCE_S = 2.0
 _OFFERED = 50
 _ABOUT_CHARS = 60
-_ONE_WORD = re.compile(r"[\w.,@+-]+")
+_ONE_WORD = re.compile(r"\w[\w.,@+-]*")
 
 
 def memory_ids(incomplete: str) -> list[Offer]:

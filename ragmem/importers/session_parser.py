@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import msgspec
 
@@ -161,11 +161,6 @@ _ERROR_LIMIT = 500
 def session_id_of(agent: AgentName, foreign_id: str) -> str:
     """The id of a session here: the same whenever it is imported."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ragmem:import/{agent}/{foreign_id}"))
-
-
-def session_ids_of(foreign_id: str) -> list[str]:
-    """The ids here of the sessions that agents may have given this id."""
-    return [session_id_of(agent, foreign_id) for agent in get_args(AgentName)]
 
 
 class _Call:

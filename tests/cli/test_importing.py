@@ -65,8 +65,9 @@ def test_a_session_is_found_by_the_id_that_its_own_agent_gave_it(ragmem: Ragmem)
     ragmem.ok("import", "claude-code")
     ragmem.ok("import", "codex")
     for agent, foreign in (("claude-code", SPRING.stem), ("codex", _id_of(CODEX))):
-        shown = ragmem.ok("sessions", "show", foreign, "--format", "json").json
-        assert shown["tags"] == [agent]
+        for reference in (foreign, foreign[-8:]):
+            shown = ragmem.ok("sessions", "show", reference, "--format", "json").json
+            assert shown["tags"] == [agent]
     other = ragmem.run("sessions", "show", "11111111-2222-3333-4444-555555555555")
     assert (other.code, "not found" in other.err) == (2, True)
 

@@ -236,8 +236,13 @@ def test_arguments_stand_as_they_were_called() -> None:
     made = call("create_file", {"path": "src/a  b.py", "content": code}, "Created")
     ran = call("run_command", {"command": "echo `date`   +%s"}, "1")
     heredoc = call("run_command", {"command": "python3 - <<'EOF'\nif 1:\n    print()\nEOF"}, "")
-    told = session("Beds"), [turn("Do it", "", made, ran, heredoc)]
+    edits = call("edit_files", {"path": "ä.py", "edits": [{"old": "a", "new": "ö  ü"}]}, "")
+    broken = msgspec.structs.replace(ran, arguments='{"path":  "cut')
+    told = session("Beds"), [turn("Do it", "", made, ran, heredoc, edits, broken)]
     page = markdown(*told)
+    assert '**edit_files** `{"path": "ä.py"}`\n\nedits:\n```\n[\n' in page
+    assert '"new": "ö  ü"' in page
+    assert 'arguments:\n```\n{"path":  "cut\n```' in page
     assert '**create_file** `{"path": "src/a  b.py"}`\n\ncontent:\n```\n' + code + "```" in page
     assert '**run_command** ``{"command": "echo `date`   +%s"}``' in page
     assert "command:\n```\npython3 - <<'EOF'\nif 1:\n    print()\nEOF\n```" in page
