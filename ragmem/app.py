@@ -31,7 +31,7 @@ from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
-from ragmem.memory import Hit, Question
+from ragmem.memory import Hit, Question, sessions_by_id
 from ragmem.memory.context import Place, RequestLog
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Remembered
@@ -396,10 +396,26 @@ class App:
                 return found
             raise
 
+    async def find_session(self, reference: str, *, mine: bool = False) -> Session:
+        """By id, tail or name, or by the id that another agent gave one that was imported.
+
+        SessionNotFound, AmbiguousSession.
+        """
+        try:
+            return await self.memory.find_session(reference, mine=mine)
+        except SessionNotFound:
+            from ragmem.importers.importer import session_ids_of
+
+            ids = await asyncio.to_thread(session_ids_of, reference, environment())
+            imported = await sessions_by_id(await self.store(), ids)
+            if len(imported) != 1:
+                raise
+        return await self.memory.find_session(next(iter(imported)), mine=mine)
+
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference, mine=not self._everyone)
+            return await self.find_session(reference, mine=not self._everyone)
         except StoreError as error:
             if self.memory.tail is None:
                 raise

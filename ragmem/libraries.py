@@ -1,9 +1,11 @@
-"""Large libraries, imported without those parts that are not needed here."""
+"""Libraries: large ones without the parts that are not needed here, and what adds others."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from threading import get_ident
 
 _THREADS = "OPENBLAS_NUM_THREADS"
@@ -67,3 +69,36 @@ def load_numpy() -> None:
         import numpy  # noqa: F401
     finally:
         del os.environ[_THREADS]
+
+
+def pip_install() -> str:
+    """The words that install a package into this Python, which may have been made without pip."""
+    if find_spec("pip"):
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install --python {sys.executable}"
+
+
+_EXTRAS = {"acp": "acp", "local": "xllamacpp", "mcp": "mcp", "zstd": "backports"}
+"""The extras of the package, each by a module that it brings."""
+
+
+def install_command(extra: str, *, package: Path = Path(__file__).parent) -> str:
+    """What adds an extra to this installation: pinned by hash from a checkout, else by name.
+
+    A tool of uv or pipx is made anew, with the extras that it has: what is put in beside them
+    goes with the next upgrade. One that did not come from an index stays what it is.
+    """
+    pins = package.parent / "requirements" / f"{extra}.txt"
+    if pins.is_file():
+        return f"{pip_install()} --require-hashes -r {pins}"
+    from importlib.metadata import distribution
+
+    if distribution("ragmem").read_text("direct_url.json") is None:
+        there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
+        for mark, tool in (
+            ("uv-receipt.toml", "uv tool install"),
+            ("pipx_metadata.json", "pipx install --force"),
+        ):
+            if Path(sys.prefix, mark).is_file():
+                return f'{tool} "ragmem[{",".join(there)}]"'
+    return f'{pip_install()} "ragmem[{extra}]"'

@@ -217,11 +217,17 @@ _TITLE_CHARS = 120
 
 
 def code_text(
-    found: "Sequence[FoundCode]", now: datetime, *, cwd: Path, project: str, width: int
+    found: "Sequence[FoundCode]",
+    now: datetime,
+    *,
+    cwd: Path,
+    project: str,
+    width: int,
+    close: int = 0,
 ) -> str:
     """Show where each stands, how it begins, why it was found, what was done with it.
 
-    `project` is the folder that paths are relative to.
+    `project` is the folder that paths are relative to; the first few are close.
     """
     from ragmem.memory.files import shown_path
     from ragmem.memory.projects import real_folder
@@ -229,7 +235,8 @@ def code_text(
     width = max(_LEAST_OF_CODE, width)
     top = real_folder(project, cwd)
     lines: list[str] = []
-    for each in found:
+    for number, each in enumerate(found):
+        lines += [FURTHER, ""] if 0 < number == close else []
         place = shown_path(each.hit.path, cwd=cwd, project=top)
         lines += flowing(_facts(each, place, now), width)
         lines += [f"  {clip_to_width(row, width - 2)}" for row in _quotes(each.hit)]
@@ -243,11 +250,10 @@ def _facts(found: "FoundCode", place: str, now: datetime) -> list[str]:
     hit = found.hit
     lines = line_range(hit.start_line, hit.end_line)
     where = one_line(f"{place}:{lines}" if found.defined else f"was in {place}", 400)
-    alike = "" if hit.similarity is None else f"{hit.similarity * 100:.0f}% alike"
     why = one_line(hit.reasons, 200)
     past = "" if found.named else in_sessions(found.past, now)
     name = one_line(hit.qualified_name, 200)
-    return [each for each in (name, hit.kind, where, alike, why, past) if each]
+    return [each for each in (name, hit.kind, where, why, past) if each]
 
 
 def _quotes(hit: "CodeHit") -> list[str]:
@@ -292,9 +298,15 @@ def _each(
     lines = []
     for each in sessions[:SHOWN]:
         name = one_line(each.session.called, _TITLE_CHARS)
-        said = " · ".join([name, ", ".join(each.hows), ago(each.last_at, now)])
+        said = " · ".join([name, ", ".join(_hows(each)), ago(each.last_at, now)])
         lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", said, width)
     return lines + _rest(count - len(sessions[:SHOWN]), indent)
+
+
+def _hows(session: "CodeSession") -> list[str]:
+    """What was done, in words: who edited code has changed its file too."""
+    whole = [how for how in session.hows if how != "changed" or "edited" not in session.hows]
+    return ["changed its file" if how == "changed" else how for how in whole]
 
 
 def _rest(more: int, indent: int) -> list[str]:
@@ -331,16 +343,18 @@ _TURN = (
     "uuid turn_index user_message assistant_message status timestamp tool_calls"  # and reasoning
 )
 _CALL = "tool_name arguments result success duration_ms preamble"
+"""`result` and `success` are null where a call never ended: what it did is not known."""
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
     " model usage total_cost_usd permission_denials structured_output context"
 )
 HIT = (
     "type id session_id turn_index level text path name start_line end_line score similarity"
-    " timestamp why"
+    " timestamp why since"
 )
 """Of type `turn`, `summary`, `memory` or `scope`; level 0 is a turn, 1 and up are summaries.
-`score` is comparable among hits of one type of one search only."""
+`score` is comparable among hits of one type of one search only. `since`: what took the place of
+something that it says."""
 CODE_SESSION = "session_id title how turn_count last_at"
 """`how`: `edited`, `changed` (the file), `read`, `found`, `named`, `listed`, the strongest first;
 `turn_count`: turns that had to do with it."""
@@ -398,6 +412,7 @@ def conversation_document(
                         call,
                         arguments=parsed(call.arguments),
                         result=parsed(call.result) if call.result else None,
+                        success=call.success if call.result else None,
                     )
                     for call in turn.tool_calls
                 ],
@@ -416,6 +431,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         if hit.turn:
             said = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
+        own["since"] = hit.since or None
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory
     evidence = memory.evidence[0] if memory.evidence else None
@@ -427,6 +443,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         session_id=(evidence and evidence.session_id) or None,
         turn_index=(evidence and evidence.turn_index) or None,
         text=memory.content,
+        since=hit.since or None,
         path=next((each.path for each in memory.evidence if each.path), None),
         timestamp=memory.created_at,
     )

@@ -15,7 +15,7 @@ from html import escape
 import msgspec
 from markdown_it import MarkdownIt
 
-from ragmem.memory.window import prompts_of
+from ragmem.memory.window import UNKNOWN_EFFECTS, prompts_of
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, one_line, visible
@@ -24,6 +24,7 @@ _RESULT_CHARS = 4_000
 _FOLDED_CHARS = 40_000
 """Of a result or a diff that is folded until it is asked for."""
 _ARGUMENT_CHARS = 400
+"""Of the arguments on one line; a longer one stands by itself."""
 _TITLE_CHARS = 200
 
 
@@ -35,7 +36,7 @@ class _ShownResult(msgspec.Struct, frozen=True):
 def _result(call: ToolCall) -> _ShownResult:
     """Return what the model was shown; what is stored, where that is something else."""
     if not call.result:
-        return _ShownResult("(it did not end, or its result was not recorded)")
+        return _ShownResult(UNKNOWN_EFFECTS)
     try:
         return msgspec.json.decode(call.result, type=_ShownResult)
     except msgspec.DecodeError:
@@ -43,8 +44,31 @@ def _result(call: ToolCall) -> _ShownResult:
 
 
 def failed(call: ToolCall) -> bool:
-    """Whether a person would call it so: a command that ends with 1 has run, and failed."""
-    return not call.success or not call.result or bool(_result(call).exit_code)
+    """Whether a person would call it so: a command that ends with 1 has run, and failed.
+
+    Of one without a result nobody knows.
+    """
+    return bool(call.result) and (not call.success or bool(_result(call).exit_code))
+
+
+def _arguments(call: ToolCall) -> tuple[str, list[tuple[str, str]]]:
+    """Return those that stand on one line, as JSON, and each other one by its name."""
+    try:
+        given = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        return "", [("arguments", call.arguments)] if call.arguments.strip() else []
+    texts = {
+        name: value if isinstance(value, str) else _json(value) for name, value in given.items()
+    }
+    long = {n: text for n, text in texts.items() if "\n" in text or len(text) > _ARGUMENT_CHARS}
+    short = {name: value for name, value in given.items() if name not in long}
+    return _json(short, indent=None) if short or not long else "", list(long.items())
+
+
+def _json(value: object, *, indent: int | None = 2) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 # --- without names ----------------------------------------------------------------
@@ -142,13 +166,31 @@ def _quoted(text: str) -> list[str]:
 
 
 def _call(call: ToolCall) -> list[str]:
-    why = "" if call.success else f" — failed: {one_line(call.error or '', 200)}"
-    result = visible(clip_middle(_result(call).text, _RESULT_CHARS))
-    longest = max((len(found) for found in re.findall("`+", result)), default=0)
-    fence = "`" * max(3, longest + 1)
-    before = [visible(call.preamble), ""] if call.preamble else []
-    arguments = one_line(call.arguments, _ARGUMENT_CHARS).replace("`", "'")
-    return [*before, f"**{call.tool_name}** `{arguments}`{why}", "", fence, result, fence]
+    why = (
+        f" — failed: {one_line(call.error or '', 200)}" if call.result and not call.success else ""
+    )
+    line, others = _arguments(call)
+    lines = [visible(call.preamble), ""] if call.preamble else []
+    lines.append(f"**{one_line(call.tool_name, 80)}**{_code(visible(line))}{why}")
+    for name, value in others:
+        lines += ["", f"{one_line(name, 80)}:", *_fenced(value)]
+    return [*lines, "", *_fenced(_result(call).text)]
+
+
+def _code(line: str) -> str:
+    """Set a line as code, whatever backticks it holds."""
+    fence = "`" * (_longest_fence(line) + 1)
+    return f" {fence}{line}{fence}" if line else ""
+
+
+def _fenced(text: str) -> list[str]:
+    text = visible(clip_middle(text, _RESULT_CHARS))
+    fence = "`" * max(3, _longest_fence(text) + 1)
+    return [fence, text.removesuffix("\n"), fence]
+
+
+def _longest_fence(text: str) -> int:
+    return max((len(found) for found in re.findall("`+", text)), default=0)
 
 
 # --- HTML -----------------------------------------------------------------------
@@ -176,7 +218,8 @@ section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1r
 .prompt { background: var(--box); border-left: 3px solid var(--link); margin: 0.5rem 0 1rem;
   padding: 0.5rem 1rem; white-space: pre-wrap; }
 details { margin: 0.4rem 0; } summary { cursor: pointer; }
-.good { color: var(--good); } .bad { color: var(--bad); }
+.good { color: var(--good); } .bad { color: var(--bad); } .unknown { color: var(--dim); }
+summary code { white-space: pre-wrap; }
 ins, del { display: block; text-decoration: none; }
 ins { background: var(--added); } del { background: var(--removed); }
 """
@@ -242,16 +285,25 @@ def _turn_html(turn: Turn, shown: MarkdownIt) -> Iterator[str]:
 
 def _call_html(call: ToolCall) -> Iterator[str]:
     style, mark = ("bad", "✗") if failed(call) else ("good", "●")
-    arguments = _line(call.arguments, _ARGUMENT_CHARS)
-    why = "" if call.success else _line(call.error or "failed", 200)
+    style, mark = (style, mark) if call.result else ("unknown", "?")
+    line, others = _arguments(call)
+    why = _line(call.error or "failed", 200) if call.result and not call.success else ""
     said = f' <span class="bad">{why}</span>' if why else ""
     time = f" <span>{duration(call.duration_ms)}</span>" if call.duration_ms else ""
     name = _line(call.tool_name, 80)
     yield f'<details>\n<summary><span class="{style}">{mark}</span> <strong>{name}</strong> '
-    yield f"<code>{arguments}</code>{said}{time}</summary>"
-    if rows := _diff_rows(call):
+    yield f"<code>{_text(line)}</code>{said}{time}</summary>"
+    rows = _diff_rows(call)
+    for name, value in others:
+        if not rows or name not in _DIFFED:
+            shown = _text(clip_middle(value, _FOLDED_CHARS))
+            yield f'<p class="number">{_line(name, 80)}</p>\n<pre>{shown}</pre>'
+    if rows:
         yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
     yield f"<pre>{_text(clip_middle(_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
+
+
+_DIFFED = ("old", "new", "content")
 
 
 def _diff_rows(call: ToolCall) -> list[str]:

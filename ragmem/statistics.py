@@ -41,7 +41,7 @@ _SPARKS = (
     ("search", "search_p95_ms", "", "{:.1f} ms at the 95th percentile"),
 )
 """What a line is called, what it shows, what that is a share of, and what is said of the newest."""
-_NAME = re.compile(r"[a-z]+ +")
+_NAME = re.compile(r"[a-z]+(?: [a-z]+)? +")
 _PIECES = re.compile(r"[▁▂▃▄▅▆▇█]+|▒+|·{2,}|[^▁▂▃▄▅▆▇█▒·]+|·")
 _BAR_STYLES = {"▒": "yellow", "·": "dim"} | dict.fromkeys("▁▂▃▄▅▆▇█", "cyan")
 _COUNTED = {
@@ -199,12 +199,13 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
         lines += hanging("code       ", indexed_text(**found["code"]), width)
     levels = found["summaries_per_level"].items()
     lines += _bars("summaries", [(f"level {level}", count) for level, count in levels], width)
-    lines += _bars("turns", _days(found, today), width)
-    lines += _tokens_a_day(days, width, today)
-    lines += _sparks(days, today)
     if found["since"]:
         processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
+        # Not those that were imported, cut off, or held on another machine.
+        charts = [*_bars("turns done", _days(found, today), width)]
+        charts += [*_tokens_a_day(days, width, today), *_sparks(days, today)]
+        lines += [*charts, ""] if charts else []
         lines += [*_times(found, width), ""]
     else:
         lines += ["", "Nothing was measured yet.", ""]

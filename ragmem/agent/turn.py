@@ -386,7 +386,8 @@ class TurnRun:
             return Ending(
                 subtype="error_during_execution",
                 text=completion.text,
-                error=f"The answer does not fit the schema. {misfit}",
+                error=f"The answer does not fit the schema. {misfit.rstrip('.')}. It was: "
+                + (one_line(completion.text, 200) or "empty"),
                 hint="Ask in other words, or use another model (-m).",
             )
         schema, text = self._parts.schema, completion.text

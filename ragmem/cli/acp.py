@@ -21,7 +21,6 @@ from ragmem.cli.command import (
     Mode,
     Model,
     commands,
-    install_command,
     permission_mode,
     run_async,
     settings,
@@ -42,6 +41,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.files import is_a_path
+from ragmem.libraries import install_command
 from ragmem.memory.window import prompts_of, result_text
 from ragmem.messages import Json
 from ragmem.text import clip_middle, one_line, reveal, visible
@@ -95,7 +95,7 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
     if not is_installed("acp"):
         raise UsageError(
             "Serving editors needs the package agent-client-protocol, which is not installed.",
-            hint=install_command("acp"),
+            hint=f"Install it with `{install_command('acp')}`.",
         )
     modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):

@@ -33,7 +33,6 @@ from ragmem.cli.command import (
     commands,
     confirm,
     home,
-    install_command,
     option,
     run_async,
 )
@@ -44,6 +43,7 @@ from ragmem.files import replace_private
 from ragmem.ids import short_id
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, AgentFiles, Importer, find_files, titles_beside
+from ragmem.libraries import install_command
 from ragmem.listings import Document, document, table
 from ragmem.memory.projects import folder_name, normalize_cwd
 from ragmem.records import DEFAULT_TITLE

@@ -184,11 +184,17 @@ class Output(Protocol):
 
 
 class TextOutput:
-    """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe."""
+    """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe.
 
-    def __init__(self, progress: Progress, *, live: bool, raw: bool = False) -> None:
+    Of one that is `checked` nothing before it fits, and nothing where it does not.
+    """
+
+    def __init__(
+        self, progress: Progress, *, live: bool, raw: bool = False, checked: bool = False
+    ) -> None:
         self._progress = progress
-        self._live = live
+        self._live = live and not checked
+        self._checked = checked
         self._raw = raw
         """What a model sends goes into a pipe byte for byte, terminal controls too."""
         self._flow = VisibleFlow()
@@ -219,6 +225,8 @@ class TextOutput:
 
     def _finish(self, finished: TurnFinished) -> None:
         answer = finished.result.rstrip("\n")
+        if self._checked and finished.subtype != "success":
+            return
         if self._live:
             self._stream(self._flow.flush())
             self._end_line()
@@ -494,7 +502,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                         include_partial=include_partial,
                     )
                 else:
-                    output = TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
+                    live, checked = sys.stdout.isatty(), schema is not None
+                    output = TextOutput(progress, live=live, raw=raw, checked=checked)
                 skill_set = await opened.skill_set(session)
                 if hint := skill_set.hint():
                     say(f"note: {visible(hint)}\n")

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -52,7 +51,7 @@ def option(
     *,
     least: int | None = None,
     most: int | None = None,
-    offered: "Callable[[str], list[Offer]] | None" = None,
+    offered: "Offering | None" = None,
 ) -> Any:
     """An option by its flags, such as `-m --model`; `value` stands for what it takes.
 
@@ -63,17 +62,20 @@ def option(
     )
 
 
-def argument(value: str, about: str, offered: "Callable[[str], list[Offer]] | None" = None) -> Any:
+def argument(value: str, about: str, offered: "Offering | None" = None) -> Any:
     """An argument by what stands for it in help; `offered` completes what is typed of it."""
     return typer.Argument(metavar=value, help=about, show_default=False, autocompletion=offered)
 
 
 Offer = tuple[str, str]
 """What is put in, and what it is."""
+Offering = Callable[..., list[Offer]]
+"""Takes what is typed so far, `incomplete`, and if it wants `context`, what stands before that."""
 
 _PATIENCE_S = 2.0
 _OFFERED = 50
 _ABOUT_CHARS = 60
+_ONE_WORD = re.compile(r"\w[\w.,@+-]*")
 
 
 def memory_ids(incomplete: str) -> list[Offer]:
@@ -92,17 +94,25 @@ def memory_ids(incomplete: str) -> list[Offer]:
 
 
 def session_ids(incomplete: str) -> list[Offer]:
-    """Of this folder's sessions, newest first."""
+    """Of this folder's sessions, newest first; then the names of those that have one."""
+    found: list[Session] = []
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.projects import folder_name
         from ragmem.records import SessionQuery
 
         query = SessionQuery(cwd=folder_name(opened.cwd), limit=_OFFERED)
-        found = await (await opened.store()).sessions(query)
+        found.extend(await (await opened.store()).sessions(query))
         return [(session.session_id, session.called) for session in found]
 
-    return _offered(ask, incomplete)
+    offers = _offered(ask, incomplete)
+    names = [(each.title, short_id(each.session_id)) for each in found]
+    # What is more than a word would have to be quoted, by each shell in its own way.
+    return offers + [
+        (name, tail)
+        for name, tail in names
+        if _ONE_WORD.fullmatch(name) and name.startswith(incomplete)
+    ]
 
 
 def models(incomplete: str) -> list[Offer]:
@@ -121,6 +131,21 @@ def settings_keys(incomplete: str) -> list[Offer]:
     from ragmem.config import keys
 
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
+
+
+def settings_values(context: typer.Context, incomplete: str) -> list[Offer]:
+    """What the setting may be, where that is one of a few words."""
+    from ragmem.config import choices
+
+    may_be = choices(context.params.get("key") or "")
+    return [(each, "") for each in may_be if each.startswith(incomplete)]
+
+
+def store_kinds(incomplete: str) -> list[Offer]:
+    """Of the stores."""
+    from ragmem.config import choices
+
+    return [(each, "") for each in choices("store.kind") if each.startswith(incomplete)]
 
 
 def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
@@ -168,6 +193,15 @@ Resume = Annotated[
     option(
         "-r --resume",
         "Resume a session: its id, the tail of one, or its name.",
+        "[ID]",
+        offered=session_ids,
+    ),
+]
+OfSession = Annotated[
+    str | None,
+    option(
+        "-r --resume",
+        "Of a session: its id, the tail of one, or its name.",
         "[ID]",
         offered=session_ids,
     ),
@@ -491,39 +525,6 @@ def command(
     return decorated
 
 
-def pip_install() -> str:
-    """The words that install a package into this Python, which may have been made without pip."""
-    if find_spec("pip"):
-        return f"{sys.executable} -m pip install"
-    return f"uv pip install --python {sys.executable}"
-
-
-_EXTRAS = {"acp": "acp", "local": "xllamacpp", "mcp": "mcp", "zstd": "backports"}
-"""The extras of the package, each by a module that it brings."""
-
-
-def install_command(extra: str, *, package: Path = Path(__file__).parents[1]) -> str:
-    """What adds an extra to this installation: pinned by hash from a checkout, else by name.
-
-    A tool of uv or pipx is made anew, with the extras that it has: what is put in beside them
-    goes with the next upgrade. One that did not come from an index stays what it is.
-    """
-    pins = package.parent / "requirements" / f"{extra}.txt"
-    if pins.is_file():
-        return f"{pip_install()} --require-hashes -r {pins}"
-    from importlib.metadata import distribution
-
-    if distribution("ragmem").read_text("direct_url.json") is None:
-        there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
-        for mark, tool in (
-            ("uv-receipt.toml", "uv tool install"),
-            ("pipx_metadata.json", "pipx install --force"),
-        ):
-            if Path(sys.prefix, mark).is_file():
-                return f'{tool} "ragmem[{",".join(there)}]"'
-    return f'{pip_install()} "ragmem[{extra}]"'
-
-
 # --- which session ------------------------------------------------------------
 
 _CHOICES = 20
@@ -561,8 +562,9 @@ async def resumed(app: "App", reference: str) -> "Session":
         return await app.resume_session(reference)
     except AmbiguousSession as error:
         listed = await _candidates(app, error.candidates)
+        said = str(error).partition("\n")[0]
         raise AmbiguousSession(
-            f"{error}\n{listed}", candidates=error.candidates, hint=error.hint
+            f"{said}\n{listed}", candidates=error.candidates, hint=error.hint
         ) from None
 
 

@@ -13,6 +13,7 @@ from ragmem.cli.command import (
     run_async,
     settings,
     settings_keys,
+    settings_values,
 )
 from ragmem.cli.output import print_all, say, write, write_json
 from ragmem.config import environment, find_paths, load_config
@@ -63,7 +64,7 @@ def init() -> None:
 @app.command("set")
 def set_value(
     key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)],
-    value: Annotated[str, argument("VALUE", "")],
+    value: Annotated[str, argument("VALUE", "", settings_values)],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""
     if outranked := change(key, value):

@@ -17,13 +17,12 @@ from ragmem.cli.command import (
     Interruption,
     commands,
     current_folder,
-    install_command,
-    pip_install,
     run_async,
 )
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
+from ragmem.libraries import install_command, pip_install
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
 
@@ -71,6 +70,14 @@ def _look() -> UiConfig:
         return UiConfig()
 
 
+def _without_file() -> Config:
+    """What the rest is looked at with, where the file can't be used: the environment's settings."""
+    try:
+        return load_config(Path(os.devnull))
+    except RagmemError:
+        return Config()
+
+
 async def examine() -> AsyncIterator[Check]:
     """Every check in turn, as it is done."""
     from ragmem.app import App
@@ -83,8 +90,7 @@ async def examine() -> AsyncIterator[Check]:
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
-        # The rest is looked at with the defaults.
-        config = Config()
+        config = _without_file()
         yield failing("config", error)
     else:
         know(config.passwords())

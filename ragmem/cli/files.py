@@ -11,7 +11,7 @@ import msgspec
 
 from ragmem.cli.command import (
     Format,
-    Resume,
+    OfSession,
     age_or_date,
     argument,
     command,
@@ -372,7 +372,7 @@ async def files(
             "WHEN",
         ),
     ] = None,
-    resume: Resume = None,
+    resume: OfSession = None,
     output: Format = "table",
 ) -> None:
     """List the files that a session has touched.

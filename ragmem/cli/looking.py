@@ -11,8 +11,7 @@ from ragmem.cli.command import (
     Continue,
     Format,
     Model,
-    NewFile,
-    Resume,
+    OfSession,
     TextFormat,
     argument,
     check_session_flags,
@@ -54,6 +53,9 @@ if TYPE_CHECKING:
 drawing = commands()
 
 Shown = Literal["html", "json", "graphml"]
+NewPage = Annotated[
+    Path | None, option("-o --output", "A new file, instead of the one in ragmem's folder.", "FILE")
+]
 Open = Annotated[bool, option("--open", "Open it in the browser.")]
 
 
@@ -64,7 +66,7 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
         bool, option("--project", "The memory of this folder's project: what is shown anyway.")
     ] = False,
     everywhere: Annotated[bool, option("--all", "The memory of every project.")] = False,
-    resume: Resume = None,
+    resume: OfSession = None,
     path: Annotated[
         str | None, option("--file", "What has to do with a file of this project.", "PATH")
     ] = None,
@@ -76,7 +78,7 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
         str | None,
         option("--since", "What came since: 7d, 12h, 2w, a date, or a session.", "WHEN"),
     ] = None,
-    file: NewFile = None,
+    file: NewPage = None,
     show: Open = False,
     output: Annotated[
         Shown, option("--format", "html is the page; json and graphml are for programs.")
@@ -169,7 +171,7 @@ measuring = commands()
 async def stats(
     opened: "App",
     html: Annotated[bool, option("--html", "As charts: a file that a browser shows.")] = False,
-    file: NewFile = None,
+    file: NewPage = None,
     show: Open = False,
     output: Format = "table",
 ) -> None:
@@ -230,7 +232,7 @@ async def context(
     opened: "App",
     prompt: Annotated[str, argument("PROMPT", "The prompt.")],
     continue_last: Continue = False,
-    resume: Resume = None,
+    resume: OfSession = None,
     strategy: Annotated[
         Strategy,
         option("--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."),

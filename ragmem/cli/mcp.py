@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, commands, install_command, option, run_async
+from ragmem.cli.command import Interruption, commands, option, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import bearing_on
 from ragmem.cli.output import say
@@ -31,6 +31,7 @@ from ragmem.errors import (
 )
 from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
+from ragmem.libraries import install_command
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
 from ragmem.memory.facts import Draft
@@ -379,7 +380,7 @@ async def read_page(app: App, address: str) -> str:
         sessions = await sessions_here(app)
         listed = sessions_table(sessions, utc_now(), width=_LIST_WIDTH, whole_ids=True)
         return _quoted([listed]) if sessions else "This project has no session yet."
-    session = await app.memory.find_session(clean(reference))
+    session = await app.find_session(clean(reference))
     loaded = await app.memory.load_session(session.session_id)
     entries, room = [_session_line(session)], _MOST_CHARS // 2
     for turn in loaded.turns:
@@ -409,6 +410,7 @@ def _turn_text(turn: Turn) -> str:
         lines += [f"{who}:", _shown(said)] if said.strip() else []
     for call in turn.tool_calls[:_CALLS]:
         how = "" if call.success else ", which failed"
+        how = how if call.result else ", which was interrupted: its effects are unknown"
         lines.append(f"Tool: {one_line(f'{call.tool_name} {call.arguments}', 200)}{how}")
     more = len(turn.tool_calls) - _CALLS
     lines += [f"and {counted(more, 'more tool call')}"] if more > 0 else []
@@ -455,7 +457,7 @@ def mcp(
     if not is_installed():
         raise UsageError(
             "Serving other agents needs the package mcp, which is not installed.",
-            hint=install_command("mcp"),
+            hint=f"Install it with `{install_command('mcp')}`.",
         )
     folder = Path(os.path.abspath((project or Path.cwd()).expanduser()))
     if not folder.is_dir():

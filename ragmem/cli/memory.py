@@ -407,7 +407,10 @@ async def owner(
         str | None, option("--name", "What others in the same database see.", "NAME")
     ] = None,
 ) -> None:
-    """Show whose this home is: the id that its sessions and what is known of you bear."""
+    """Show whose this home is.
+
+    That is the id that its sessions and what is known of you bear.
+    """
     own.paths.make()
     if take:
         own.take_owner(take)

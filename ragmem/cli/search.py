@@ -9,8 +9,8 @@ from ragmem.cli.command import (
     Continue,
     Format,
     NoSemantic,
+    OfSession,
     Query,
-    Resume,
     Wide,
     WideScope,
     argument,
@@ -161,10 +161,11 @@ def _facts(facts: Sequence[str], width: int, paint: Paint) -> list[str]:
 
 
 def _said(hit: "Hit", margin: str, width: int, paint: Paint, light: Light) -> list[str]:
-    """Return what was asked and answered, or summed up, a row each."""
+    """Return what was asked and answered, or summed up, and what became of it, a row each."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
         said = [("› ", hit.turn.user_message), ("", hit.turn.said)]
+    said.append(("", hit.since))
     rows = []
     for mark, text in said:
         if text.strip():
@@ -206,6 +207,9 @@ def found_code(text: str, *, paint: Paint, light: Light) -> str:
     """Return a list of code, as `ragmem.listings.code_text` makes it, with the words lit."""
     rows = []
     for row in text.splitlines():
+        if row == FURTHER:
+            rows.append(paint((row, "bold")))
+            continue
         name, dot, facts = row.partition(" · ")
         head = row[:1].strip() != ""
         parts = [(name, "bold cyan"), (dot + facts, "dim")] if head else light.parts(row)
@@ -238,7 +242,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     no_semantic: NoSemantic = False,
     limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 10,
     continue_last: Continue = False,
-    resume: Resume = None,
+    resume: OfSession = None,
     output: Format = "table",
 ) -> None:
     """Find what was said and done, by its words and its meaning.
@@ -340,7 +344,10 @@ async def search_sessions(
     limit: Annotated[int, option("--limit", "At most so many finds.", "N", least=1, most=100)] = 20,
     output: Format = "table",
 ) -> None:
-    """Find sessions by what was said in them; what was found stands below each."""
+    """Find sessions by what was said in them.
+
+    What was found stands below each.
+    """
     hits: Sequence[Hit] = await opened.search(
         _wanted(query), scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
     )
@@ -382,7 +389,10 @@ async def find_similar(
     limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 5,
     output: Format = "table",
 ) -> None:
-    """Find past sessions like a text or another session, by their summaries."""
+    """Find sessions like a text or another session.
+
+    Their summaries are compared.
+    """
     from ragmem.memory.recall import about, similar_sessions
 
     if opened.embedder is None or opened.memory.floor is None:
@@ -488,7 +498,7 @@ async def _search_code(
 ) -> None:
     from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory import worth_showing
+    from ragmem.memory import close_first, worth_showing
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)
@@ -506,14 +516,15 @@ async def _search_code(
     note = vectors_note(opened, await code.status()) if semantic else ""
     say_notices(opened, missing, note)
     found: Sequence[FoundCode] = finds.found
-    none_close = ""
+    none_close, close = "", 0
     if output != "json":
         found, none_close = worth_showing(found, opened.memory.floor)
+        found, close = close_first(found, opened.memory.floor)
     say(f"{none_close}\n" if found and none_close else "")
 
     def listed(width: int) -> str:
         project, now = code.project.path, datetime.now(UTC)
-        return code_text(found, now, cwd=opened.cwd, project=project, width=width)
+        return code_text(found, now, cwd=opened.cwd, project=project, width=width, close=close)
 
     print_all(
         output,

@@ -63,7 +63,7 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.memory.window import prompts_of, result_text, subject_of
+from ragmem.memory.window import UNKNOWN_EFFECTS, prompts_of, result_text, subject_of
 from ragmem.records import (
     Insight,
     Project,
@@ -133,8 +133,10 @@ def _quoted(text: str, mark: str) -> list[str]:
 
 def _call_parts(call: ToolCall, *, failed: bool) -> list[Part]:
     mark = ("✗", "red") if failed else ("●", "green")
-    reason = f" — {one_line(call.error, 200)}" if call.error else ""
-    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), (reason, "red")]
+    reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
+    if not call.result:
+        mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
+    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
 
 
 def conversation_painted(
@@ -255,7 +257,13 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         limit=limit,
     )
     found = await opened.memory.sessions(query)
-    nothing = "No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n"
+    where = f" of {visible(folder)}" if query.cwd else ""
+    nothing = f"No {f'{status} ' if status else ''}sessions{where}"
+    nothing += f" tagged {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
+    if query.tags or status:
+        nothing += "Without --tag and --status all are listed.\n"
+    if query.cwd and cwd is None:
+        nothing += "--project shows those of the whole project, with its worktrees.\n"
     if not everywhere:
         nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
     if not everyone:
@@ -354,7 +362,10 @@ async def tag(
         list[str] | None, option("--remove", "A tag that it loses; may be repeated.", "TAG")
     ] = None,
 ) -> Report:
-    """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
+    """Give a session tags, by which `list --tag` finds it.
+
+    Without any, show those that it has.
+    """
     from ragmem.memory.sessions import tag as tag_session
 
     found = await resumed(opened, reference)
@@ -371,7 +382,10 @@ async def archive_session(
     reference: Reference,
     undo: Annotated[bool, option("--undo", "Take it back.")] = False,
 ) -> Report:
-    """Put a session aside: it stays, is found by search, and is marked in the list."""
+    """Put a session aside: it stays, and is marked in the list.
+
+    Search finds it as before.
+    """
     from ragmem.memory.sessions import archive as put_aside
 
     changed = await put_aside(opened.memory, await resumed(opened, reference), undo=undo)
@@ -393,7 +407,10 @@ async def fork(
     ] = None,
     name: Annotated[str, option("-n --name", "Its name.", "NAME")] = "",
 ) -> Report:
-    """Begin a session that shares the first turns of another, and goes on by itself."""
+    """Begin a session that shares the first turns of another.
+
+    Both go on by themselves.
+    """
     from ragmem.memory.sessions import fork_at
 
     found = await resumed(opened, reference)
@@ -428,10 +445,11 @@ async def insights(
     model: Model = None,
     output: TextFormat = "text",
 ) -> int:
-    """Look over the latest sessions: what each was about, what was found, what is left to do.
+    """Look over the latest sessions: what came of each.
 
-    Asks the model for summaries once for each session, of every folder; one that did
-    not go on since is not asked about again.
+    What each was about, what was found, what is left to do. Asks the model for summaries
+    once for each session, of every folder; one that did not go on since is not asked about
+    again.
     """
     from ragmem.memory.titles import look
 
@@ -480,7 +498,8 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
                 else:
                     given_up = await store.attempts(insight_item(session), least=TRIES)
                     for tried in given_up:
-                        why = f"{tried.problem} {tried.model} is not asked again: name another, -m."
+                        problem = tried.problem.rstrip(".")
+                        why = f"{problem}. {tried.model} is not asked again: name another, -m."
                     why = why if given_up else asking.problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
@@ -623,7 +642,7 @@ async def split(
     own: Administration,
     folder: Annotated[Path, argument("[DIR]", "A folder, be it gone; else this one.")] = Path(),
 ) -> None:
-    """Take a folder's sessions out of the project that it was joined to.
+    """Take a folder's sessions out of a joined project.
 
     They are a project of their own again, with what was learned in them; a worktree stays so.
     """

@@ -23,6 +23,7 @@ from ragmem.cli.command import (
     home,
     open_app,
     option,
+    store_kinds,
 )
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.config import environment, load_config
@@ -50,7 +51,7 @@ async def info(opened: "App", output: Format = "table") -> None:
 @command(app, home)
 async def use(
     own: Administration,
-    kind: Annotated[str, argument("sqlite|neo4j", "The store.")],
+    kind: Annotated[str, argument("sqlite|neo4j", "The store.", store_kinds)],
 ) -> None:
     """Keep memory in another store from now on; nothing is moved.
 
@@ -75,7 +76,8 @@ async def use(
 async def migrate(
     own: Administration,
     to: Annotated[
-        str | None, option("--to", "The store that is to have it all.", "sqlite|neo4j")
+        str | None,
+        option("--to", "The store that is to have it all.", "sqlite|neo4j", offered=store_kinds),
     ] = None,
     file: Annotated[
         Path | None, option("--from", "Take it from a backup, not the other store.", "FILE")
@@ -248,7 +250,10 @@ async def status(own: Administration) -> int:
 
 @command(neo4j, home)
 async def password(own: Administration) -> None:
-    """Print the password of the local server, for Neo4j Browser or cypher-shell."""
+    """Print the password of the local server.
+
+    Neo4j Browser and cypher-shell ask for it.
+    """
     write(f"{own.neo4j_password()}\n")
 
 

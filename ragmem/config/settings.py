@@ -483,9 +483,18 @@ def _check_keys(
             _check_keys(value, child, (*path, name), text, source)
 
 
+_SECTION, _KEY = 0.7, 0.8
+"""So alike is what was meant to be the name of a section, or of a key in it."""
+
+
 def nearest(dotted: str) -> str:
     """What to say to a key that there is not."""
     every = list(keys())
+    section, _, rest = dotted.partition(".")
+    sections = dict.fromkeys(key.partition(".")[0] for key in every)
+    if section not in sections and (meant := get_close_matches(section, sections, 1, _SECTION)):
+        named = get_close_matches(f"{meant[0]}.{rest}", every, n=1, cutoff=_KEY)
+        return f"Did you mean {named[0]!r}?" if rest and named else f"Did you mean [{meant[0]}]?"
     close = get_close_matches(dotted, every, n=1, cutoff=0.5) or get_close_matches(
         dotted.rpartition(".")[2], [k.rpartition(".")[2] for k in every], n=1
     )
@@ -550,6 +559,11 @@ def _from_environment(
         if environ[variable]:
             found[path] = (environ[variable], variable)
     return found
+
+
+def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Where a setting's value is to be mended: the variable that gives it, else its key."""
+    return _from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
 
 
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
+from ragmem.libraries import install_command
 from ragmem.text import clean
 
 Fields = Mapping[str, object]
@@ -188,7 +189,7 @@ def _zstd(file: Path) -> Any:
             return import_module(name)
         except ImportError:
             continue
-    why = 'it is compressed; `pip install "ragmem[zstd]"` adds what reads it'
+    why = f"it is compressed; `{install_command('zstd')}` adds what reads it"
     raise OSError(0, why, str(file))
 
 

@@ -60,6 +60,7 @@ from ragmem.text import clean, one_line
 _HEAD_RECORDS = 200
 """Of each file of Claude Code: summaries of other sessions stand at its start."""
 _LOGS = (".jsonl", ".jsonl.zst")
+_LEAST_TAIL, _UUID_CHARS = 6, 36
 
 
 class AgentFiles(msgspec.Struct, frozen=True):
@@ -211,6 +212,25 @@ def agents_here(given: Mapping[str, str]) -> list[str]:
             for name in names
         )
     ]
+
+
+def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
+    """The ids here of the sessions that agents may have given this id, or one with this tail.
+
+    The id here is made of the whole one, which nothing keeps: a tail is looked for at the end of
+    the names of the files that lie where agents keep theirs.
+    """
+    found = [session_id_of(agent, foreign_id) for agent in AGENTS]
+    if len(foreign_id) < _LEAST_TAIL:
+        return found
+    for agent in AGENTS.values():
+        names = (name for _, _, names in os.walk(agent.folder(given)) for name in names)
+        for stem in (name.partition(".")[0] for name in names):
+            if stem.endswith(foreign_id):
+                # Before the id there may be a date.
+                whole = {stem, stem[-_UUID_CHARS:]}
+                found += [session_id_of(agent.name, each) for each in sorted(whole)]
+    return found
 
 
 def _is_aside(name: str, search: Search) -> bool:

@@ -14,6 +14,7 @@ from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
+from ragmem.memory import comes_near
 from ragmem.memory.files import EDITING_TOOLS, NO_PAST, CodePast, inside_of, locator, past_of_scopes
 from ragmem.memory.leases import leased
 from ragmem.records import (
@@ -343,9 +344,18 @@ class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the question names it."""
     past: CodePast = NO_PAST
 
+    @property
+    def similarity(self) -> float | None:
+        """The raw cosine of the scope."""
+        return self.hit.similarity
+
     def is_close(self, floor: float | None) -> bool:
         """Return whether it has to do with the question beyond doubt."""
         return not self.defined or self.hit.is_close(floor)
+
+    def is_further(self, floor: float | None) -> bool:
+        """Return whether it comes near the question, though it is not close."""
+        return comes_near(self.similarity, floor)
 
 
 class Finds(msgspec.Struct, frozen=True, kw_only=True):

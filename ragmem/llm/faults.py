@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
+from ragmem.config import named_in
 from ragmem.errors import (
     ContextTooLong,
     LLMError,
@@ -135,14 +136,14 @@ def from_status(
             hint=f"The key may not use {peer.model}: choose another, -m (`ragmem models`).",
         )
     if status in (404, 405) or is_web_page(body):
-        where = " Check llm.api_base, which often ends in /v1." if peer.custom else ""
+        where = f" Check {_address()}, which often ends in /v1." if peer.custom else ""
         return ProviderRefused(
             said, hint=f"Is {peer.model!r} its right name? `ragmem models` lists what works.{where}"
         )
     if 300 <= status < 400:
         return ProviderRefused(
             f"{peer.name} answered {status}, a redirection, which is not followed.",
-            hint="Set llm.api_base to the final address.",
+            hint=f"Set {_address()} to the final address.",
         )
     if status >= 500:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
@@ -179,7 +180,7 @@ def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
 
 def unreachable(peer: Peer, reason: str) -> Passing:
     """No connection: refused, no such host, no network."""
-    hint = "Is it running, and is llm.api_base right?" if peer.custom else "Check the network."
+    hint = f"Is it running, and is {_address()} right?" if peer.custom else "Check the network."
     return Passing(
         f"{peer.name} can't be reached: {scrub(reason, peer.secrets) or 'no connection'}.",
         hint=hint,
@@ -199,7 +200,7 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
     """A 200 that is not an answer of a model: a sign-in page, a proxy's word."""
     return ProviderUnavailable(
         f"{peer.name} answered with {kind}, not as a model's API does.",
-        hint="Check llm.api_base (it often ends in /v1), or sign in to the network's page.",
+        hint=f"Check {_address()} (it often ends in /v1), or sign in to the network's page.",
     )
 
 
@@ -253,9 +254,14 @@ def _other_protocol(body: str) -> str:
     else:
         return ""
     return (
-        f"It speaks {spoken} protocol, and llm.api_base is for OpenAI's: leave that out, set "
+        f"It speaks {spoken} protocol, and {_address()} is for OpenAI's: leave that out, set "
         f"{variable} to its address without the version, and use -m {model}/…."
     )
+
+
+def _address() -> str:
+    """What the address of one's own server comes from, so that it can be mended there."""
+    return named_in("llm.api_base")
 
 
 def _key_hint(peer: Peer) -> str:

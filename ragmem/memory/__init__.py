@@ -65,9 +65,19 @@ BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
 BY_TIME = "its time"
 """The same of what was said at the time that it names."""
+_BY_SESSION = "its session"
+"""All of `why`, of what nothing speaks for but that others of its session were found."""
 _QUOTED_CHARS = 500
 _NEAREST = 3
+_MOST_FURTHER = 5
+_FAR = 0.5
+"""The share of the floor below which a hit has nothing to do with the question."""
 _NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"
+
+
+def comes_near(similarity: float | None, floor: float | None) -> bool:
+    """Whether what is not close has something to do with the question all the same."""
+    return floor is None or (similarity or 0) > _FAR * floor
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +121,13 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return "text match" if self.similarity is None else f"{self.similarity * 100:.0f}%"
 
     def facts(self, now: datetime) -> list[str]:
-        """For people: what it is, where it stands, how old it is, and why it was found."""
-        where = self.where(title_chars=40)
-        alike = "" if self.similarity is None else f"{self.relevance} alike"
+        """For people: what it is, where it stands, how old it is, and why it was found.
+
+        Not how alike it is: that is one part of the score, which the order goes by.
+        """
         found = f"found by {self.why}" if self.why else ""
-        return [each for each in (self._what, where, ago(self.at, now), alike, found) if each]
+        what = (self._what, self.where(title_chars=40), ago(self.at, now), found)
+        return [each for each in what if each]
 
     def where(self, *, title_chars: int = 60) -> str:
         """The session, by its id, its title, and the person whose it is if it is another's."""
@@ -135,11 +147,23 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         alike = self.similarity is not None and floor is not None and self.similarity > floor
         return alike or BY_WORDS in self.why or self.why == BY_TIME
 
+    def is_further(self, floor: float | None) -> bool:
+        """Whether something of its own speaks for it, though it is not close."""
+        return comes_near(self.similarity, floor) and self.why != _BY_SESSION
+
+    def judged(self, replaced: Mapping[str, str]) -> "Hit":
+        """With what took the place of something that it says, by turn; of a summary, of one that
+        it digests."""
+        told = (self.record_id, *(self.summary.covers if self.summary else ()))
+        since = next((f"Replaced since by: {replaced[i]}" for i in told if i in replaced), "")
+        return msgspec.structs.replace(self, since=since)
+
     def quotes(self) -> list[str]:
-        """What it says, a line each."""
+        """What it says, and what became of that, a line each."""
         said = [self.summary.text] if self.summary else []
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message or self.turn.said]
+        said.append(self.since)
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
@@ -163,20 +187,32 @@ async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[s
 
 
 class _Found(Protocol):
+    @property
+    def similarity(self) -> float | None: ...
+
     def is_close(self, floor: float | None) -> bool: ...
+
+    def is_further(self, floor: float | None) -> bool: ...
 
 
 F = TypeVar("F", bound=_Found)
 
 
 def close_first(hits: Sequence[F], floor: float | None) -> tuple[list[F], int]:
-    """For people: those that are close before the others, and how many those are."""
+    """For people: those that are close, then a few of the others, and how many are close.
+
+    Where none is, those that there are.
+    """
     close = [hit for hit in hits if hit.is_close(floor)]
-    return [*close, *(hit for hit in hits if not hit.is_close(floor))], len(close)
+    if not close:
+        return list(hits), 0
+    further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
+    return [*close, *further[:_MOST_FURTHER]], len(close)
 
 
 def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[Sequence[F], str]:
     """For people: the hits, or the nearest few and a word about it where none is close."""
     if not hits or any(hit.is_close(floor) for hit in hits):
         return hits, ""
-    return hits[:_NEAREST], _NONE_CLOSE
+    nearest = sorted(hits, key=lambda hit: 1 if hit.similarity is None else -hit.similarity)
+    return nearest[:_NEAREST], _NONE_CLOSE

@@ -47,7 +47,7 @@ _LABEL_CHARS = 90
 _BATCH = 500
 _BEYOND = 4_000
 _APART = "\n\0\n"
-_ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
+_ACCESSES = {"write": "changed", "read": "read", "search": "found"}
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,7 +72,7 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
     source: str
     target: str
     kind: str
-    """`said in`, `read`, `changed`, `found`, `listed`, `edited`, `named`, `defined in`,
+    """`said in`, `read`, `changed`, `found`, `edited`, `named`, `defined in`,
     `remembered`, `decided`, `supersedes`, `summed up in` or `forked from`."""
 
 
@@ -232,6 +232,8 @@ class _Collecting:
         accesses = await self._store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS)
         by_index: dict[int, list[tuple[str, str]]] = {}
         for access in accesses:
+            if access.access_type == "list":
+                continue  # It is a folder, or a pattern: no file that anything was done with.
             found = (access.path, _ACCESSES[access.access_type])
             by_index.setdefault(access.turn_index, []).append(found)
         for turn in await self._store.turns(session.session_id):
@@ -265,7 +267,7 @@ class _Collecting:
                 _call(call, *said_by_calls[3 * place : 3 * place + 3])
                 for place, call in enumerate(calls)
             ],
-            "failed": sum(map(_failed, turn.tool_calls)) + (turn.status == "failed"),
+            "failed": sum(map(has_failed, turn.tool_calls)) + (turn.status == "failed"),
         }
         if request := self._sent.get(turn.turn_id):
             facts["request"] = request.shown(_line)
@@ -461,17 +463,13 @@ class _Collecting:
             )
 
 
-def _failed(call: ToolCall) -> bool:
-    return not call.result or has_failed(call)
-
-
 def _call(call: ToolCall, arguments: str, result: str, error: str) -> dict[str, Any]:
     return {
         "tool": _line(call.tool_name),
         "arguments": arguments,
         "result": result,
         "error": error,
-        "failed": _failed(call),
+        "failed": has_failed(call),
         "ms": call.duration_ms,
     }
 

@@ -299,9 +299,6 @@ def forgotten_text(memory: MemoryRecord, count: int) -> str:
 
 
 _CONTENT_CHARS = 500
-_MOST_FURTHER = 5
-_FAR = 0.5
-"""The share of the floor below which a hit has nothing to do with the question."""
 _MANY = 100
 """Of a project so many are looked at for those of one session."""
 _ROWS = 3
@@ -356,10 +353,7 @@ def nearest(
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
     found, close = close_first(merged(shown, memories, limit), floor)
-    further = [h for h in found[close:] if floor is None or (h.similarity or 0) > _FAR * floor]
-    # Where nothing is close, the nearest few are what there is.
-    few = found[close:] if none_close else further[:_MOST_FURTHER]
-    return [*found[:close], *few], close, none_close
+    return found, close, none_close
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:
@@ -393,10 +387,8 @@ def _is_next(memory: FactHit, hit: Hit, its_turn: bool) -> bool:
 
 def memory_facts(hit: FactHit, now: datetime) -> list[str]:
     """For people: what it is, who said it, how old it is, and why it was found."""
-    alike = "" if hit.similarity is None else f"{hit.similarity * 100:.0f}% alike"
-    found = f"found by {one_line(hit.why, 120)}" if hit.why else ""
     about = f"Memory {summed_up(hit.memory, now)}".split(" · ")
-    return [each for each in (*about, alike, found) if each]
+    return [*about, f"found by {one_line(hit.why, 120)}"] if hit.why else about
 
 
 def memory_rows(hit: FactHit, width: int) -> list[str]:

@@ -354,9 +354,16 @@ class Memory:
         await self._collector.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
-        """The turns and summaries that bear on a question, best first."""
+        """The turns and summaries that bear on a question, best first.
+
+        Each with what took the place of something that was decided there.
+        """
         await self._store()
-        return await self._recall.search(question)
+        hits = await self._recall.search(question)
+        if self.facts is None:
+            return hits
+        replaced = await self.facts.replaced({hit.session_id for hit in hits})
+        return [hit.judged(replaced) for hit in hits]
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         """One entry a path, latest first."""

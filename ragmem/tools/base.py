@@ -5,7 +5,6 @@ escapes `Toolset.call`.
 """
 
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -19,7 +18,7 @@ from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
 from ragmem.records import utc_now
-from ragmem.text import clean, counted, one_line
+from ragmem.text import clean, counted, in_words, one_line
 
 _log = logging.getLogger("ragmem")
 
@@ -220,35 +219,6 @@ class InvalidArguments(ValueError):
         self.shown = f"called wrongly: {shown}. The model is told."
 
 
-_IN_WORDS = {
-    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "array": "a list", "object": "a table", "null": "nothing",
-    ">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
-}  # fmt: skip
-_FAULTS = (
-    (r"Object missing required field `(.*?)`", "{1} is missing"),
-    (r"Object contains unknown field `(.*?)`", "there is no {1}"),
-    (r"Invalid enum value (.*)", "{0} can't be {1}"),
-    (r"Expected `(.*?)`, got `(.*?)`", "{0} has to be {1}, not {2}"),
-    (r"Expected `.*?` of length >= 1", "{0} is empty"),
-    (r"Expected `.*?` of length >= (\d+)", "{0} is shorter than {1}"),
-    (r"Expected `.*?` of length <= (\d+)", "{0} is longer than {1}"),
-    (r"Expected `.*?` ([<>]=?) (\S+)", "{0} has to be {1} {2}"),
-)
-"""What a validator says of an argument, and the same in a person's words."""
-
-
-def _in_words(fault: str) -> str:
-    """Return what a validator says as a person would: `limit has to be a number, not text`."""
-    said, _, path = fault.partition(" - at `$")
-    argument = one_line(path.strip("`."), 80) or "what is given"
-    for pattern, words in _FAULTS:
-        if found := re.fullmatch(pattern, said.replace(" | null`", "`")):
-            parts = (one_line(_IN_WORDS.get(part, part), 80) for part in found.groups())
-            return words.format(argument, *parts)
-    return f"{argument} does not fit"
-
-
 class Toolset:
     """The tools of one agent, called by name."""
 
@@ -385,7 +355,7 @@ class Toolset:
             return msgspec.convert(value, tool.Params)
         except msgspec.ValidationError as error:
             text = f"arguments do not fit {tool.name}: {error}"
-            raise InvalidArguments(text, _in_words(str(error))) from None
+            raise InvalidArguments(text, in_words(str(error))) from None
 
 
 def _ms_since(started: float) -> int:

@@ -24,6 +24,7 @@ import msgspec
 
 from ragmem.children import child_environment
 from ragmem.config import McpServerConfig, environment
+from ragmem.libraries import install_command
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
 from ragmem.redact import know, redact
@@ -213,7 +214,7 @@ class Servers:
             self.all = []
             say(
                 "The servers of [mcp.servers] need the package mcp, which is not installed: "
-                'pip install "ragmem[mcp]"'
+                f"`{install_command('mcp')}` adds it."
             )
 
     def tools(self, permissions: Permissions) -> list[Tool]:

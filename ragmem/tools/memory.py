@@ -303,6 +303,7 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     # Of a long text what the query is about.
     said = [passage(each, query, _QUOTED_CHARS) for each in said]
     lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
+    lines += [one_line(hit.since, 2 * _QUOTED_CHARS)] if hit.since else []
     return "\n  ".join([f"- [{', '.join(about)}]", *lines])
 
 

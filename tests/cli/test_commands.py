@@ -213,6 +213,7 @@ def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
     found = health(done.out)
     assert (found["folders"], found["config"], found["store"]) == ("note", "broken", "broken")
     assert "Did you mean 'ui.color'?" in done.out
+    assert "openai/gpt-5" in done.out  # what the environment says holds all the same
     assert ragmem.home.stat().st_mode & 0o777 == 0o700
 
 
@@ -254,7 +255,7 @@ def test_doctor_proposes_of_the_local_model_what_is_missing(
 ) -> None:
     """With `ragmem[local]` there is what runs it, and its weights are still to come."""
     from ragmem.cli import doctor
-    from ragmem.cli.command import install_command
+    from ragmem.libraries import install_command
 
     here: set[str] = set()
     environ = {"RAGMEM_HOME": str(tmp_path)}
@@ -282,7 +283,7 @@ def test_what_adds_an_extra_is_right_for_the_kind_of_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, proposed: str
 ) -> None:
     """A tool is made anew with the extras that it has; one of a wheel's is added to as it is."""
-    from ragmem.cli import command
+    from ragmem import libraries
 
     site = tmp_path / "site-packages"
     info = site / "ragmem-1.dist-info"
@@ -292,14 +293,14 @@ def test_what_adds_an_extra_is_right_for_the_kind_of_installation(
     monkeypatch.syspath_prepend(site)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     here = {"pip", "mcp"}
-    monkeypatch.setattr(command, "find_spec", lambda name: name if name in here else None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: name if name in here else None)
     added = proposed.format(python=sys.executable)
-    assert command.install_command("local", package=site / "ragmem") == added
+    assert libraries.install_command("local", package=site / "ragmem") == added
     (info / "direct_url.json").write_text('{"url": "file:///ragmem-1-py3-none-any.whl"}')
     plain = f'{sys.executable} -m pip install "ragmem[local]"'
-    assert command.install_command("local", package=site / "ragmem") == plain
+    assert libraries.install_command("local", package=site / "ragmem") == plain
     pins = tmp_path / "requirements" / "local.txt"
     pins.parent.mkdir()
     pins.write_text("")
     pinned = f"{sys.executable} -m pip install --require-hashes -r {pins}"
-    assert command.install_command("local", package=tmp_path / "ragmem") == pinned
+    assert libraries.install_command("local", package=tmp_path / "ragmem") == pinned

@@ -65,6 +65,31 @@ def test_ids_of_sessions(tmp_path: Path) -> None:
     assert ragmem.run(env=asked, cwd=tmp_path / "elsewhere").out.strip() == ""
 
 
+def test_sessions_are_offered_by_their_names_too(tmp_path: Path) -> None:
+    """A name of one word, as a person gives it: with blanks no shell takes it as it stands."""
+    with LLMServer([Answer("Yes.")], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        assert ragmem.run("ask", "Do ferns like shade?").code == 0
+        [session] = ragmem.sessions()
+    tail = session["session_id"][-8:]
+    assert ragmem.run("sessions", "rename", tail, "Billing").code == 0
+    assert offered(ragmem, "sessions", "show", "") == [tail, "Billing"]
+    assert offered(ragmem, "chat", "-r", "Bil") == ["Billing"]
+    assert tail in "\n".join(offered(ragmem, "chat", "-r", "Bil", shell="zsh"))
+    assert ragmem.run("sessions", "rename", tail, "$(rm x) y").code == 0
+    assert offered(ragmem, "chat", "-r", "") == [tail]
+
+
+def test_the_few_values_of_a_setting_and_of_the_stores(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    assert offered(ragmem, "config", "set", "memory.worker", "") == ["detached", "inline", "off"]
+    assert offered(ragmem, "config", "set", "memory.worker", "in") == ["inline"]
+    assert offered(ragmem, "config", "set", "code.enabled", "") == ["true", "false"]
+    assert offered(ragmem, "config", "set", "model.main", "") == []
+    assert offered(ragmem, "store", "use", "") == ["sqlite", "neo4j"]
+    assert offered(ragmem, "store", "migrate", "--to", "n") == ["neo4j"]
+
+
 def test_models_and_settings(tmp_path: Path) -> None:
     ragmem = Ragmem(tmp_path, {"ANTHROPIC_API_KEY": "x"})
     models = offered(ragmem, "ask", "-m", "anthropic/")

@@ -78,6 +78,8 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
     ("text", "key", "value", "message"),
     [
         ("", "ui.colour", "never", "There is no setting 'ui.colour'."),
+        ("", "modle.mian", "x", "There is no setting 'modle.mian'.\nDid you mean 'model.main'?"),
+        ("", "modle", "x", "There is no setting 'modle'.\nDid you mean [model]?"),
         ("", "model.mian", "x", "There is no setting 'model.mian'.\nDid you mean 'model.main'?"),
         (
             "",

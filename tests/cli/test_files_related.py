@@ -122,7 +122,7 @@ src/\\e]0;owned\\x07\\e[31m.py
   imports       beds/bed_0.py, beds/bed_1.py, beds/bed_2.py, beds/bed_3.py, beds/bed_4.py and 2 more
   imported by   plan.py
   sessions
-    000000aa  Mornings \\e]0;owned\\x07\\e[31m · edited, changed · 2 days ago
+    000000aa  Mornings \\e]0;owned\\x07\\e[31m · edited · 2 days ago
     and 7 more
   decided there
     000000bb  Tank.drain runs in the morning only. (decision · said by you · 2 days ago)
@@ -140,8 +140,7 @@ src/\\e]0;owned\\x07\\e[31m.py
   sessions
     000000aa  Mornings
               \\e]0;owned\\x07\\e[31m ·
-              edited, changed · 2 days
-              ago
+              edited · 2 days ago
     and 7 more
   decided there
     000000bb  Tank.drain runs in the

@@ -9,13 +9,15 @@ from inline_snapshot import snapshot
 
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
-from ragmem.cli.search import Light, excerpt, found_hits
+from ragmem.cli.search import Light, excerpt, found_hits, found_sessions, found_text
 from ragmem.cli.sessions import conversation_painted
 from ragmem.ids import new_id
+from ragmem.listings import hit_document, hits_text
 from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.text import display_width, without_markdown
+from ragmem.tools.memory import hit_entry
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
@@ -104,6 +106,34 @@ Memory 0000000b · fact · said by you · just now
     for width in (30, 42, 80, 120):
         text = found_hits(hits(), NOW, width=width, paint=Paint("none"), light=light, close=1)
         assert max(map(display_width, text.splitlines())) <= width
+
+
+def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed() -> None:
+    """On a terminal, in a pipe, below its session, in JSON, and to the agent."""
+    (hit, _) = hits()
+    assert isinstance(hit, Hit)
+    assert hit.turn
+    now = "Replaced since by: Ferns stand in the sun."
+    session = Session(
+        session_id=hit.session_id,
+        cwd="/home/a/garden",
+        project_id="p",
+        started_at=NOW,
+        updated_at=NOW,
+        last_activity_at=NOW,
+    )
+    hit = hit.judged({hit.turn.turn_id: "Ferns stand in the sun."})
+    light, paint = Light("fern"), Paint("none")
+    listed = [
+        found_hits([hit], NOW, width=90, paint=paint, light=light, close=1),
+        hits_text([hit], NOW, width=90, close=1),
+        found_sessions([(session, [hit])], NOW, width=90, paint=paint, light=light, close=1),
+        found_text([(session, [hit])], NOW, width=90, close=1),
+        hit_entry(hit, "fern", "", NOW),
+    ]
+    for text in listed:
+        assert text.rstrip().endswith(f"\n    {now}") or text.rstrip().endswith(f"\n  {now}")
+    assert hit_document(hit)["since"] == now
 
 
 @pytest.mark.parametrize("width", [42, 80, 120])

@@ -35,6 +35,12 @@ def test_each_command_says_what_it_takes(
     assert shown == HELP.read_text("utf-8")
 
 
+def test_what_a_list_of_commands_says_of_each_is_whole() -> None:
+    """At 80 columns nothing is cut off."""
+    cut = [row for row in HELP.read_text("utf-8").split("\n") if row.endswith("...")]
+    assert [row for row in cut if not row.startswith("Usage: ")] == []
+
+
 def commands(parent: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Every command that help names, groups before what is in them."""
     yield words

@@ -60,6 +60,23 @@ Of unknown kinds, left out:
     assert len(tagged) == 3
 
 
+def test_a_session_is_found_by_the_id_that_its_own_agent_gave_it(ragmem: Ragmem) -> None:
+    """What `claude --resume` and `codex resume` print is what a person has."""
+    ragmem.ok("import", "claude-code")
+    ragmem.ok("import", "codex")
+    for agent, foreign in (("claude-code", SPRING.stem), ("codex", _id_of(CODEX))):
+        for reference in (foreign, foreign[-8:]):
+            shown = ragmem.ok("sessions", "show", reference, "--format", "json").json
+            assert shown["tags"] == [agent]
+    other = ragmem.run("sessions", "show", "11111111-2222-3333-4444-555555555555")
+    assert (other.code, "not found" in other.err) == (2, True)
+
+
+def _id_of(folder: Path) -> str:
+    """The id of the newest of Codex: it stands at the end of its file's name."""
+    return max(folder.glob("rollout-*.jsonl")).stem[-36:]
+
+
 def test_again_only_what_is_new(ragmem: Ragmem, tmp_path: Path) -> None:
     """The second run says that all is here; of a session that went on, its new turns come."""
     ragmem.run("import", "claude-code")

@@ -92,6 +92,10 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
     ("arguments", "said"),
     [
         (["sesions"], "error: No such command 'sesions'. Did you mean 'sessions'?"),
+        (
+            ["explain"],
+            "error: No such command 'explain'.\nTry `ragmem --help`. To ask it: `ragmem c",
+        ),
         (["why"], "error: No such command 'why'.\nTry `ragmem memory why ID`.\n"),
         (
             ["ask", "x", "--mode", "plan"],

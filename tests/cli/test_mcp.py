@@ -373,6 +373,7 @@ def test_what_is_missing_or_wrong_at_the_start_is_said(ragmem: Ragmem, tmp_path:
     )
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"the package mcp, which is not installed" in done.stderr
+    assert b"Install it with `" in done.stderr
     assert b"pip install" in done.stderr
 
 

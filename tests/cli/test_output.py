@@ -142,6 +142,18 @@ def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> 
         assert not {"\x1b", "\x9b", "\x07"} & set(text)
 
 
+def test_of_answers_that_are_checked_only_the_one_that_fits_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """On a terminal too, where words stream as they come."""
+    tried = (TextDelta(text="nope\n"), MessageFinished(text="nope\n"))
+    show(TextOutput(QUIET, live=True, checked=True), [*tried, FINISHED])
+    assert capfd.readouterr().out == "It prints hello.\n"
+    misfit = ended("error_during_execution", result="nope", error="It does not fit.", exit_code=1)
+    show(TextOutput(QUIET, live=False, checked=True), [*tried, misfit])
+    assert capfd.readouterr().out == ""
+
+
 def test_an_answer_that_did_not_stream_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
     show(TextOutput(QUIET, live=True), [FINISHED])
     assert capfd.readouterr().out == "It prints hello.\n"

@@ -69,7 +69,7 @@ def test_a_question_in_words_finds_a_function(plain: Ragmem) -> None:
     first, *_ = found(plain, "how much do the plants drink")
     assert " ".join(first) == (
         "type id session_id turn_index level text path name start_line end_line score "
-        "similarity timestamp why kind signature defined sessions memories"
+        "similarity timestamp why since kind signature defined sessions memories"
     )
     assert (first["type"], first["kind"], first["path"], first["name"]) == (
         "scope",

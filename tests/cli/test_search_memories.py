@@ -41,7 +41,7 @@ def test_a_memory_is_a_hit(ragmem: Ragmem) -> None:
     [hit] = found(ragmem, "who can open the greenhouse")
     assert " ".join(hit) == (
         "type id session_id turn_index level text path name start_line end_line score "
-        "similarity timestamp why"
+        "similarity timestamp why since"
     )
     listed = {m["content"]: m for m in ragmem.run("memory", "list", "--format", "json").json}
     assert (hit["type"], hit["text"], hit["id"]) == ("memory", KEY, listed[KEY]["id"])

@@ -346,6 +346,7 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
     assert done.err.replace(str(tmp_path), "…") == snapshot(
         """\
 No sessions of …/new.
+--project shows those of the whole project, with its worktrees.
 --all shows those of every folder, --cwd DIR those of one that was renamed.
 --everyone shows those of other people too.
 """

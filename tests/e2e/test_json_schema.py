@@ -57,17 +57,30 @@ def test_an_answer_that_does_not_fit_is_exit_1_with_the_reason(tmp_path: Path, a
     assert session["turn_count"] == 1
 
 
+def test_an_answer_that_does_not_fit_never_comes_out_where_a_program_reads(tmp_path: Path) -> None:
+    """It stands in the error."""
+    with LLMServer([Answer("nope, no JSON")], repeat=True) as server:
+        done = Ragmem(tmp_path, server.env).run(*ASKED)
+    assert (done.code, done.out) == (1, "")
+    why = "The answer does not fit the schema. It is not JSON. It was: nope, no JSON"
+    assert f"error: {why}\n" in done.err
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("nowhere.json", "No such file"),
-        ('{"type": "number", ', "Expecting property name"),
-        ('{"type": "numbr"}', "is no JSON Schema"),
-        ("", "Expecting value"),
+        ("nowhere.json", "--json-schema: there is no file nowhere.json."),
+        (".", "--json-schema: . can't be read: Is a directory."),
+        ('{"type":', "--json-schema is no JSON from line 1, column 9 on."),
+        ('{"type": "numbr"}', "--json-schema is no JSON Schema: "),
+        ("", "--json-schema is empty."),
+        ("bytes.json", "--json-schema: bytes.json is no text in UTF-8."),
     ],
 )
 def test_what_is_no_schema_is_a_usage_error(tmp_path: Path, given: str, why: str) -> None:
-    done = Ragmem(tmp_path, {"RAGMEM_MODEL": "openai/x"}).run("ask", "?", "--json-schema", given)
+    ragmem = Ragmem(tmp_path, {"RAGMEM_MODEL": "openai/x"})
+    (ragmem.project / "bytes.json").write_bytes(b"\xff\xfe{}")
+    done = ragmem.run("ask", "?", "--json-schema", given)
     assert done.code == 2
     assert why in done.err
     assert "Traceback" not in done.err

@@ -350,6 +350,19 @@ def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) 
     assert "is too small for this. Name one with -m" in known.err
 
 
+def test_insights_of_answers_that_can_not_be_used_say_so_in_sentences(ragmem: Ragmem) -> None:
+    """In our words; a model that was asked often enough is not asked again."""
+    ragmem.session_of("One?")
+    with LLMServer([Answer("{}")], repeat=True) as server:
+        env = {**server.env, "RAGMEM_MEMORY__SUMMARIES__RETRY_PAUSE_S": "0"}
+        done = ragmem.run("sessions", "insights", env=env)
+    assert done.code == 1
+    assert done.err.endswith(
+        "Nothing came of 1 session: its main_topic is missing. openai/scripted is not asked again: "
+        "name another, -m.\n"
+    )
+
+
 def test_insights_without_a_model_that_can_be_asked(ragmem: Ragmem) -> None:
     ragmem.session_of("One?")
     nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}

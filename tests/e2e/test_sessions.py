@@ -90,6 +90,8 @@ def test_an_empty_list_is_said_on_stderr(ragmem: Ragmem) -> None:
     done = ragmem.run("sessions", "list")
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("No sessions of ")
+    tagged = ragmem.run("sessions", "list", "--tag", "nosuch").err
+    assert " tagged nosuch.\nWithout --tag and --status all are listed.\n" in tagged
     assert ragmem.run("sessions", "list", "--format", "json").json == []
 
 

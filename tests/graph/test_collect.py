@@ -3,8 +3,10 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from ragmem.memory.graph import Graph, Wanted, collect
-from ragmem.records import CreateSession, MemoryRecord
+from ragmem.records import CreateSession, FileAccess, MemoryRecord, PutTurn
 from ragmem.store import Store
 from tests.graph.garden import PROJECT, START, fill, garden, requests
 from tests.store.conftest import open_store, store
@@ -52,6 +54,20 @@ async def test_all_of_it_is_there_with_its_links(store: Store) -> None:
     assert memory["evidence"][0]["turn"] == "turn=turn-0-0"
     assert known["memory=memory-old"].facts["superseded"]
     assert known["turn=turn-0-0"].facts["request"]["sections"][1]["name"] == "Rules"
+
+
+async def test_a_folder_that_was_listed_is_no_file(store: Store) -> None:
+    await fill(store, garden(1))
+    files = kinds(await shown(store))["file"]
+    turns = await store.turns("session-0")
+    looked = FileAccess(path=".", tool_name="list_directory", access_type="list", accessed_at=START)
+    call = msgspec.structs.replace(turns[0].tool_calls[0], tool_call_id="c", turn_id="t")
+    index = turns[-1].turn_index + 1
+    turn = msgspec.structs.replace(turns[0], turn_id="t", turn_index=index, tool_calls=(call,))
+    await store.apply([PutTurn(turn=turn, accesses={"c": (looked,)})])
+    graph = await shown(store)
+    assert "turn=t" in {node.id for node in graph.nodes}
+    assert kinds(graph)["file"] == files
 
 
 async def test_one_project_session_file_or_memory(store: Store) -> None:

@@ -528,6 +528,19 @@ def test_a_server_of_another_protocol_is_told_as_that(body: dict[str, Any], vari
     assert "protocol" not in faults.from_status(own, 404, json.dumps(body)).hint
 
 
+@pytest.mark.parametrize("status", [302, 404, 405])
+def test_where_an_address_is_mended_is_where_it_comes_from(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable wins over the file: to look there helps nobody."""
+    peer = faults.Peer(name="gateway", model="x", custom=True)
+    assert "llm.api_base" in faults.from_status(peer, status, "").hint
+    assert "is llm.api_base right" in faults.unreachable(peer, "refused").hint
+    monkeypatch.setenv("RAGMEM_API_BASE", "http://127.0.0.1:9/v1")
+    assert "RAGMEM_API_BASE" in faults.from_status(peer, status, "").hint
+    assert "is RAGMEM_API_BASE right" in faults.unreachable(peer, "refused").hint
+
+
 SCHEMA = {
     "type": "object",
     "properties": {"text": {"type": "string"}},

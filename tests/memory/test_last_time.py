@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from ragmem.ids import new_id
+from ragmem.memory import Question
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.failures import failures
 from ragmem.memory.last_time import (
@@ -502,7 +503,7 @@ async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(
         assert f"\n- {quote}" not in request
 
 
-async def test_a_recalled_turn_says_what_took_the_place_of_its_decision(
+async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_decision(
     store: Store, tmp_path: Path
 ) -> None:
     async with a_memory(store) as memory:
@@ -518,9 +519,12 @@ async def test_a_recalled_turn_says_what_took_the_place_of_its_decision(
         if old and new and not await memory.facts.history(new):
             assert await memory.facts.supersede(new, old)
         request = await text(memory, await begin(memory, tmp_path), "How long do tokens last?")
+        found = await memory.search(Question(text="How long do tokens last?"))
     outdated = request.split("User: Tokens last one hour")[1].split("\n\n")[0]
     assert "Replaced since by: Tokens last ten minutes" in outdated
     assert request.count("Replaced since by") == 1
+    became = {hit.turn.turn_index: hit.since for hit in found if hit.turn}
+    assert became == {1: "Replaced since by: Tokens last ten minutes", 2: ""}
 
 
 async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(
@@ -534,17 +538,34 @@ async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(
         digest = "Tokens last one hour."
         await store.apply([summed(session.session_id, turn.turn_id, text=digest, key_findings=())])
         request = partial(text, memory, await begin(memory, tmp_path), "How long do tokens last?")
-        evidence = Evidence(session_id=session.session_id, turn_id=turn.turn_id, at=T0)
+        later = await told(memory, session, "We agree on another.")
 
         facts, project = memory.facts, session.project_id
 
-        async def replaced(kind: MemoryKind, before: str, after: str) -> None:
-            drafts = [Draft(content=c, kind=kind, evidence=(evidence,)) for c in (before, after)]
+        async def replaced(kind: MemoryKind, before: str, after: str, by: Turn = later) -> None:
+            places = {before: turn, after: by}
+            drafts = [
+                Draft(
+                    content=content,
+                    kind=kind,
+                    evidence=(
+                        Evidence(
+                            session_id=session.session_id,
+                            turn_id=place.turn_id,
+                            at=place.timestamp,
+                        ),
+                    ),
+                )
+                for content, place in places.items()
+            ]
             old, new = [await facts.remember(draft, project) for draft in drafts]
             if old.memory and new.memory and not new.superseded:
                 assert await facts.supersede(new.memory, old.memory)
 
         await replaced("failure", "`pytest` failed: one", "`pytest` failed: two")
+        assert "Replaced since by" not in await request()
+        # What is learned of the same turn in other words takes no place of what it says.
+        await replaced("decision", "Tokens last an hour", "A token lasts one hour", by=turn)
         assert "Replaced since by" not in await request()
         await replaced("decision", "Tokens last one hour", "Tokens last ten minutes")
         assert (await request()).count("Replaced since by: Tokens last ten minutes") == 1

@@ -10,8 +10,10 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from ragmem.cli.sessions import conversation_text
+from ragmem.cli.output import Paint
+from ragmem.cli.sessions import conversation_painted, conversation_text
 from ragmem.ids import new_id
+from ragmem.listings import conversation_document
 from ragmem.memory.window import with_said
 from ragmem.pages import anonymous, html, markdown
 from ragmem.records import Session, ToolCall, Turn
@@ -196,7 +198,7 @@ def test_markdown_says_the_same_without_secrets_and_escapes() -> None:
     [
         ({"text": "ok", "exit_code": 0}, "●"),
         ({"text": "no", "exit_code": 3}, "✗"),
-        (None, "✗"),
+        (None, "?"),
         (["other"], "●"),
     ],
 )
@@ -208,6 +210,51 @@ def test_a_command_that_failed_or_never_ended_does_not_look_like_a_success(
     ran = msgspec.structs.replace(ran, result=stored)
     page = html(session("Beds"), [turn("Do it", "", ran)])
     assert f">{mark}</span> <strong>run_command" in page
+
+
+def test_a_command_that_was_cut_off_is_unknown_and_not_failed_wherever_it_is_shown() -> None:
+    """As a pipe, a terminal, Markdown, HTML, JSON and another agent get it."""
+    cut = msgspec.structs.replace(
+        call("run_command", {"command": "sleep 30"}, ""), result="", success=False
+    )
+    told, turns = session("Beds"), [turn("Do it", "", cut)]
+    painted = conversation_painted(told, turns, width=90, paint=Paint("none"))
+    pages = [conversation_text(told, turns), painted, markdown(told, turns), html(told, turns)]
+    for page in pages:
+        assert "interrupted: no result was recorded, and its effects are unknown" in page
+        assert "failed" not in page
+        assert "✗" not in page
+    assert "? sleep 30" in pages[0]
+    assert "? sleep 30" in pages[1]
+    (shown,) = conversation_document(told, turns)["turns"][0]["tool_calls"]
+    assert (shown["success"], shown["result"]) == (None, None)
+
+
+def test_arguments_stand_as_they_were_called() -> None:
+    """With their blanks, their lines, their backticks; long ones are clipped in the middle."""
+    code = "def bill():\n    return 1\n"
+    made = call("create_file", {"path": "src/a  b.py", "content": code}, "Created")
+    ran = call("run_command", {"command": "echo `date`   +%s"}, "1")
+    heredoc = call("run_command", {"command": "python3 - <<'EOF'\nif 1:\n    print()\nEOF"}, "")
+    edits = call("edit_files", {"path": "ä.py", "edits": [{"old": "a", "new": "ö  ü"}]}, "")
+    broken = msgspec.structs.replace(ran, arguments='{"path":  "cut')
+    told = session("Beds"), [turn("Do it", "", made, ran, heredoc, edits, broken)]
+    page = markdown(*told)
+    assert '**edit_files** `{"path": "ä.py"}`\n\nedits:\n```\n[\n' in page
+    assert '"new": "ö  ü"' in page
+    assert 'arguments:\n```\n{"path":  "cut\n```' in page
+    assert '**create_file** `{"path": "src/a  b.py"}`\n\ncontent:\n```\n' + code + "```" in page
+    assert '**run_command** ``{"command": "echo `date`   +%s"}``' in page
+    assert "command:\n```\npython3 - <<'EOF'\nif 1:\n    print()\nEOF\n```" in page
+    shown = Tags(html(*told)).said
+    assert "src/a  b.py" in shown
+    assert "+    return 1" in shown
+    assert "echo `date`   +%s" in shown
+    assert "python3 - <<'EOF'\nif 1:\n    print()\nEOF" in shown
+    long = call("run_command", {"command": "x" * 50_000 + " end"}, "")
+    for text in (markdown(*told[:1], [turn("", "", long)]), html(*told[:1], [turn("", "", long)])):
+        assert "characters left out" in text
+        assert "xxx end" in text
 
 
 def test_without_names_neither_page_tells_whose_it_is() -> None:

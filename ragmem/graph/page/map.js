@@ -527,7 +527,9 @@ function refreshMap() {
 function tellCount() {
   const told = document.getElementById("map-count");
   const shapes = `${count(map.items.length, "shape")} for ${count(map.placeOf.size, "node")}`;
-  if (told) told.textContent = `${shapes}, ${count(map.lines.length, "line")}`;
+  // What is drawn as one line may stand for several.
+  const lines = map.lines.reduce((sum, line) => sum + line.weight, 0);
+  if (told) told.textContent = `${shapes}, ${count(lines, "line")}`;
 }
 
 // --- the view ------------------------------------------------------------------------------

@@ -184,7 +184,6 @@ function panelLinks(node) {
       "changed ←": "Changed by",
       "read ←": "Read by",
       "found ←": "Found by",
-      "listed ←": "Listed by",
       "edited ←": "Edited by",
       "named ←": "Named by",
       "defined in ←": "Defines",

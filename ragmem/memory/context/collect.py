@@ -6,7 +6,7 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -284,7 +284,7 @@ class Collector:
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
-            msgspec.structs.replace(hit, since=_since(hit, replaced or {}), outdated=files)
+            msgspec.structs.replace(hit.judged(replaced or {}), outdated=files)
             for hit, files in zip(hits, outdated, strict=True)
         ]
 
@@ -470,12 +470,6 @@ def _became(hit: Hit, after: "Aftermath") -> str:
     if hit.turn:
         return after.of_turn(hit.turn)
     return after.of_summary(hit.summary) if hit.summary else ""
-
-
-def _since(hit: Hit, replaced: Mapping[str, str]) -> str:
-    """What took the place of something that the turn says, or one of those that it digests."""
-    told = (hit.record_id, *(hit.summary.covers if hit.summary else ()))
-    return next((f"Replaced since by: {replaced[name]}" for name in told if name in replaced), "")
 
 
 def _outdated(hit: Hit, tops: Iterable[Path]) -> dict[str, str]:

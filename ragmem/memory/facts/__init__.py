@@ -59,6 +59,10 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
         """Always: what is far is not found."""
         return True
 
+    def is_further(self, _: float | None) -> bool:
+        """Never: it is close."""
+        return False
+
 
 _TTL = re.compile(
     r"\s*(\d{1,6})\s*(?:(h|hours?|heures?)|(d|days?|j|jours?)|(w|weeks?|semaines?))\s*",

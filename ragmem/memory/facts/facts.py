@@ -456,6 +456,8 @@ class Facts:
                 told_in = {each.turn_id for each in old.evidence}
                 # The same turn in its own words takes no place of what it says.
                 own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
+                # Nor does what was learned from that turn once more, in other words.
+                own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
                 found |= dict.fromkeys(told_in - own, new.content)
         return found
 

@@ -126,8 +126,11 @@ def beginning(subject: str) -> str:
 
 
 def has_failed(call: ToolCall) -> bool:
-    """Whether a person would say so: a command that ends with 1 has run, and failed."""
-    return not call.success or (_exit_code(call) or 0) != 0
+    """Whether a person would say so: a command that ends with 1 has run, and failed.
+
+    Of one without a result nobody knows.
+    """
+    return bool(call.result) and (not call.success or (_exit_code(call) or 0) != 0)
 
 
 def _instead(subject: str, later: Iterable[ToolCall]) -> str:
@@ -146,7 +149,7 @@ def _instead(subject: str, later: Iterable[ToolCall]) -> str:
 def _draft(
     turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str], instead: str
 ) -> Draft | None:
-    if not call.result or not has_failed(call) or _was_not_tried(call):
+    if not has_failed(call) or _was_not_tried(call):
         return None
     reason = _reason(call)
     then = "; later it worked" if instead == subject else f"; `{instead}` worked"

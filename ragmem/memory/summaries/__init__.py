@@ -24,7 +24,7 @@ from ragmem.messages import Json
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
-from ragmem.text import NO_DATE, Regex, clean, clip_middle, one_line
+from ragmem.text import NO_DATE, Regex, clean, clip_middle, in_words, one_line
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -391,7 +391,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
             value, end = json.JSONDecoder().raw_decode(answer, start)
             found = msgspec.convert(shaped(value, kind), kind)
         except msgspec.ValidationError as error:
-            problem = str(error)
+            problem = f"its {in_words(str(error))}"
         except (ValueError, RecursionError):
             continue
     if found is None:
