@@ -323,7 +323,7 @@ def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
     """Return a line for what was done, one for what was cut off, one for what is open."""
     told = []
     if recap:
-        told += [f"edited: {', '.join(recap.changed)}"] if recap.changed else []
+        told += [f"changed: {', '.join(recap.changed)}"] if recap.changed else []
         failed = "; ".join(map(without_verdict, recap.failed))
         told += [f"did not work: {failed}"] if failed else []
     if cut := cut_off(last):

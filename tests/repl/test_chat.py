@@ -541,7 +541,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for_screen(r"^  ▸ Past work +2 turns")
         chat.send("\r")
         chat.wait_for(
-            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    edited: a\.py\n"
+            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    changed: a\.py\n"
             r"    open: the gate still squeaks\n\n  Ctrl-O shows all\n"
             r"  › what is it\?\n    .*\n\n› and then\?.*\n\nIt.* fell\.\n\n  ─+$"
         )

@@ -39,8 +39,8 @@ _TELLING = Regex(
 )
 _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
 _NOT_TRIED = Regex(
-    "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done|changed)"
-    "|There is no tool"
+    "^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\\.$"
+    "|[Nn]othing was (?:executed|done|changed|written)|There is no tool"
     "|[rR]ead it|was not read|interrupted|Stopped by the person"
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
@@ -54,8 +54,8 @@ def failures(turn: Turn, *, locate: Callable[[str], str]) -> list[Draft]:
     """What failed in a turn, and did not work later in it."""
     last: dict[str, Draft | None] = {}
     for call in turn.tool_calls:
-        subject = subject_of(call)
-        if subject:
+        # What was refused says nothing of what came of it when it was tried.
+        if was_tried(call) and (subject := subject_of(call)):
             last.pop(subject, None)
             last[subject] = _draft(turn, call, subject, locate)
     return [draft for draft in last.values() if draft is not None][-_MOST:]
@@ -63,7 +63,8 @@ def failures(turn: Turn, *, locate: Callable[[str], str]) -> list[Draft]:
 
 def succeeded(turn: Turn) -> frozenset[str]:
     """How memories of failures begin that no longer hold: it worked in this turn, at the end."""
-    last = {subject_of(call): call for call in turn.tool_calls if call.result}
+    calls = (call for call in turn.tool_calls if call.result and was_tried(call))
+    last = {subject_of(call): call for call in calls}
     return frozenset(
         beginning(subject) for subject, call in last.items() if subject and not has_failed(call)
     )
@@ -125,8 +126,13 @@ def has_failed(call: ToolCall) -> bool:
     return not call.success or (_exit_code(call) or 0) != 0
 
 
+def was_tried(call: ToolCall) -> bool:
+    """Whether it was begun: it was not refused, nor called wrongly, nor stopped by the person."""
+    return call.success or not _NOT_TRIED.search(call.error or "")
+
+
 def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str]) -> Draft | None:
-    if not call.result or not has_failed(call) or _was_not_tried(call):
+    if not call.result or not has_failed(call):
         return None
     reason = _reason(call)
     return Draft(
@@ -139,10 +145,6 @@ def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str
         at=call.started_at,
         evidence=(evidence_of(turn, Source("tool", f"{subject}: {reason}", call), locate=locate),),
     )
-
-
-def _was_not_tried(call: ToolCall) -> bool:
-    return not call.success and _NOT_TRIED.search(call.error or "") is not None
 
 
 def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tuple[str, ...]:
