@@ -39,6 +39,7 @@ from ragmem.repl.output import (
     wrap,
 )
 from ragmem.repl.recalled import picture
+from ragmem.repl.streamed import with_links_spelled
 from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal
@@ -398,12 +399,12 @@ def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
     (row,) = view.live(80, 8)[1:2]
     assert row == (
         ("", "A "), ("strong", "bold `x`"), ("", " word, "), ("code", "co*d*e"), ("", ", "),
-        ("emphasis", "so"), ("", " [it](x) 2*3*4 **op"),
+        ("emphasis", "so"), ("", " it (x) 2*3*4 **op"),
     )  # fmt: skip
     # A mark that closes on the next row is its own, not the beginning of another.
     assert view.live(24, 9)[1:4] == [
         (("", "A "), ("strong", "bold `x`"), ("", " word,")),
-        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " [it](x)")),
+        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " it (x)")),
         (("", "2*3*4 **op"),),
     ]
     over = TurnView()
@@ -418,6 +419,36 @@ def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
     assert "\x1b" not in "".join(shown_live(view))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See [the docs](https://example.org/a) and [it](b.md).",
+        "Also <https://example.org/b>, <mailto:a@b.org> and [a@b.org](mailto:a@b.org).",
+        "![a picture](https://example.org/c.png) and [https://e.org/d](https://e.org/d)",
+        'See [it](https://en.wikipedia.org/wiki/A_(b)) or [that](c.md "a title").',
+        "`[code](x)`, [x] and [this](javascript:alert) stay, a < b > c too.",
+        "**[strong](https://example.org/e)**, *[so](f)* and [a **b**](g)",
+    ],
+)
+def test_links_look_while_they_come_as_they_do_in_the_end(text: str) -> None:
+    view = TurnView()
+    view.show(TextDelta(text=text))
+    assert shown_live(view, 80)[1] == plain(answer(text)).rstrip("\n")
+
+
+def test_an_address_that_is_still_coming_stands_where_it_will_stand() -> None:
+    view = TurnView()
+    view.show(TextDelta(text="See [the docs](https://exa"))
+    assert shown_live(view)[1] == "See the docs (https://exa)"
+
+
+def test_links_in_a_table_look_while_they_come_as_they_do_in_the_end() -> None:
+    text = "| what | where |\n|---|---|\n| it | [here](https://example.org) |\n"
+    view = TurnView()
+    view.show(TextDelta(text=text))
+    assert shown_live(view)[3] == plain(answer(text)).split("\n")[2]
+
+
 @given(
     text=st.text(alphabet="ab `*\t\n[]()x日-", min_size=1, max_size=80),
     width=st.integers(4, 20),
@@ -430,7 +461,7 @@ def test_an_open_block_keeps_its_rows_and_its_words(text: str, width: int) -> No
     if "``" in tail or "\n`" in tail:
         return  # code, or what may become some
     rows = shown_live(view, width, 200)[1:-2]
-    wanted = wrap(tail[-width * 198 :], width)
+    wanted = wrap(with_links_spelled(tail[-width * 198 :]), width)
     assert len(rows) == len(wanted)
     for row, whole in zip(rows, wanted, strict=True):
         assert re.sub(r"[`*]", "", row) == re.sub(r"[`*]", "", whole)
@@ -560,7 +591,7 @@ def test_a_call_that_has_just_begun_or_is_asked_about_does_not_look_as_if_it_ran
     assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
     view.pause()
     now[0] = 9.0
-    assert shown_live(view)[1:] == ["waiting for you"]
+    assert shown_live(view)[1:] == ["waiting for you · Esc stops"]
     view.go_on()
     assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
     now[0] = 9.2
