@@ -491,7 +491,7 @@ class LiveTerminal:
     def search_history(self) -> None:
         """Pick one of the earlier prompts into the draft."""
         if not self.question and not self.picker:
-            earlier = EarlierPrompts(self._history)
+            earlier = EarlierPrompts(self._history, self._pastes)
             picker = self._picking(earlier.question)
             self._searching = asyncio.create_task(self._take_earlier(picker, earlier))
 
