@@ -460,6 +460,19 @@ def test_a_reason_is_told_and_the_draft_is_kept(chat: FakeChat) -> None:
     assert chat.log("decided")[0]["reason"] == "use make"
 
 
+@pytest.mark.parametrize(("word", "allowed"), [("no", False), ("Yes", True)])
+def test_the_whole_word_of_a_choice_answers_with_enter(
+    chat: FakeChat, word: str, allowed: bool
+) -> None:
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send(f"{word}\r")
+    chat.until(lambda: chat.log("finished"))
+    assert chat.log("decided")[0]["allowed"] == allowed
+    chat.wait_for_screen(r"^›$")
+    assert chat.prompts == ["edit"]
+
+
 def test_words_are_no_decision(chat: FakeChat) -> None:
     """A draft that happens to begin with a letter of the choices decides nothing."""
     chat.send("edit\r")
