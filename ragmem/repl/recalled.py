@@ -196,8 +196,8 @@ _NAMES = {
     "Prompt": "prompt",
 }
 """What people call the sections."""
-_FRAME = "around them"
-_ROOM = "of memory.context.max_chars; tools extra"
+_FRAME = "headings"
+_ROOM = "the most that is sent (memory.context.max_chars); tools come on top"
 _BAR, _WHOLE_BAR = 16, 40
 _NARROW = 60
 _LEAST_BAR = 8

@@ -284,12 +284,12 @@ async def test_what_memory_says_is_shown_in_clear() -> None:
     shown = picture(context, width=60, window=100_000, items=True)
     assert plain(shown, 60) == snapshot("""\
 1 of 25k tokens  █·······································
-of memory.context.max_chars; tools extra
+the most that is sent (memory.context.max_chars); tools com…
 0% of the 100k tokens that the model takes in
 
-system         300
-recent           9  █···············  turn 1\\e]0;owned\\x07\\…
-                 9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x…
+system      300
+recent        9  █···············  turn 1\\e]0;owned\\x07\\e[2…
+              9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dc…
 left out: 2 of recent
 """)
     files = await FakeMemory([]).recently_accessed_files("s")
