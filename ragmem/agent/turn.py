@@ -457,6 +457,12 @@ class TurnRun:
         sent = _request_tokens(messages, specs)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
         for attempt in range(_EMPTY_RETRIES + 1):
+            if attempt:
+                most, wait = _EMPTY_RETRIES + 1, wait_s(attempt, None)
+                self._emit(
+                    RetryWaiting(reason=_BROKE_OFF, attempt=attempt + 1, most=most, wait_s=wait)
+                )
+                await asyncio.sleep(wait)
             assembler = Assembler()
             started = time.monotonic()
             failpoint("model.ask")
@@ -489,11 +495,6 @@ class TurnRun:
             except StreamCut:
                 if assembler.text.strip() or attempt == _EMPTY_RETRIES:
                     raise
-                most, wait = _EMPTY_RETRIES + 1, wait_s(attempt + 1, None)
-                self._emit(
-                    RetryWaiting(reason=_BROKE_OFF, attempt=attempt + 2, most=most, wait_s=wait)
-                )
-                await asyncio.sleep(wait)
                 continue
             finally:
                 self._think(assembler.reasoning)
