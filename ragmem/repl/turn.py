@@ -326,6 +326,7 @@ class TurnView:
     def pause(self) -> None:
         """Stop the clock: it is the person who is waited for."""
         self._paused_at = self._clock()
+        self._last_titled = ""  # what is asked stands below it
 
     def go_on(self) -> None:
         """Let the clock go on."""

@@ -568,7 +568,7 @@ def test_slash_commands(tmp_path: Path) -> None:
             r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
         )
         chat.send("/help\r")
-        chat.wait_for(r"^/exit +leave\n\n@path +names a file")
+        chat.wait_for(r"^/init +let the agent write .*\n\n@path +names a file")
         chat.send("/hlep\r")
         chat.wait_for(r"^✗ There is no command /hlep\.\n  Did you mean /help\?")
         chat.send("/cost\r")

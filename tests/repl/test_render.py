@@ -419,6 +419,18 @@ def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
     assert "\x1b" not in "".join(shown_live(view))
 
 
+def test_where_nothing_is_live_a_result_is_named_anew_behind_a_question() -> None:
+    view = TurnView(shows_live=False)
+    view.show(ToolStarted(tool_call_id="1", name="grep_files", title="grep_files def"))
+    view.pause()
+    ended = ToolFinished(
+        tool_call_id="1", name="grep_files", success=True, text="", display="4 matches",
+        duration_ms=0,
+    )  # fmt: skip
+    shown = [plain(part) for _, part in view.show(ended)]
+    assert shown == ["● grep_files def\n", "  ⎿ 4 matches\n"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
