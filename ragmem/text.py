@@ -166,6 +166,12 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: max(0, limit - 1)] + "…"
 
 
+def first_line(text: str) -> str:
+    """The first line that says something, with an ellipsis behind it where others follow."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return f"{lines[0]} …" if len(lines) > 1 else "".join(lines)
+
+
 def folder_name(path: str, home: str, limit: int) -> str:
     """Return a folder as a prompt names it: `~` for the home, its beginning left out if long."""
     within = path == home or path.startswith(f"{home.rstrip('/')}/")

@@ -50,6 +50,7 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
+from ragmem.llm.faults import wait_s
 from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts.words import without_piped
@@ -130,7 +131,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _EMPTY_RETRIES = 2
-"""An answer that broke off before a word was shown is asked for again so often."""
+"""An answer that broke off before a word was shown is asked for again so often. Behind one that
+was shown in part another would stand, of which nobody could tell where it begins.
+"""
+_BROKE_OFF = "the answer broke off"
 _LEAST_MENTION = 400
 """Characters of a file that a prompt names, however many it names."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
@@ -456,6 +460,12 @@ class TurnRun:
         sent = _request_tokens(messages, specs)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
         for attempt in range(_EMPTY_RETRIES + 1):
+            if attempt:
+                most, wait = _EMPTY_RETRIES + 1, wait_s(attempt, None)
+                self._emit(
+                    RetryWaiting(reason=_BROKE_OFF, attempt=attempt + 1, most=most, wait_s=wait)
+                )
+                await asyncio.sleep(wait)
             assembler = Assembler()
             started = time.monotonic()
             failpoint("model.ask")

@@ -6,14 +6,14 @@ been changed again since, which commands failed last, what was decided, what was
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
 from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
-from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
+from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, plain
@@ -204,7 +204,7 @@ def recap(
     failed: dict[str, str] = {}
     for turn in turns:
         for call in turn.tool_calls:
-            if subject := subject_of(call):
+            if was_tried(call) and (subject := subject_of(call)):
                 failed.pop(beginning(subject), None)
             for access in extract_accessed_files(call, locate=locate):
                 if access.access_type == "write":
@@ -359,8 +359,15 @@ def _recaps(
         decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
         made = recap(session, own, decided=decided, later=later, past=past, known=known)
         made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
-        found.append(_since(made))
+        found.append(_since(made, _last_at(session, own)))
     return found
+
+
+def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
+    """When the session last did anything: a turn that was cut off has ended with its calls."""
+    calls = (call for turn in turns for call in turn.tool_calls)
+    ends = (call.started_at + timedelta(milliseconds=call.duration_ms or 0) for call in calls)
+    return max([session.last_activity_at, *ends])
 
 
 def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
@@ -371,18 +378,18 @@ def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
     return [one_line(memory.content, _LINE_CHARS) for memory in found[:_MOST]]
 
 
-def _since(found: SessionRecap) -> SessionRecap:
-    """With what became of its files, where their folder is on this machine."""
+def _since(found: SessionRecap, at: datetime) -> SessionRecap:
+    """With what became of its files after that moment, where their folder is on this machine."""
     session = found.session
     top = Path(session.project_path or session.cwd)
     if not top.is_dir():
         return found
-    marked = [f"{path}{_became(top / path, session)}" for path in found.changed[:_MOST]]
+    marked = [f"{path}{_became(top / path, at)}" for path in found.changed[:_MOST]]
     more = len(found.changed) - len(marked)
     changed = (*marked, f"{more} more") if more > 0 else tuple(marked)
     return msgspec.structs.replace(found, changed=changed)
 
 
-def _became(path: Path, session: Session) -> str:
-    written = written_since(path, session.last_activity_at)
+def _became(path: Path, at: datetime) -> str:
+    written = written_since(path, at)
     return " (gone since)" if written is None else _CHANGED_SINCE if written else ""

@@ -1,8 +1,9 @@
 """What the model for summaries says of a session: a title, and an insight.
 
 A session that nobody has named gets a title in the background after its first completed turn:
-a line by the model, or the first words of the person where none can be asked. One with any name
-of its own is never touched. An insight tells what it was about, what was found, what is left.
+a line by the model, or the first words of the person where none can be asked. They are those of
+that turn, or of one before it that was stopped when something had come of it. A session with any
+name of its own is never touched. An insight tells what it was about, what was found, what is left.
 """
 
 import re
@@ -102,13 +103,13 @@ async def _is_unnamed(store: Store, session: Session) -> bool:
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
-    """The first that asked something and was answered; of a fork the first of its own."""
+    """The first that asked something of which anything came; of a fork the first of its own."""
     shared = session.forked_at_index or 0
     # Mostly it is among the first, and the whole of a long session need not be read.
     for end in (shared + 1 + _FIRST_TURNS, None):
-        query = TurnQuery(before_index=end, statuses=("completed",))
-        turns = await store.turns(session.session_id, query)
-        asked = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
+        turns = await store.turns(session.session_id, TurnQuery(before_index=end))
+        own = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
+        asked = (turn for turn in own if turn.assistant_message.strip() or turn.tool_calls)
         if found := next(asked, None):
             return found
     return None

@@ -16,7 +16,7 @@ import msgspec
 from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
 from ragmem.messages import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
-from ragmem.text import NO_DATE, Regex, clip_middle, one_line, plain_or_quoted
+from ragmem.text import NO_DATE, Regex, clip_middle, first_line, one_line, plain_or_quoted
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 _LOOKBACK = 50
@@ -81,7 +81,7 @@ _SUBJECTS = ("command", "path", "file_path", "pattern", "query", "url", "content
 
 def subject_of(call: ToolCall) -> str:
     """Return a call as it was named when it ran: the tool, and what it was about."""
-    about = argument(call, *_SUBJECTS)
+    about = first_line(argument(call, *_SUBJECTS))
     return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
 
 

@@ -39,11 +39,13 @@ from ragmem.text import one_line
 from ragmem.themes import Colors
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ragmem.app import App, Options
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
-    from ragmem.repl.output import ChatOutput, ColorMode
+    from ragmem.repl.output import ChatOutput, ColorMode, Kind
     from ragmem.repl.turn import TurnView
     from ragmem.tools.base import Decision, Proposal
 
@@ -217,6 +219,8 @@ class ChatLoop:
         self._seen_to_end = False
         """The turn that runs has shown its last line: keys are meant for what comes after it."""
         self._view: TurnView | None = None
+        self._held: list[tuple[Kind, RenderableType]] | None = None
+        """What the turn has to show while a question stands: a list as long as one does."""
         # These are there once all is loaded.
         self._chat: ChatSession | None = None
         self._readers: set[asyncio.Task[None]] = set()
@@ -596,14 +600,21 @@ class ChatLoop:
                         if self._attention:
                             self._attention.ended()
                         self._view, self._seen_to_end = None, True
-                    for kind, part in view.show(event):
-                        chat.output.show(part, kind)
+                    self._print(view.show(event), chat)
                     see(event)
                     self.terminal.refresh()
         finally:
             ticking.cancel()
             self._view = None
             self.terminal.refresh()
+
+    def _print(self, parts: "Sequence[tuple[Kind, RenderableType]]", chat: ChatSession) -> None:
+        """Print parts of a turn; while a question stands, when it is answered: it stays last."""
+        if self._held is not None:
+            self._held += parts
+            return
+        for kind, part in parts:
+            chat.output.show(part, kind)
 
     async def _tick(self) -> None:
         while True:
@@ -629,9 +640,13 @@ class ChatLoop:
             view.pause()
         if attention:
             attention.needs_person()
+        self._held = []
         try:
             decision = await deciding
         finally:
+            held, self._held = self._held, None
+            if self._chat:
+                self._print(held, self._chat)
             if view:
                 view.go_on()
             if attention and self._chat:
@@ -650,7 +665,11 @@ class ChatLoop:
             keep_rules(rules, self._chat, "allow", place)
 
     def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
+        from ragmem.repl.turn import STOPPED
+
         # That a command is denied has been said; what comes of one that is allowed has a block.
         is_told = proposal.kind in ("diff", "plan") or not decision.allowed
-        if self._view and is_told and proposal.kind != "path":
+        # Of several files that are read at once, which one it was is not known by the tool's name.
+        names_it = proposal.kind != "path" or decision.reason == STOPPED
+        if self._view and is_told and names_it:
             self._view.decided(proposal.tool_name, allowed=decision.allowed)

@@ -74,6 +74,7 @@ def session_rows(
             facts=(
                 counted(each.turn_count, "turn"),
                 when(each.last_activity_at, now),
+                *(["archived"] if each.status == "archived" else []),
                 *([_folder(each)] if folders else []),
                 " ".join(f"#{tag}" for tag in each.tags),
             ),

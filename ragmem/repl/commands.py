@@ -582,6 +582,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
 _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("help", "what can be typed here", _help),
     ("new", "start a new session", _new),
+    ("exit", "leave", _exit),
     ("sessions", "sessions of this folder", _sessions),
     ("resume", "go on in another session: /resume [id or name]", _resume),
     ("rename", "name this session: /rename name", _rename),
@@ -624,7 +625,6 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
         permissions,
     ),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
-    ("exit", "leave", _exit),
 )
 COMMANDS = {name: text for name, text, _ in _TABLE}
 """What each slash command is for, by its name."""

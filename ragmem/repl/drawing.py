@@ -281,10 +281,12 @@ class PromptHistory(FileHistory):
         super().__init__(file)
 
     def remember(self, text: str, shown: str) -> None:
-        """Keep a prompt; one with a huge paste is kept as it was shown."""
+        """Keep a prompt: in the file whole, unless a paste in it is huge, here as it was shown."""
         kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
-        if self.get_strings()[-1:] != [kept]:
-            self.append_string(kept)
+        folded = redact(clean(shown))
+        if self.get_strings()[-1:] not in ([kept], [folded]):
+            self._loaded_strings.insert(0, folded)
+            self.store_string(kept)
 
     def load_history_strings(self) -> list[str]:
         """Return prompts, the newest first; none where there is no file or it can't be read."""
@@ -315,8 +317,9 @@ class PromptHistory(FileHistory):
 class EarlierPrompts:
     """The prompts of the history, to be picked from: each once, the newest first."""
 
-    def __init__(self, history: PromptHistory) -> None:
+    def __init__(self, history: PromptHistory, pastes: Pastes) -> None:
         self._history = history
+        self._pastes = pastes
         self.prompts: list[str] = []
         """Each at the place that is its row's key; empty until they are read."""
         self.question = PickQuestion(
@@ -329,10 +332,14 @@ class EarlierPrompts:
     async def _rows(self) -> list[PickRow]:
         found = dict.fromkeys([prompt async for prompt in self._history.load()])
         self.prompts = list(found)
-        return [PickRow(key=str(at), text=prompt) for at, prompt in enumerate(self.prompts)]
+        return [
+            PickRow(key=str(at), text=prompt, also=self._pastes.unfold(prompt))
+            for at, prompt in enumerate(self.prompts)
+        ]
 
     async def _beginning(self, key: str) -> list[str]:
-        return [line for line in self.prompts[int(key)].split("\n") if line.strip()]
+        prompt = self._pastes.unfold(self.prompts[int(key)])
+        return [line for line in prompt.split("\n") if line.strip()]
 
 
 def pager_command() -> list[str]:

@@ -6,6 +6,7 @@ what is typed.
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -313,6 +314,13 @@ class LiveTerminal:
         typed = self.buffer.text.strip().lower()
         return typed if typed in keys else ""
 
+    def _word(self) -> str:
+        """Return the choice that the whole draft is the word of: `yes`, `no`."""
+        choices = self.question.choices if self.question else ()
+        typed = self.buffer.text.strip().lower()
+        words = {re.split(r"\W", word, maxsplit=1)[0]: key for key, word in choices}
+        return words.get(typed, "") if typed else ""
+
     def _typed(self, _: object) -> None:
         # A letter decides when nothing follows it: else it begins a word of the draft.
         self.marked = self._gone_to = None
@@ -394,7 +402,8 @@ class LiveTerminal:
         """Send the draft off, or answer with it."""
         shown = self.buffer.text
         text = self._pastes.unfold(shown)
-        if choice := self._choice():
+        if choice := self._choice() or self._word():
+            self.buffer.reset()
             self._reply(choice)
             return
         if self.question and not self.question.choices:
@@ -491,7 +500,7 @@ class LiveTerminal:
     def search_history(self) -> None:
         """Pick one of the earlier prompts into the draft."""
         if not self.question and not self.picker:
-            earlier = EarlierPrompts(self._history)
+            earlier = EarlierPrompts(self._history, self._pastes)
             picker = self._picking(earlier.question)
             self._searching = asyncio.create_task(self._take_earlier(picker, earlier))
 
@@ -565,7 +574,7 @@ class LiveTerminal:
     def answers_with_words(self) -> bool:
         """Return whether a question waits for a key, and the draft holds more than that."""
         asks = self.question is not None and bool(self.question.choices)
-        return asks and bool(self.buffer.text) and not self._choice()
+        return asks and bool(self.buffer.text) and not (self._choice() or self._word())
 
     # --- inner ways ---------------------------------------------------------
 

@@ -444,7 +444,7 @@ async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
     lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
     choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
-    answer = await output.terminal.ask(ChatQuestion("Take the files back too?", choices))
+    answer = await output.terminal.ask(ChatQuestion("Take the files back too?", choices, "n"))
     return {"y": True, "n": False}.get(answer or "")
 
 

@@ -196,8 +196,8 @@ _NAMES = {
     "Prompt": "prompt",
 }
 """What people call the sections."""
-_FRAME = "around them"
-_ROOM = "of memory.context.max_chars; tools extra"
+_FRAME = "headings"
+_ROOM = "the most that is sent (memory.context.max_chars); tools come on top"
 _BAR, _WHOLE_BAR = 16, 40
 _NARROW = 60
 _LEAST_BAR = 8
@@ -323,7 +323,7 @@ def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
     """Return a line for what was done, one for what was cut off, one for what is open."""
     told = []
     if recap:
-        told += [f"edited: {', '.join(recap.changed)}"] if recap.changed else []
+        told += [f"changed: {', '.join(recap.changed)}"] if recap.changed else []
         failed = "; ".join(map(without_verdict, recap.failed))
         told += [f"did not work: {failed}"] if failed else []
     if cut := cut_off(last):

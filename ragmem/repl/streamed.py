@@ -27,6 +27,14 @@ _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 """A line across, which looks like an item: `- - -`."""
 _INLINE_STYLES = ("code", "strong", "emphasis")
+_LINK = re.compile(
+    r"`[^`\n]{1,400}`"
+    r"|(?<!\\)(?P<image>!?)\[(?P<words>[^\]\n]{0,400})\]"
+    r"\((?P<address>(?!(?i:javascript|vbscript|file|data):)[^)\s]{0,500})"
+    r"(?:\s+\"[^\"\n]{0,200}\"?)?(?:\)|$)"
+    r"|<(?P<bare>(?:https?://|mailto:)[^\s<>]{1,500})>"
+)
+"""A link or an image, its end too where that is still to come; code is none, whatever is in it."""
 _MOST_PIECES, _MARK_PIECES = 256, 8
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
@@ -220,7 +228,8 @@ class _Words:
                 break
             wanted -= len(line)
             end.append(line)
-        text = visible("".join(reversed(end)).strip("\n")[-columns * room :]).expandtabs(4)
+        said = "".join(reversed(end)).strip("\n")[-columns * room :]
+        text = with_links_spelled(visible(said)).expandtabs(4)
         return _wrapped(text, _inline(text), columns)[-room:] if text else []
 
 
@@ -348,7 +357,8 @@ class _Table:
         self._rows.append(self._measured(line))
 
     def _measured(self, line: str) -> list[str]:
-        cells = [visible(cell).expandtabs(4) for cell in _cells(line)][: len(self._widths)]
+        shown = (with_links_spelled(visible(cell)) for cell in _cells(line))
+        cells = [cell.expandtabs(4) for cell in shown][: len(self._widths)]
         cells += [""] * (len(self._widths) - len(cells))
         self._widths = [
             max(width, display_width(_without_marks(cell)[0]))
@@ -431,6 +441,24 @@ def _fitted(widths: Sequence[int], room: int) -> list[int]:
 
 def _line(width: int) -> str:
     return early.sign("─", "-") * width
+
+
+def with_links_spelled(text: str) -> str:
+    """Return text with each link as it looks in the end: its words and, where it differs, where
+    it leads.
+    """
+    return _LINK.sub(_spelled, text) if "[" in text or "<" in text else text
+
+
+def _spelled(found: re.Match[str]) -> str:
+    words, address = found["words"], found["address"]
+    if found["bare"]:
+        return found["bare"]
+    if words is None:
+        return found[0]
+    if found["image"]:
+        return f"[image: {address}]"
+    return words if words in (address, address.removeprefix("mailto:")) else f"{words} ({address})"
 
 
 def _inline(text: str) -> Pieces:

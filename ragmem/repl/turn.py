@@ -77,6 +77,8 @@ _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 _NO_RULE = "no rule can be kept: not all that such a line does can be told beforehand"
 _FOR_GOOD = "Allow without asking from now on:"
 _REFUSED = "the person refused"
+STOPPED = "the person stopped the turn"
+"""Why what was asked about was not done, where the question was left and the turn ended."""
 _LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
 _COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
@@ -324,6 +326,7 @@ class TurnView:
     def pause(self) -> None:
         """Stop the clock: it is the person who is waited for."""
         self._paused_at = self._clock()
+        self._last_titled = ""  # what is asked stands below it
 
     def go_on(self) -> None:
         """Let the clock go on."""
@@ -335,7 +338,7 @@ class TurnView:
 
     def _status(self, columns: int) -> str:
         if self._paused_at is not None:
-            return one_line("waiting for you", columns)
+            return one_line("waiting for you · Esc stops", columns)
         if self._retry:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._tools:
@@ -407,7 +410,7 @@ class Approvals:
         """Keeps rules, for where a key of `PLACES` says."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
-        """Ask; Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
+        """Ask; Ctrl-C, Esc and Ctrl-D stop the turn as they do elsewhere: nothing is done."""
         shown = ProposalBlock(proposal)
         # Seen before it is printed: should the window change meanwhile, more is asked, not less.
         folded = shown.is_folded(self._output.width)
@@ -451,7 +454,7 @@ class Approvals:
                     return Decision(False, reason=_REFUSED)
                 case _:
                     self._stop()
-                    return Decision(False, reason=_REFUSED)
+                    return Decision(False, reason=STOPPED)
 
     async def _ask(self, question: ChatQuestion) -> str | None:
         return await self._output.terminal.ask(question)
@@ -537,7 +540,8 @@ class ProposalBlock:
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
-    is_edit = proposal.kind in ("diff", "plan")
+    if decision.reason == STOPPED:
+        return None  # the end of the turn says so
     if decision.allowed:
         chosen = (decision.outside and proposal.outside) or proposal
         return _told(f"always: {chosen.always}", "green") if decision.remember else None
@@ -545,7 +549,7 @@ def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     if proposal.kind == "plan":
         how = "to be changed" if decision.changes else "refused"
         return _told(f"✗ {how}{said}", "yellow" if decision.changes else "red")
-    return _told(f"{'✗ ' if is_edit else ''}denied{said}", "red")
+    return _told(f"✗ denied{said}", "red")
 
 
 def _told(text: str, style: str) -> RenderableType:

@@ -20,7 +20,7 @@ from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.records import Session
 from ragmem.redact import redact
-from ragmem.text import clean, one_line, plain
+from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import Effect, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
@@ -153,8 +153,9 @@ class RunCommand:
         )
 
     def title(self, params: RunCommandParams) -> str:
-        """The command on one line."""
-        return one_line(params.command, 160) + (" (in the background)" * params.background)
+        """The command, of several lines the first."""
+        named = one_line(first_line(params.command), 160)
+        return named + " (in the background)" * params.background
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
         """Its exit code and output; ToolFailure when refused or out of time."""

@@ -17,6 +17,7 @@ from ragmem.events import (
     MessageFinished,
     ModelCallStarted,
     Notice,
+    RetryWaiting,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -334,8 +335,11 @@ async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     whole = Says(tools=(use("run_command", path="made"),))
     cut = Says(tools=(use("run_command", path="never"),), cut=True)
     agent, _ = await bench.agent([cut, StreamCut("cut"), whole, Says("ok")])
-    reply = await agent.send("go")
-    assert reply.content == "ok"
+    events = [event async for event in agent.ask("go")]
+    waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
+    assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].result == "ok"
     assert not (bench.folder / "never").exists()
     assert bench.touch.runs == 1
     agent, _ = await bench.agent([StreamCut("cut")] * 3)

@@ -30,7 +30,7 @@ from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
-from .test_memory import begin
+from .test_memory import begin, its_project
 from .working import a_memory, context
 
 
@@ -441,6 +441,27 @@ async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) ->
         os.utime(tmp_path / "changed.py", (later.timestamp(),) * 2)
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "What's next?"))
     assert "Changed: gone.py (gone since), changed.py (changed since), kept.py" in found
+
+
+async def test_what_a_turn_wrote_that_was_cut_off_is_not_changed_since(
+    store: Store, tmp_path: Path
+) -> None:
+    """Nothing but its calls tells when such a turn, as after `kill -9`, last did something."""
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        recording = await memory.begin_turn(session, its_project(session), "Go.", model="openai/x")
+        later = recording.turn.started_at + timedelta(minutes=1)
+        (tmp_path / "made.py").write_text("x = 1\n")
+        os.utime(tmp_path / "made.py", ((later + timedelta(seconds=9)).timestamp(),) * 2)
+        made = msgspec.structs.replace(
+            wrote("made.py", "", "x = 1\n"),
+            turn_id=recording.turn.turn_id,
+            started_at=later,
+            duration_ms=9_000,
+        )
+        await recording.call(made)
+        stored = (await memory.load_session(session.session_id)).session
+        assert (await memory.recap(stored)).changed == ("made.py",)
 
 
 async def one_turn(memory: Memory, folder: Path, prompt: str, answer: str) -> Turn:

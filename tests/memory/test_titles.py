@@ -114,16 +114,28 @@ async def test_a_fork_is_named_after_its_own_first_turn(store: Store) -> None:
 
 
 async def test_a_session_whose_first_turns_broke_off(store: Store) -> None:
-    """The first that was completed names it, however late."""
+    """The first of which anything came names it, however late."""
     await store.apply([created("s")])
     for number in range(8):
         turn_id = f"t{number}"
         await store.apply([begun("s", turn_id, "Never answered?")])
-        await store.apply([finished("s", turn_id, status="interrupted")])
+        await store.apply([finished("s", turn_id, "", status="interrupted")])
     assert not await named(store)
     await store.apply(whole_turn("s", user="Where?"))
     assert await named(store)
     assert await title(store) == "Where?"
+
+
+async def test_a_turn_that_was_stopped_when_something_had_come_of_it_names_its_session(
+    store: Store,
+) -> None:
+    begins = begun("s", "t0", "The test fails, fix it.")
+    ends = finished("s", "t0", "", status="interrupted")
+    await store.apply([created("s"), begins, called("s", "t0"), ends])
+    assert not await named(store)
+    await store.apply(whole_turn("s", user="I prefer tabs."))
+    assert await named(store)
+    assert await title(store) == "The test fails, fix it."
 
 
 async def test_a_command_of_the_persons_own_names_no_session(store: Store) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.facts.failures import failures
+from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Sources
 from ragmem.memory.window import (
     UNKNOWN_EFFECTS,
@@ -288,6 +288,31 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
     assert draft.content.startswith("`make check` failed")
     stopped = with_command(own_command("Stopped by the person.\nbegun"), success=False)
     assert failures(stopped, locate=lambda path: path) == []
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Not executed: Another call of this message was not whole.",
+        "Not executed: This is the same run_command call for the 3rd time or more and nothing …",
+        "Not executed: the message reached the model's limit of output and may be cut: be shorter.",
+        "The command was not allowed: the person refused. Nothing was done.",
+        "The person's rule run_command(make *) denies this, and nothing was done. Only they can.",
+        "sandbox.mode is `required`, and there is no sandbox here: not run.",
+        "There is no tool 'run_commands'. The tools are: run_command.",
+        "arguments do not fit: Nothing was executed; call run_command again with valid arguments.",
+    ],
+)
+def test_nothing_is_learned_from_a_call_that_was_not_run(why: str) -> None:
+    """Nor does it take the place of what came of the same call when it was run."""
+    refused = with_command(own_command(why), success=False)
+    assert failures(refused, locate=lambda path: path) == []
+    failed = with_command(own_command("Exit code 2\nmake: *** No rule"), exit_code=2)
+    worked = with_command(own_command("ok"), exit_code=0)
+    both = msgspec.structs.replace(failed, tool_calls=(*failed.tool_calls, *refused.tool_calls))
+    assert len(failures(both, locate=lambda path: path)) == 1
+    both = msgspec.structs.replace(worked, tool_calls=(*worked.tool_calls, *refused.tool_calls))
+    assert succeeded(both) == {"`make check` failed"}
 
 
 def with_command(turn: Turn, *, success: bool = True, exit_code: int | None = None) -> Turn:

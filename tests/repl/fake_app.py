@@ -239,7 +239,8 @@ class FakeAgent:
                     await asyncio.sleep(0.05)
                 say("\n- one\n- two\n\n![alt](http://host/image.png) [link](http://host/)\n")
             case ["tool", *rest]:
-                await self._read(emit, held="held" in rest)
+                await self._read(emit, "1", held="held" in rest)
+                say("It is an app.")
             case ["evil"]:
                 emit(ToolStarted(tool_call_id="1", name="read_file", title=f"read_file {EVIL}"))
                 emit(_tool_done("1", "read_file", EVIL, 1))
@@ -262,14 +263,17 @@ class FakeAgent:
         else:
             plain = "plain" in prompt
             body = "git status" if plain else "echo hi" + " " * 2000 + "; evil"
-            await self._approve("run_command", "command", body, emit, plain=plain)
+            async with asyncio.TaskGroup() as group:
+                if "beside" in prompt:
+                    group.create_task(self._read(emit, "2", held=True))
+                await self._approve("run_command", "command", body, emit, plain=plain)
 
-    async def _read(self, emit: Callable[[Event], None], *, held: bool) -> None:
-        emit(ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py"))
+    async def _read(self, emit: Callable[[Event], None], call_id: str, *, held: bool) -> None:
+        emit(ToolStarted(tool_call_id=call_id, name="read_file", title="read_file ragmem/app.py"))
         if held:
             await self._app.held("tool")
-        emit(_tool_done("1", "read_file", "120 lines", 12))
-        emit(TextDelta(text="It is an app."))
+        emit(_tool_done(call_id, "read_file", "120 lines", 12))
+        self._app.log("read")
 
     async def _approve(
         self,

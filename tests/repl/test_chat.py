@@ -131,6 +131,19 @@ def test_long_pastes_fold_and_are_sent_whole(chat: FakeChat) -> None:
     chat.send(f"{paste} there\r")
     chat.until(lambda: chat.prompts == [f"see {lines} there"])
     chat.wait_for(r"^› see \[pasted 12 lines\] there$")
+    chat.send(f"{ESC}[A")
+    chat.wait_for_screen(r"^› see \[pasted 12 lines\] there$")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"^›$")
+    chat.send(CTRL_R)
+    chat.wait_for_screen(r"^  Earlier prompts ›")
+    chat.send("line 11")
+    chat.wait_for_screen(r"^  ▸ see \[pasted 12 lines\] there$")
+    chat.send("\r")
+    chat.until(lambda: "Earlier prompts" not in chat.screen)
+    chat.send("\r")
+    chat.until(lambda: len(chat.prompts) == 2)
+    assert chat.prompts[1] == chat.prompts[0]
 
 
 def test_esc_stops_the_answer_and_keeps_what_came(chat: FakeChat) -> None:
@@ -404,6 +417,35 @@ def test_a_question_that_is_left_ends_the_turn(chat: FakeChat, key: str) -> None
     assert chat.prompts == ["edit"]
 
 
+@pytest.mark.parametrize("what", ["edit", "command plain"])
+def test_a_question_that_is_left_was_not_denied(chat: FakeChat, what: str) -> None:
+    """Whatever was asked about, the turn's end alone says that it was stopped."""
+    chat.send(f"{what}\r")
+    chat.wait_for_screen(r"^Allow this")
+    chat.send(CTRL_C)
+    chat.wait_for(r"^  interrupted$")
+    assert chat.log("decided")[0]["reason"] == "the person stopped the turn"
+    assert "denied" not in chat.text
+    assert "✗" not in chat.text
+
+
+@pytest.mark.parametrize("key", ["y", CTRL_C], ids=["yes", "Ctrl-C"])
+def test_a_question_stays_last_on_the_screen_while_calls_beside_it_end(
+    chat: FakeChat, key: str
+) -> None:
+    """Their results are printed when it is answered."""
+    asked = r"^\? run_command a\.py\n│ git status\n\nwaiting for you.*\nAllow this command\?$"
+    chat.send("command plain beside\r")
+    chat.wait_for_screen(asked)
+    chat.let("tool")
+    chat.until(lambda: chat.log("read"))
+    chat.pump(0.5)
+    chat.wait_for_screen(asked)
+    chat.send(key)
+    chat.wait_for(r"^│ git status\n\n● read_file ragmem/app\.py\n  ⎿ 120 lines \(12 ms\)$")
+    chat.until(lambda: chat.log("finished"))
+
+
 def test_a_reason_is_told_and_the_draft_is_kept(chat: FakeChat) -> None:
     """Denied with a reason; what was being typed comes back."""
     chat.send("command\rmy draft")
@@ -412,10 +454,23 @@ def test_a_reason_is_told_and_the_draft_is_kept(chat: FakeChat) -> None:
     chat.send("r")
     chat.wait_for_screen(r"^Why not\?")
     chat.send("use make\r")
-    chat.wait_for(r"^  denied: use make$")
+    chat.wait_for(r"^  ✗ denied: use make$")
     chat.wait_for_screen(r"^› my draft$")
     chat.until(lambda: chat.log("decided"))
     assert chat.log("decided")[0]["reason"] == "use make"
+
+
+@pytest.mark.parametrize(("word", "allowed"), [("no", False), ("Yes", True)])
+def test_the_whole_word_of_a_choice_answers_with_enter(
+    chat: FakeChat, word: str, allowed: bool
+) -> None:
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send(f"{word}\r")
+    chat.until(lambda: chat.log("finished"))
+    assert chat.log("decided")[0]["allowed"] == allowed
+    chat.wait_for_screen(r"^›$")
+    assert chat.prompts == ["edit"]
 
 
 def test_words_are_no_decision(chat: FakeChat) -> None:
@@ -513,7 +568,7 @@ def test_slash_commands(tmp_path: Path) -> None:
             r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
         )
         chat.send("/help\r")
-        chat.wait_for(r"^/exit +leave\n\n@path +names a file")
+        chat.wait_for(r"^/init +let the agent write .*\n\n@path +names a file")
         chat.send("/hlep\r")
         chat.wait_for(r"^✗ There is no command /hlep\.\n  Did you mean /help\?")
         chat.send("/cost\r")
@@ -541,7 +596,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for_screen(r"^  ▸ Past work +2 turns")
         chat.send("\r")
         chat.wait_for(
-            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    edited: a\.py\n"
+            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    changed: a\.py\n"
             r"    open: the gate still squeaks\n\n  Ctrl-O shows all\n"
             r"  › what is it\?\n    .*\n\n› and then\?.*\n\nIt.* fell\.\n\n  ─+$"
         )

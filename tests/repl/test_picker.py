@@ -172,6 +172,8 @@ def test_sessions_of_one_name_are_told_apart() -> None:
     assert [row.text for row in rows] == ["Spool · drain it", "Spool · measure it", "Other"]
     assert rows[1].facts[0] == "1 turn"
     assert rows[1].facts[2:] == ("project", "#wip #a")
+    [row] = session_rows([session(4, turn_count=1, status="archived")])
+    assert row.facts[2:] == ("archived", "")
 
 
 @pytest.mark.parametrize("opened", ["/resume\r", "\x12"], ids=["/resume", "Ctrl-R"])

@@ -47,14 +47,14 @@ def shown(width: int, *, items: bool = False, window: int | None = 200_000) -> s
 def test_the_whole_comes_first_and_bars_stand_in_one_column() -> None:
     assert shown(80) == snapshot("""\
 10k of 25k tokens  ████████████████························
-of memory.context.max_chars; tools extra
+the most that is sent (memory.context.max_chars); tools come on top
 5% of the 200k tokens that the model takes in
 
 how to work        1k
 conversation     7.2k  ████████████····  2 turns
 places in code   1.7k  ███████████·····  spool/files.py:3-9 drain
 prompt             50
-around them       150
+headings          150
 left out: 4 of conversation, 2 of memories
 /context all lists what is in each
 """)
@@ -63,7 +63,7 @@ left out: 4 of conversation, 2 of memories
 def test_each_part_lists_its_items_on_request() -> None:
     assert shown(80, items=True) == snapshot("""\
 10k of 25k tokens  ████████████████························
-of memory.context.max_chars; tools extra
+the most that is sent (memory.context.max_chars); tools come on top
 5% of the 200k tokens that the model takes in
 
 how to work        1k
@@ -72,9 +72,9 @@ conversation     7.2k  ████████████····  2 turns
                  2.2k  Turn 2: and 日本? (its words)
 places in code   1.7k  ███████████·····  spool/files.py:3-9 drain
                  1.6k  spool/files.py:3-9 drain (its words)
-                  100  around them
+                  100  headings
 prompt             50
-around them       150
+headings          150
 left out: 4 of conversation, 2 of memories
 """)
 
@@ -88,4 +88,4 @@ def test_no_row_is_wider_than_the_screen(width: int) -> None:
 def test_what_is_shown_adds_up() -> None:
     """What stands around the parts has a row too."""
     rows = shown(80).split("\n")
-    assert any(row.startswith("around them") and row.endswith(" 150") for row in rows)
+    assert any(row.startswith("headings") and row.endswith(" 150") for row in rows)

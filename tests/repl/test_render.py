@@ -39,6 +39,7 @@ from ragmem.repl.output import (
     wrap,
 )
 from ragmem.repl.recalled import picture
+from ragmem.repl.streamed import with_links_spelled
 from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal
@@ -283,12 +284,12 @@ async def test_what_memory_says_is_shown_in_clear() -> None:
     shown = picture(context, width=60, window=100_000, items=True)
     assert plain(shown, 60) == snapshot("""\
 1 of 25k tokens  █·······································
-of memory.context.max_chars; tools extra
+the most that is sent (memory.context.max_chars); tools com…
 0% of the 100k tokens that the model takes in
 
-system         300
-recent           9  █···············  turn 1\\e]0;owned\\x07\\…
-                 9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x…
+system      300
+recent        9  █···············  turn 1\\e]0;owned\\x07\\e[2…
+              9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dc…
 left out: 2 of recent
 """)
     files = await FakeMemory([]).recently_accessed_files("s")
@@ -398,12 +399,12 @@ def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
     (row,) = view.live(80, 8)[1:2]
     assert row == (
         ("", "A "), ("strong", "bold `x`"), ("", " word, "), ("code", "co*d*e"), ("", ", "),
-        ("emphasis", "so"), ("", " [it](x) 2*3*4 **op"),
+        ("emphasis", "so"), ("", " it (x) 2*3*4 **op"),
     )  # fmt: skip
     # A mark that closes on the next row is its own, not the beginning of another.
     assert view.live(24, 9)[1:4] == [
         (("", "A "), ("strong", "bold `x`"), ("", " word,")),
-        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " [it](x)")),
+        (("code", "co*d*e"), ("", ", "), ("emphasis", "so"), ("", " it (x)")),
         (("", "2*3*4 **op"),),
     ]
     over = TurnView()
@@ -418,6 +419,48 @@ def test_what_has_closed_within_the_open_block_is_shown_as_what_it_is() -> None:
     assert "\x1b" not in "".join(shown_live(view))
 
 
+def test_where_nothing_is_live_a_result_is_named_anew_behind_a_question() -> None:
+    view = TurnView(shows_live=False)
+    view.show(ToolStarted(tool_call_id="1", name="grep_files", title="grep_files def"))
+    view.pause()
+    ended = ToolFinished(
+        tool_call_id="1", name="grep_files", success=True, text="", display="4 matches",
+        duration_ms=0,
+    )  # fmt: skip
+    shown = [plain(part) for _, part in view.show(ended)]
+    assert shown == ["● grep_files def\n", "  ⎿ 4 matches\n"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See [the docs](https://example.org/a) and [it](b.md).",
+        "Also <https://example.org/b>, <mailto:a@b.org> and [a@b.org](mailto:a@b.org).",
+        "![a picture](https://example.org/c.png) and [https://e.org/d](https://e.org/d)",
+        'See [it](https://en.wikipedia.org/wiki/A_(b)) or [that](c.md "a title").',
+        "`[code](x)`, [x] and [this](javascript:alert) stay, a < b > c too.",
+        "**[strong](https://example.org/e)**, *[so](f)* and [a **b**](g)",
+    ],
+)
+def test_links_look_while_they_come_as_they_do_in_the_end(text: str) -> None:
+    view = TurnView()
+    view.show(TextDelta(text=text))
+    assert shown_live(view, 80)[1] == plain(answer(text)).rstrip("\n")
+
+
+def test_an_address_that_is_still_coming_stands_where_it_will_stand() -> None:
+    view = TurnView()
+    view.show(TextDelta(text="See [the docs](https://exa"))
+    assert shown_live(view)[1] == "See the docs (https://exa)"
+
+
+def test_links_in_a_table_look_while_they_come_as_they_do_in_the_end() -> None:
+    text = "| what | where |\n|---|---|\n| it | [here](https://example.org) |\n"
+    view = TurnView()
+    view.show(TextDelta(text=text))
+    assert shown_live(view)[3] == plain(answer(text)).split("\n")[2]
+
+
 @given(
     text=st.text(alphabet="ab `*\t\n[]()x日-", min_size=1, max_size=80),
     width=st.integers(4, 20),
@@ -430,7 +473,7 @@ def test_an_open_block_keeps_its_rows_and_its_words(text: str, width: int) -> No
     if "``" in tail or "\n`" in tail:
         return  # code, or what may become some
     rows = shown_live(view, width, 200)[1:-2]
-    wanted = wrap(tail[-width * 198 :], width)
+    wanted = wrap(with_links_spelled(tail[-width * 198 :]), width)
     assert len(rows) == len(wanted)
     for row, whole in zip(rows, wanted, strict=True):
         assert re.sub(r"[`*]", "", row) == re.sub(r"[`*]", "", whole)
@@ -560,7 +603,7 @@ def test_a_call_that_has_just_begun_or_is_asked_about_does_not_look_as_if_it_ran
     assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
     view.pause()
     now[0] = 9.0
-    assert shown_live(view)[1:] == ["waiting for you"]
+    assert shown_live(view)[1:] == ["waiting for you · Esc stops"]
     view.go_on()
     assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
     now[0] = 9.2

@@ -179,7 +179,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
     time.now = 2
     view.pause()
     time.now = 60
-    assert live(view) == "waiting for you"
+    assert live(view) == "waiting for you · Esc stops"
     view.go_on()
     time.now = 61
     assert live(view) == "waiting for the model · 3.0 s · Esc stops"
@@ -235,7 +235,7 @@ def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: Fak
 def test_what_was_allowed_always_is_told_of_below(chat: FakeChat) -> None:
     chat.send("edit\r")
     chat.wait_for_screen(r"^Allow this change\?")
-    chat.wait_for_screen(r"^waiting for you$")
+    chat.wait_for_screen(r"^waiting for you · Esc stops$")
     chat.send("a")
     chat.wait_for(r"^Done so\.")
     chat.wait_for_screen(r"· 1 allowed always")

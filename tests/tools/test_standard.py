@@ -67,7 +67,8 @@ def test_read_only_tools_are_known(desk):
         ("read_file", '{"path": "a.py", "offset": 20}', "read_file a.py from 20"),
         ("grep_files", '{"pattern": "x", "glob": "*.py"}', "grep_files x (*.py)"),
         ("glob_files", '{"pattern": "*.py", "path": "src"}', "glob_files *.py in src"),
-        ("run_command", '{"command": "a\\nb\\u001b[2J"}', "run_command a b\\e[2J"),
+        ("run_command", '{"command": "a\\nb\\u001b[2J"}', "run_command a …"),
+        ("run_command", '{"command": "cat \\u001b[2J"}', "run_command cat \\e[2J"),
         ("edit_file", '{"path": 1}', "edit_file"),
     ],
 )

@@ -41,8 +41,8 @@ _TELLING = Regex(
 )
 _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
 _NOT_TRIED = Regex(
-    "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done|changed)"
-    "|There is no tool"
+    "^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\\.$"
+    "|[Nn]othing was (?:executed|done|changed|written)|There is no tool"
     "|[rR]ead it|was not read|interrupted|Stopped by the person"
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
@@ -55,12 +55,13 @@ class _Result(msgspec.Struct, frozen=True):
 def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
     """What failed in a turn and did not work later in it, unless `with_mended`."""
     last: dict[str, Draft | None] = {}
-    for place, call in enumerate(turn.tool_calls):
-        subject = subject_of(call)
-        if subject:
+    # What was refused says nothing of what came of it when it was tried.
+    tried = [call for call in turn.tool_calls if was_tried(call)]
+    for place, call in enumerate(tried):
+        if subject := subject_of(call):
             before = last.pop(subject, None)
-            later = turn.tool_calls[place + 1 :]
-            last[subject] = _draft(turn, call, subject, locate, _instead(subject, later))
+            instead = _instead(subject, tried[place + 1 :])
+            last[subject] = _draft(turn, call, subject, locate, instead)
             if with_mended and before is not None and not has_failed(call):
                 last[subject] = before
     return [draft for draft in last.values() if draft is not None][-_MOST:]
@@ -68,7 +69,8 @@ def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = Fa
 
 def succeeded(turn: Turn) -> frozenset[str]:
     """How memories of failures begin that no longer hold: it worked in this turn, at the end."""
-    last = {subject_of(call): call for call in turn.tool_calls if call.result}
+    calls = (call for call in turn.tool_calls if call.result and was_tried(call))
+    last = {subject_of(call): call for call in calls}
     return frozenset(
         beginning(subject) for subject, call in last.items() if subject and not has_failed(call)
     )
@@ -133,6 +135,11 @@ def has_failed(call: ToolCall) -> bool:
     return bool(call.result) and (not call.success or (_exit_code(call) or 0) != 0)
 
 
+def was_tried(call: ToolCall) -> bool:
+    """Whether it was begun: it was not refused, nor called wrongly, nor stopped by the person."""
+    return call.success or not _NOT_TRIED.search(call.error or "")
+
+
 def _instead(subject: str, later: Iterable[ToolCall]) -> str:
     """The command that did not fail, of those that are much the same and were tried after it."""
     words = subject.split()
@@ -149,7 +156,7 @@ def _instead(subject: str, later: Iterable[ToolCall]) -> str:
 def _draft(
     turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str], instead: str
 ) -> Draft | None:
-    if not has_failed(call) or _was_not_tried(call):
+    if not has_failed(call):
         return None
     reason = _reason(call)
     then = "; later it worked" if instead == subject else f"; `{instead}` worked"
@@ -163,10 +170,6 @@ def _draft(
         at=call.started_at,
         evidence=(evidence_of(turn, Source("tool", f"{subject}: {reason}", call), locate=locate),),
     )
-
-
-def _was_not_tried(call: ToolCall) -> bool:
-    return not call.success and _NOT_TRIED.search(call.error or "") is not None
 
 
 def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tuple[str, ...]:
