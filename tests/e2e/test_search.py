@@ -135,7 +135,8 @@ def test_what_is_close_comes_first_and_the_rest_under_a_line(ragmem: Ragmem) -> 
         done = ragmem.run(*command, "Where does the staging database listen?")
         close, _, rest = done.out.partition("\nFurther from it:\n")
         assert "found by its words" in close
-        assert rest
+        # What is further in a session that is close stands with it.
+        assert rest or command == ("sessions", "search")
         assert "its words" not in rest
     assert "Further" not in ragmem.run("search", "staging", "--no-semantic").out
 

@@ -114,7 +114,12 @@ def test_show_as_json_has_turns_and_tool_calls(reading: Ragmem) -> None:
             "assistant_message": "It prints \x1b[31mhello.",
             "status": "completed",
             "tool_calls": [
-                {"tool_name": "read_file", "arguments": {"path": "hello.py"}, "success": True}
+                {
+                    "tool_name": "read_file",
+                    "arguments": {"path": "hello.py"},
+                    "success": True,
+                    "preamble": "I read it.",
+                }
             ],
         }
     )
@@ -129,6 +134,8 @@ def test_show_as_text(reading: Ragmem) -> None:
     assert body == snapshot("""\
 ── 1
 › What does hello.py do?
+
+I read it.
 ● read_file hello.py
 
 It prints \\e[31mhello.
