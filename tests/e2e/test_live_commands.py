@@ -85,7 +85,7 @@ def test_waiting_for_the_person_is_not_the_commands_time(house: House) -> None:
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("go\r")
-        chat.wait_for_screen(r"^waiting for you$")
+        chat.wait_for_screen(r"^waiting for you · Esc stops$")
         chat.wait_for_screen(r"^Allow this command\?")
         chat.pump(3.0)
         chat.send("y")
