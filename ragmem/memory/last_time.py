@@ -371,11 +371,14 @@ def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
 
 
 def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
-    """The deadlines among them that are not past, nor were moved."""
+    """The deadlines among them that are not past, and whether they were moved."""
     known = [memory for memory in memories if memory.kind == "deadline"]
     after = Aftermath((), known)
-    found = [m for m in known if not (m.at and m.at < now) and not after.of_memory(m)]
-    return [one_line(memory.content, _LINE_CHARS) for memory in found[:_MOST]]
+    found = [each for each in known if not (each.at and each.at < now)]
+    return [
+        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
+        for each in found[:_MOST]
+    ]
 
 
 def _since(found: SessionRecap, at: datetime) -> SessionRecap:

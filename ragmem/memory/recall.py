@@ -64,9 +64,9 @@ _WITH_WORDS = 0.8
 
 Fitted over tests/recall/data, the chats and the stories of tests/recall/days/open, with other
 sets' questions as those about nothing that was ever said: what those find falls from 1.2 turns to
-0.6, and of the evidence among the first three 3 % is lost. In another language than English the
-floor is whole: of turns of other projects in French one in twenty is as near as .29 to a question,
-in English as .20, so that any word in common made a hit.
+0.6, and of the evidence among the first three 3 % is lost. The whole floor for questions in German
+and French, of which the embedder finds all somewhat near, takes a fifth of the junk there, and with
+it 4 % of what is needed.
 """
 _OF_BEST = 0.5
 """Of what is nearest the others are to be so near: chosen on the stories of tests/recall/days/open,
@@ -255,15 +255,13 @@ def _bearing(
     """Those that share more with the question than common words."""
     from ragmem.memory.dates import without_time_words
     from ragmem.memory.last_time import asks_of_before, leaves_subject
-    from ragmem.terms import guess_language
 
     floor = found.question.min_similarity
     if floor is None:
         return list(ranked)
     text = _ends(found.question.text)
     asked = without_time_words(text, found.spans)
-    is_far = leaves_subject(text) or guess_language(asked) not in (None, "english")
-    bar = floor if is_far else floor * _WITH_WORDS
+    bar = floor if leaves_subject(text) else floor * _WITH_WORDS
     shares = _shares(asked, [words.get(one.candidate.record_id, ()) for one in ranked])
     known = [
         (one, _nearness(one.candidate, share)) for one, share in zip(ranked, shares, strict=True)

@@ -235,17 +235,7 @@ async def test_a_question_for_what_was_done_finds_the_nearest_however_far(store:
     assert set(others) < set(ids)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "Off topic: a question on marble, slate, basalt, gypsum, quartz and zebras",
-        "La question du marbre, de l'ardoise, du basalte, du gypse, du quartz et des zebras",
-    ],
-)
-async def test_a_shared_word_is_less_of_a_sign_off_the_subject_or_in_another_language(
-    store: Store, asked: str
-) -> None:
-    """Of which the embedder knows little: there all that is said is somewhat alike."""
+async def test_a_shared_word_is_less_of_a_sign_off_the_subject(store: Store) -> None:
     embedder = Fixed(question=(1.0, 0.0), plainly=(0.4, 0.84**0.5))
     session = await new_session(store)
     others = [(f"zebra number {n}", "of no account") for n in range(9)]
@@ -253,7 +243,7 @@ async def test_a_shared_word_is_less_of_a_sign_off_the_subject_or_in_another_lan
     await a_worker(store, embedder=embedder, summarizes=False).drain()
     plainly = "A question on marble, slate, basalt, gypsum, quartz and zebras"
     assert await found(store, plainly, embedder, min_similarity=0.5) == [alike]
-    assert await found(store, asked, embedder, min_similarity=0.5) == []
+    assert await found(store, f"Off topic: {plainly}", embedder, min_similarity=0.5) == []
 
 
 async def test_a_word_of_all_that_is_known_brings_nothing_up(store: Store) -> None:

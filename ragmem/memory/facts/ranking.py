@@ -18,7 +18,7 @@ from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE, rarity
-from ragmem.terms import QueryTerm, guess_language, query_terms, terms
+from ragmem.terms import QueryTerm, query_terms, terms
 from ragmem.text import Regex
 
 _K1, _B = 1.2, 0.75
@@ -32,9 +32,6 @@ _FIRST, _OF_BEST = 0.6, 0.6
 others, most questions ask one thing. Chosen on the stories of tests/recall/days: hardly a memory
 that bears on a prompt is lost, and two thirds of those that do not are.
 """
-_FOREIGN = 1.15
-"""What the floor is times, for a question in a language that the embedder knows badly: there all is
-somewhat near."""
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
 _LONGEST_NAME = 4
@@ -191,10 +188,7 @@ def search(
         if i in alive
     }
     best = max(near.values(), default=-1.0)
-    floor = -1.0 if asked.floor is None else asked.floor
-    if guess_language(asked.text) not in (None, "english"):
-        floor *= _FOREIGN
-    bar = max(floor, _OF_BEST * best)
+    bar = max(asked.floor or -1.0, _OF_BEST * best)
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing.
     for i in alive & (about | words.keys() | near.keys()):
@@ -204,7 +198,7 @@ def search(
         )
         bears = near[i] > bar if i in near else shared.tells
         if shared.share and near.get(i) == best:
-            bears = best > _FIRST * floor
+            bears = best > _FIRST * (asked.floor or -1.0)
         if asked.subjects or (score > 0 and (is_subject or bears or not asked.floored)):
             scored[i] = (score, why)
     _widen(book, asked, alive, scored)

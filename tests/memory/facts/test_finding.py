@@ -394,16 +394,3 @@ def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
     assert found("make a new road", near) == ["The"]
     assert found("make a new road", {}) == ["The"]
     assert found("what does parse_report want for a road", far) == ["parse_report"]
-
-
-def test_in_a_language_that_the_embedder_knows_badly_a_memory_must_be_nearer() -> None:
-    """There whatever is said is somewhat near."""
-    memory = MemoryRecord(memory_id="m", content="Nine hens", created_at=NOW, updated_at=NOW)
-    book = book_of([entry_of(memory)])
-
-    def is_found(text: str, similarity: float) -> bool:
-        return bool(search(book, Asked(text=text, floor=0.3), {0: similarity}, NOW))
-
-    in_english, in_german = "What lives in the garden?", "Was lebt hinten im Garten?"
-    assert [is_found(in_english, near) for near in (0.29, 0.31, 0.37)] == [False, True, True]
-    assert [is_found(in_german, near) for near in (0.29, 0.31, 0.37)] == [False, False, True]
