@@ -278,6 +278,8 @@ class PromptHistory(FileHistory):
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._whole: dict[str, str] = {}
+        """What the file keeps of a prompt that is shown in short."""
         super().__init__(file)
 
     def remember(self, text: str, shown: str) -> None:
@@ -285,8 +287,8 @@ class PromptHistory(FileHistory):
         kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
         folded = redact(clean(shown))
         if self.get_strings()[-1:] not in ([kept], [folded]):
-            self._loaded_strings.insert(0, folded)
-            self.store_string(kept)
+            self._whole = {folded: kept}
+            self.append_string(folded)
 
     def load_history_strings(self) -> list[str]:
         """Return prompts, the newest first; none where there is no file or it can't be read."""
@@ -311,7 +313,7 @@ class PromptHistory(FileHistory):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
             os.chmod(self._file, 0o600)
-            super().store_string(string)
+            super().store_string(self._whole.get(string, string))
 
 
 class EarlierPrompts:
