@@ -190,7 +190,7 @@ def test_stats_in_a_chat_count_what_it_did_itself_too(house: House) -> None:
         chat.send("/stats\r")
         chat.wait_for(r"^memory +sqlite\s")
         chat.wait_for(r"^ +1 session, 1 turn, 0 tool calls, ")
-        chat.wait_for(r"^turns +[A-Z][a-z]{2} \d\d [A-Z][a-z]{2} +1  █")
+        chat.wait_for(r"^turns done +[A-Z][a-z]{2} \d\d [A-Z][a-z]{2} +1  █")
         chat.wait_for(r"^store a turn +1 ")
         chat.wait_for(r"^tokens +100 in, ")
         chat.wait_for(r"^pending +\S")

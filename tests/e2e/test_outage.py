@@ -146,7 +146,8 @@ def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path
         (turn,) = ragmem.shown(session["session_id"])["turns"]
         assert turn["status"] in ("running", "interrupted")
         (call,) = turn["tool_calls"]
-        assert (call["tool_name"], call["success"]) == ("run_command", False)
+        # What it did nobody knows.
+        assert (call["tool_name"], call["success"]) == ("run_command", None)
 
 
 @contextmanager

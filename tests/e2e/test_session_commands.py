@@ -172,9 +172,6 @@ def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path)
   Turn 2 · AGO · found by its words
     > Do ferns like shade?
     Soon.
-  Turn 1 · AGO · found by its session
-    > Where do ferns grow?
-    Soon.
 """)
     nothing = ragmem.run("sessions", "search", "hippopotamus", "--no-semantic")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing was found.\n")

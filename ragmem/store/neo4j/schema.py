@@ -1,5 +1,6 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,7 +52,7 @@ class Server(msgspec.Struct, frozen=True):
 
     version: str
     schema_version: int
-    names: frozenset[str]
+    names: frozenset[str] = frozenset()
     """Of the constraints and indexes that are there, or are being made."""
     store_id: str = ""
     terms_version: int = 0
@@ -168,12 +169,23 @@ async def fill(gateway: Gateway) -> bool:
 
 async def look(gateway: Gateway) -> Server:
     """What is there, and fit for this version: else StoreRefused. Changes nothing."""
-    server = await gateway.read(_look, patient=False)
+    # At once: to list constraints or indexes takes a server longer than most questions.
+    server, constraints, indexes = await asyncio.gather(
+        gateway.read(_server, patient=False),
+        gateway.read(_made_constraints, patient=False),
+        _indexes(gateway),
+        return_exceptions=True,
+    )
+    if isinstance(server, BaseException):
+        raise server
     check(server, gateway.location)
-    indexes = await _indexes(gateway)
+    if isinstance(constraints, BaseException):
+        raise constraints
+    if isinstance(indexes, BaseException):
+        raise indexes
     return msgspec.structs.replace(
         server,
-        names=server.names | (indexes.keys() - _constraints()),
+        names=frozenset(constraints | (indexes.keys() - _constraints())),
         vector_indexes={name: size for name, size in indexes.items() if size},
     )
 
@@ -197,16 +209,18 @@ def _constraints() -> set[str]:
     return {name for name, made in _wanted().items() if made.startswith("CREATE CONSTRAINT")}
 
 
-async def _look(tx: Transaction) -> Server:
-    found: dict[str, Any] = await tx.first_row(STATEMENTS["server"]) or {}
+async def _made_constraints(tx: Transaction) -> set[str]:
     # A constraint's index is there before the constraint, and stays without it where its maker
     # was cut off: of constraints only SHOW CONSTRAINTS tells.
-    names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
+    return {row["name"] for row in await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")}
+
+
+async def _server(tx: Transaction) -> Server:
+    found: dict[str, Any] = await tx.first_row(STATEMENTS["server"]) or {}
     return Server(
         version=found.get("server") or "",
         # Of another type only by another's hand: then all is looked through as in an old one.
         schema_version=_number(found.get("version")),
-        names=frozenset(row["name"] for row in names),
         store_id=str(found.get("storeId") or ""),
         terms_version=0 if found.get("dropping") else _number(found.get("terms")),
         dimension=_number(found.get("dimension")),
