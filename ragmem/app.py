@@ -26,7 +26,7 @@ from ragmem.background import (
 )
 from ragmem.config import Config, Paths, environment
 from ragmem.config import address as addresses
-from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
+from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.llm.base import LLM, Effort
@@ -408,8 +408,14 @@ class App:
 
             ids = await asyncio.to_thread(session_ids_of, reference, environment())
             imported = await sessions_by_id(await self.store(), ids)
-            if len(imported) != 1:
+            if not imported:
                 raise
+            if len(imported) > 1:
+                raise AmbiguousSession(
+                    f"{reference} is the end of several agents' own ids.",
+                    candidates=tuple(imported),
+                    hint="Give the id that it has here.",
+                ) from None
         return await self.memory.find_session(next(iter(imported)), mine=mine)
 
     async def resume_session(self, reference: str) -> Session:

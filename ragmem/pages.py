@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import unified_diff
 from hashlib import sha256
 from html import escape
+from typing import Any
 
 import msgspec
 from markdown_it import MarkdownIt
@@ -90,6 +91,9 @@ def anonymous(
     top = session.project_path or session.cwd
     texts = msgspec.json.encode((session, turns)).decode()
     people = {*names, *_HOMES.findall(texts)}
+    for call in (call for turn in turns for call in turn.tool_calls):
+        for written in (call.arguments, call.result):
+            people |= _people_in(written)
     words = {name: "someone" for name in people if _is_name(name)}
     if _is_name(project := top.rpartition("/")[2]):
         words[project] = "project"
@@ -114,6 +118,38 @@ def anonymous(
     return told, [_anonymous_turn(turn, without) for turn in turns]
 
 
+def _people_in(written: str) -> set[str]:
+    """Whose homes the texts of some JSON name."""
+    found: set[str] = set()
+
+    def look(text: str) -> str:
+        found.update(_HOMES.findall(text))
+        return text
+
+    _each_text(written, look)
+    return found
+
+
+def _each_text(told: str, change: Callable[[str], str]) -> str:
+    """Return JSON with each of its texts changed, as they read; what is no JSON is one text."""
+
+    def changed(value: Any) -> Any:
+        match value:
+            case str():
+                return change(value)
+            case list():
+                return [changed(each) for each in value]
+            case dict():
+                return {change(name): changed(each) for name, each in value.items()}
+            case _:
+                return value
+
+    try:
+        return json.dumps(changed(json.loads(told)), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return change(told)
+
+
 def _is_name(word: str) -> bool:
     return len(word) >= _LEAST_NAME and word.casefold() not in _NO_NAMES
 
@@ -127,8 +163,8 @@ def _anonymous_turn(turn: Turn, without: Callable[[str], str]) -> Turn:
         tool_calls=tuple(
             msgspec.structs.replace(
                 call,
-                arguments=without(call.arguments),
-                result=without(call.result),
+                arguments=_each_text(call.arguments, without),
+                result=_each_text(call.result, without),
                 error=call.error and without(call.error),
                 preamble=without(call.preamble),
             )
@@ -184,7 +220,8 @@ def _code(line: str) -> str:
 
 
 def _fenced(text: str) -> list[str]:
-    text = visible(clip_middle(text, _RESULT_CHARS))
+    # Before it is cut: half a key is not seen to be one.
+    text = visible(clip_middle(redact(text), _RESULT_CHARS))
     fence = "`" * max(3, _longest_fence(text) + 1)
     return [fence, text.removesuffix("\n"), fence]
 
@@ -296,11 +333,12 @@ def _call_html(call: ToolCall) -> Iterator[str]:
     rows = _diff_rows(call)
     for name, value in others:
         if not rows or name not in _DIFFED:
-            shown = _text(clip_middle(value, _FOLDED_CHARS))
+            shown = _text(clip_middle(redact(value), _FOLDED_CHARS))
             yield f'<p class="number">{_line(name, 80)}</p>\n<pre>{shown}</pre>'
     if rows:
         yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
-    yield f"<pre>{_text(clip_middle(_result(call).text, _FOLDED_CHARS))}</pre>\n</details>"
+    answered = redact(_result(call).text)
+    yield f"<pre>{_text(clip_middle(answered, _FOLDED_CHARS))}</pre>\n</details>"
 
 
 _DIFFED = ("old", "new", "content")

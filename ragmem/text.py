@@ -10,7 +10,10 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-NO_DATE = r"(?!(?<=\d\.)\s+(?i:jan|feb|m[aä]rz|apr|mai|jun|jul|aug|sep|okt|nov|dez)[a-zä]*\b)"
+NO_DATE = (
+    r"(?!(?:(?<=\b\d\.)|(?<=\b\d\d\.))\s+(?i:jan(?:uar)?|feb(?:ruar)?|märz|mär|maerz|apr(?:il)?|mai|jun[io]?|"
+    r"jul[i]?|aug(?:ust)?|sep(?:t|tember)?|okt(?:ober)?|nov(?:ember)?|dez(?:ember)?)\b)"
+)
 """Behind the end of a sentence: that it is none, in a date as it is written in German."""
 
 

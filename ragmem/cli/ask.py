@@ -344,7 +344,7 @@ def say_denials(finished: TurnFinished) -> None:
     """Tell on stderr what was not allowed, and how to allow it."""
     denials = finished.permission_denials
     names = sorted({_rule_for(denial) for denial in denials if not denial.final})
-    final = sorted({_rule_for(denial) for denial in denials if denial.final} - {*names})
+    final = sorted({_rule_for(denial) for denial in denials if denial.final})
     if names:
         allow = " ".join(f"--allow {name}" for name in names)
         say(
@@ -352,7 +352,7 @@ def say_denials(finished: TurnFinished) -> None:
             f"Use {visible(allow)}, or --permission-mode.\n"
         )
     if final:
-        why = "A rule of yours, the mode or where the file is forbids it"
+        why = "A rule of yours, the mode, the sandbox or where the file is forbids it"
         say(f"warning: not allowed: {visible(', '.join(final))}. {why}: no --allow changes that.\n")
 
 

@@ -255,7 +255,7 @@ def _report_usage(error: TyperException) -> int:
     if missing and missing[1] in _ELSEWHERE:
         hint = f"Try `ragmem {_ELSEWHERE[missing[1]]}`."
     elif missing and context and context.parent is None and "Did you mean" not in error.message:
-        hint += f" To ask it: `ragmem chat {missing[1]}`."
+        hint += ' To ask it: `ragmem chat "…"`.'
     said, flag = error.format_message(), getattr(error, "option_name", "")
     if context and flag in _MODES and any(p.name == "mode" for p in context.command.params):
         said = f"No such option: {flag}"  # those of like letters are not what is meant

@@ -98,6 +98,8 @@ def conversation_text(
     session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
 ) -> str:
     """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
+    from ragmem.pages import failed
+
     lines = [_heading(session), _facts(session)]
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
@@ -107,7 +109,7 @@ def conversation_text(
             lines += ["", *_quoted(turn.reasoning, "~ ")]
         for call in turn.tool_calls:
             lines += ["", visible(call.preamble)] if call.preamble else []
-            lines.append("".join(text for text, _ in _call_parts(call, failed=not call.success)))
+            lines.append("".join(text for text, _ in _call_parts(call, failed=failed(call))))
             lines += _quoted(result_text(call), "  ⎿ ") if results else []
             if words := later.get(call.tool_call_id):
                 lines.append(f"› {visible(words)}")

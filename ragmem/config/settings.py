@@ -563,7 +563,10 @@ def _from_environment(
 
 def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
     """Where a setting's value is to be mended: the variable that gives it, else its key."""
-    return _from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
+    try:
+        return _from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
+    except ConfigError:
+        return dotted
 
 
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -328,6 +328,15 @@ def _named_line(lines: Sequence[str], question: str) -> int | None:
     return scores.index(max(scores))
 
 
+def answered(turn: Turn, question: str) -> str:
+    """What the agent said that a question may be about: its answer, and with it what it said
+    between its calls where that has words of the question which the answer lacks.
+    """
+    answer, said = turn.assistant_message.casefold(), turn.said.casefold()
+    lacks = any(word in said and word not in answer for word in question_words(question))
+    return turn.said if lacks or not answer.strip() else turn.assistant_message
+
+
 def question_words(question: str) -> set[str]:
     """What is asked about: its words, casefolded, but those of questions themselves."""
     return _words(question) - _ASKING

@@ -6,7 +6,6 @@ what is typed.
 """
 
 import asyncio
-import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -315,11 +314,10 @@ class LiveTerminal:
         return typed if typed in keys else ""
 
     def _word(self) -> str:
-        """Return the choice that the whole draft is the word of: `yes`, `no`."""
-        choices = self.question.choices if self.question else ()
-        typed = self.buffer.text.strip().lower()
-        words = {re.split(r"\W", word, maxsplit=1)[0]: key for key, word in choices}
-        return words.get(typed, "") if typed else ""
+        """Return the choice that stands for the draft, where that is `yes` or `no` and no more."""
+        keys = self.question.keys if self.question else ()
+        meant = {"yes": "y", "no": "n"}.get(self.buffer.text.strip().lower(), "")
+        return meant if meant in keys else ""
 
     def _typed(self, _: object) -> None:
         # A letter decides when nothing follows it: else it begins a word of the draft.

@@ -29,13 +29,16 @@ _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 _INLINE_STYLES = ("code", "strong", "emphasis")
 _LINK = re.compile(
     r"`[^`\n]{1,400}`"
-    r"|(?<!\\)(?P<image>!?)\[(?P<words>[^\]\n]{0,400})\]"
-    r"\((?P<address>(?!(?i:javascript|vbscript|file|data):)[^)\s]{0,500})"
+    r"|(?<!\\)(?P<image>!?)\[(?P<words>[^\[\]\n]{0,400})\]"
+    r"\((?P<address>(?!(?i:javascript|vbscript|file|data):)"
+    r"(?:[^()\s]|\([^()\s]{0,80}\)){0,500})"
     r"(?:\s+\"[^\"\n]{0,200}\"?)?(?:\)|$)"
     r"|<(?P<bare>(?:https?://|mailto:)[^\s<>]{1,500})>"
 )
 """A link or an image, its end too where that is still to come; code is none, whatever is in it."""
 _MOST_PIECES, _MARK_PIECES = 256, 8
+_CELL_CHARS = 4_000
+"""Of a table's cell that are looked at while it comes: no screen shows more of it."""
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
 """The line below the names of a table's columns."""
@@ -357,7 +360,7 @@ class _Table:
         self._rows.append(self._measured(line))
 
     def _measured(self, line: str) -> list[str]:
-        shown = (with_links_spelled(visible(cell)) for cell in _cells(line))
+        shown = (with_links_spelled(visible(cell[:_CELL_CHARS])) for cell in _cells(line))
         cells = [cell.expandtabs(4) for cell in shown][: len(self._widths)]
         cells += [""] * (len(self._widths) - len(cells))
         self._widths = [

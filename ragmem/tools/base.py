@@ -100,7 +100,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     denied: bool = False
     final: bool = False
-    """Denied by what `--allow` does not change: a rule against it, the mode, where the file is."""
+    """Denied by what `--allow` does not change: a rule, the mode, the sandbox, where it is."""
     started_at: datetime
     duration_ms: int = 0
 

@@ -25,7 +25,7 @@ from ragmem.memory.facts.trust import REMEMBER, vouch
 from ragmem.memory.files import stored_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
-from ragmem.memory.window import passage, result_text
+from ragmem.memory.window import answered, passage, result_text
 from ragmem.messages import Json
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
@@ -299,7 +299,7 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     said = [hit.summary.text] if hit.summary else []
     if hit.turn:
-        said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.said}"]
+        said = [f"User: {hit.turn.user_message}", f"Assistant: {answered(hit.turn, query)}"]
     # Of a long text what the query is about.
     said = [passage(each, query, _QUOTED_CHARS) for each in said]
     lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]

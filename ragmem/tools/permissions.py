@@ -318,7 +318,8 @@ class Permissions:
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
-                raise ToolFailure(f"{refusal}{reason}. Nothing was done.", denied=True)
+                stays = not proposal.always and not proposal.for_good
+                raise ToolFailure(f"{refusal}{reason}. Nothing was done.", denied=True, final=stays)
             leaves = decision.outside and proposal.outside is not None
             if leaves:
                 proposal, what = proposal.outside or proposal, ("outside", what[1])

@@ -161,6 +161,7 @@ class PresentPlan:
                 f"The person wants it otherwise: {decision.reason}. Change the plan and present it "
                 "again.",
                 denied=True,
+                final=True,
             )
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
@@ -168,6 +169,7 @@ class PresentPlan:
                 f"The person refused the plan{why}. Nothing was done. Don't present it again "
                 "before they say what they want.",
                 denied=True,
+                final=True,
             )
         self._mode.value = decision.mode or "default"
         written = await self._keep(params.decision)

@@ -219,7 +219,9 @@ class RunCommand:
             return sandbox, ""
         if sandbox.settings.mode == "required":
             why = "commands run in it alone" if sandbox.is_on else sandbox.mechanism.why
-            raise ToolFailure(f"sandbox.mode is `required`, and {why}: not run.", denied=True)
+            raise ToolFailure(
+                f"sandbox.mode is `required`, and {why}: not run.", denied=True, final=True
+            )
         return None, outside
 
 

@@ -114,6 +114,7 @@ class Workspace:
             raise ToolFailure(
                 f"{show_name(str(real))} is refused: /proc, /sys and /dev hold no files.",
                 denied=True,
+                final=True,
             )
         return Target(
             real=real,

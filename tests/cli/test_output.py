@@ -354,7 +354,8 @@ def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[
     say_denials(ended("success", permission_denials=(denied, denied)))
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: read_file. "
-        "A rule of yours, the mode or where the file is forbids it: no --allow changes that.\n"
+        "A rule of yours, the mode, the sandbox or where the file is forbids it: "
+        "no --allow changes that.\n"
     )
 
 

@@ -89,6 +89,8 @@ def test_later_in_a_conversation_going_on_means_its_own_work() -> None:
         ("Kurz was ganz anderes: wie weit ist der Mond?", True),
         ("Rien à voir, mais comment cuit-on le riz ?", True),
         ("Which tests are unrelated to this change?", False),
+        ("Unrelated tests fail, why?", False),
+        ("Something other than glass we talked of?", False),
         ("Give the button a totally different colour.", False),
         ("Mach das ganz anders.", False),
     ],
@@ -113,6 +115,9 @@ def test_a_prompt_may_say_that_it_leaves_the_subject(prompt: str, leaves: bool) 
         ("Wie brennt man Fliesen?", False),
         ("Qu'est-ce que ça fait ?", False),
         ("We did the tiles.", False),
+        ("Have we got time?", False),
+        ("On a scale of 1 to 10?", False),
+        ("Wir haben ein Problem, was nun?", False),
     ],
 )
 def test_a_question_may_take_for_granted_that_something_was_done(prompt: str, asks: bool) -> None:

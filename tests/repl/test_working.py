@@ -187,6 +187,26 @@ def plan(decision: str) -> Answer:
     return Answer(tools=[Call("present_plan", {"decision": decision, "plan": body})])
 
 
+def test_yes_in_words_approves_a_plan_and_not_its_edits(house: House) -> None:
+    """Of two choices that begin with yes it is the one that is no more than that."""
+    house.server.extend(
+        plan("The gate is painted blue."),
+        Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})]),
+        Answer("Not painted."),
+    )
+    with house.chat("chat", columns=100, rows=40) as chat:
+        loaded(chat)
+        chat.send("/plan mend the gate\r")
+        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
+        chat.send("yes\r")
+        chat.wait_for(r"✓ approved")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("n")
+        chat.wait_for(r"^Not painted\.")
+        assert not (house.project / "gate.txt").exists()
+        chat.leave()
+
+
 def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_next_day(
     house: House,
 ) -> None:

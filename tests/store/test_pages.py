@@ -265,9 +265,16 @@ def test_without_names_neither_page_tells_whose_it_is() -> None:
     own = msgspec.structs.replace(
         session("Beckhaus for Ana"), cwd="/home/ana/Beckhaus/src", project_path="/home/ana/Beckhaus"
     )
-    told, turns = anonymous(own, [turn(talk, talk, listed)], ["Ana Beck", "Ana", "Beck"])
+    # As they read, not as JSON writes them: a line that begins with a name, a letter by its number.
+    written = (
+        '{"path": "by.md", "content": "By:\\nAna Beck\\nand \\u0041na, mail\\nana@beck.example"}'
+    )
+    noted = call("create_file", {}, "ok\nAna did it")
+    noted = msgspec.structs.replace(noted, arguments=written)
+    calls = (listed, noted)
+    told, turns = anonymous(own, [turn(talk, talk, *calls)], ["Ana Beck", "Ana", "Beck"])
     for page in (html(told, turns), markdown(told, turns)):
-        for name in ("Ana ", "ana/", "otto", "beckhaus", "@beck", own.session_id):
+        for name in ("Ana ", "Ana,", "ana/", "otto", "beckhaus", "@beck", own.session_id):
             assert name.casefold() not in page.casefold().replace("banana", "")
         assert "/project/plan.md by someone@example.org, not Banana" in page
         assert "/project/src" in page

@@ -11,6 +11,7 @@ from ragmem.memory.context import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.window import (
+    answered,
     build_history_context,
     digests_of,
     messages_of,
@@ -543,16 +544,19 @@ def _turn_entry(
 
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
     failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-    room -= len(failed) * (_SINCE_CHARS + 1)
+    told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
+    told = told if sum(map(len, told)) < room // 2 else []
+    room -= sum(len(line) + 1 for line in told)
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
-    asked = passage(turn.user_message, question, max(room // 3, room - len(turn.said)))
-    answer = passage(turn.said, question, max(0, room - len(asked)))
+    said = answered(turn, question)
+    asked = passage(turn.user_message, question, max(room // 3, room - len(said)))
+    answer = passage(said, question, max(0, room - len(asked)))
     lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
     if tools:
         lines.append(f"Tools: {tools}")
-    lines += [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
+    lines += told
     if quoted:
         lines.append(quoted)
     return "\n".join([*lines, source])

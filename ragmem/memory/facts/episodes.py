@@ -114,11 +114,12 @@ _NO_DECISION = _any(
     r"(?:we|i|it|on|nous|decided)\b",
 )
 _LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais),? )*"
-_NO_VERB = (
-    r"(?:(?:dies|ein|kein|mein|dein|sein|ihr|unser|all|viel|beid|welch|solch|manch|einig|ander|letzt)e|"
-    r"die|sie|wie|heute|gerne|ohne|gestern|habe|hatte|wurde|werde|wolle|sollte|konnte|musste|mochte)"
+_GERMAN_VERB = (
+    r"(?:(?:verwend|benutz|nutz|schreib|mach|leg|setz|frag|zeig|stell|teste?|pruf|start|fuhr|lad|"
+    r"losch|ander|kommentier|formatier|committ|push|merg|benenn|speicher|antwort|erklar|beginn|"
+    r"vermeid|ruf|installier|importier)e?|nimm|lass|gib|lies)"
 )
-"""German words that end as an order does."""
+"""German verbs as an order begins with them."""
 _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
     r"\w+ \w+,? from now on[.!]*$",
@@ -144,7 +145,7 @@ _STANDING = _any(
     rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
     rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
     r"^you (?:should|must|have to|need to) (?:always|never) (?!(?:have|be)\b)\w+ \w",
-    rf"{_LEAD}(?!{_NO_VERB}\b)(?:\w+e|nimm|schreib|mach|lass|gib|lies|frag|zeig|benutz|nutz|setz) "
+    rf"{_LEAD}{_GERMAN_VERB} "
     r"(?:immer|nie|niemals) (?!(?:noch|mehr|wieder|weniger)\b)\w",
     rf"{_LEAD}immer (?!(?:noch|mehr|wieder|weniger)\b)\w+ \w.*en[.!]*$",
     r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* (?:nicht|nie) an[.!]*$",
@@ -180,8 +181,9 @@ _TONGUE = (
     r"allemand)\b"
 )
 _OWN_TONGUE = Regex(
-    r"(?=.*\b(?:answer|reply|respond|speak|talk|antwort\w*|sprich|sprechen|repond\w*|parle\w*)\b)"
-    rf".*\b{_TONGUE}"
+    r"\b(?:answer|reply|respond|speak|talk|antworte?|sprich|reponds|parle)(?: me| to me| mir|-moi)?"
+    rf"(?: always| only| immer| toujours| nur)? (?:in |auf |en )?{_TONGUE}(?! \w)|"
+    rf"\bauf {_TONGUE} (?:antworten|sprechen)\b|\breponds toujours en {_TONGUE}"
 )
 """In which language somebody wants to be answered is theirs, whatever they work on."""
 _PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
@@ -250,7 +252,8 @@ _NO_PREFERENCE = _any(
     r"\bj'(?:aime bien|adore)[\s.!]*$",
 )
 _DUE = _any(
-    r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|(?:maintenance )?window)\b",
+    r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|"
+    r"(?:maintenance|release|deployment) window)\b",
     r"\b(?:postponed|rescheduled|brought forward|pushed back)\b.*\b(?:to|now|until)\b",
     r"\b(?:must|has to|have to|needs? to|should|will|shall|has got to|got to|want to|wants?|"
     r"going to|plan to|promised?|need|supposed to|'ll|expected|expects?)\b.*\b(?:by|before|until|"
@@ -300,7 +303,8 @@ _NAME = re.compile(
 
 _WIDENS = Regex(
     r"^(?:and |und |et )?(?:that|this|it|same|das|dies|gleiches|ca|cela) "
-    r"(?:(?:also |auch |aussi )?(?:goes|holds|applies|counts|gilt|vaut|s'applique)|for)\b"
+    r"(?:(?:also |auch |aussi )?(?:goes|holds|applies|counts|gilt|vaut|s'applique)\b|"
+    r"(?<=same )for\b)"
 )
 """A sentence that says where the one before it holds."""
 _EVERYWHERE = Regex(
@@ -318,11 +322,16 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
     A sentence of the answer that repeats one of the person's is theirs.
     """
     found: list[Episode] = []
+    before = False
     for sentence in sentences(own_words(user_message)):
-        if found and _WIDENS.match(plain(sentence)):
+        widens = before and len(sentence) <= _LONGEST and _WIDENS.match(plain(sentence))
+        if widens and not _ASKS.search(plain(sentence)):
             found[-1] = _widened(found[-1], sentence)
-        else:
-            found += _introduced(sentence, now) or _read(sentence, "person", now, answer)
+            continue
+        introduced = _introduced(sentence, now)
+        read = introduced or _read(sentence, "person", now, answer)
+        found += read
+        before = bool(read) and not introduced
     told = [plain(e.quote).rstrip(".! ") for e in found]
     for sentence in sentences(prose(answer)):
         flat = plain(sentence)

@@ -19,8 +19,6 @@ from ragmem.text import Regex, clean, one_line, visible
 _COMMAND = "run_command"
 _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
-_MUCH = 0.6
-"""Of a command's words that another one has, which does the same in another way."""
 _REMINDER = "This failed on"
 _MOST = 3
 """Of one turn: the last ones."""
@@ -56,11 +54,11 @@ def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = Fa
     """What failed in a turn and did not work later in it, unless `with_mended`."""
     last: dict[str, Draft | None] = {}
     # What was refused says nothing of what came of it when it was tried.
-    tried = [call for call in turn.tool_calls if was_tried(call)]
-    for place, call in enumerate(tried):
-        if subject := subject_of(call):
+    tried = [(subject_of(call), call) for call in turn.tool_calls if was_tried(call)]
+    for place, (subject, call) in enumerate(tried):
+        if subject:
             before = last.pop(subject, None)
-            instead = _instead(subject, tried[place + 1 :])
+            instead = _instead(subject, tried[place + 1 :]) if has_failed(call) else ""
             last[subject] = _draft(turn, call, subject, locate, instead)
             if with_mended and before is not None and not has_failed(call):
                 last[subject] = before
@@ -140,15 +138,15 @@ def was_tried(call: ToolCall) -> bool:
     return call.success or not _NOT_TRIED.search(call.error or "")
 
 
-def _instead(subject: str, later: Iterable[ToolCall]) -> str:
+def _instead(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:
     """The command that did not fail, of those that are much the same and were tried after it."""
     words = subject.split()
-    for call in later:
-        other = subject_of(call)
+    for other, call in later:
         same = other.split()[:1] == words[:1] and call.tool_name == _COMMAND
         if same and call.result and not has_failed(call):
-            kept = set(other.split())
-            if sum(word in kept for word in words) >= _MUCH * len(words):
+            # Another word in the place of one is another command; options may go and come.
+            named = [word for word in words if not word.startswith("-")]
+            if all(any(o.startswith(word) for o in other.split()) for word in named):
                 return other
     return ""
 

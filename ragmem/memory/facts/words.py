@@ -24,8 +24,8 @@ _LONGEST_DRAFT = 2_000
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
 _FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
-# To the last mark of an end: what was piped may hold one too.
-_STDIN = Regex(r"<stdin>(?:.*</stdin>|.*\Z)", re.DOTALL | re.IGNORECASE)
+# On lines of their own, as they are written; to the last end: what was piped may hold one too.
+_STDIN = Regex(r"(?:^|\n)<stdin>\n(?:.*\n</stdin>|.*\Z)", re.DOTALL | re.IGNORECASE)
 _TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
 _QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
 _LOG_LINE = Regex(

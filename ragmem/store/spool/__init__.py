@@ -212,6 +212,8 @@ class SpooledStore:
         self._looked = False
         self._said = False
         self._said_lost: Literal["", "some", "turn"] = ""
+        self._begun = False
+        """Whether a turn has begun, kept or not."""
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -227,6 +229,7 @@ class SpooledStore:
             raise _closed()
         given = tuple(writes)
         applied = await self._running.finish(lambda: self._apply(given))
+        self._begun |= any(isinstance(write, BeginTurn) for write in given)
         if isinstance(applied, Waiting):
             projects = [write.project for write in given if isinstance(write, RegisterProject)]
             await asyncio.to_thread(self._known.add, projects)
@@ -305,7 +308,7 @@ class SpooledStore:
         """Once a turn."""
         begins = any(isinstance(write, BeginTurn) for write in writes)
         said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
-        if not said or (begins and said == "turn"):
+        if not said or (begins and (said == "turn" or self._begun)):
             self._notices.append(
                 f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
                 f"written: {error.strerror or error}. What came before is still kept."
@@ -500,7 +503,7 @@ class SpooledStore:
                 "Another memory is where this one's was.",
                 hint="Put it back; or begin anew, to use the one that is there.",
             )
-        self._met = store_id
+        self._met = store_id or self._met
         met = partial(self._spool.meet, store_id)
         try:
             left = await self._on_disk(met)

@@ -119,8 +119,10 @@ def inode_of(database: Path) -> int:
     """Which file a database in use is; StoreDamaged where there is none any more."""
     try:
         return database.stat().st_ino
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise lost(database, "was moved or deleted while in use") from None
+    except OSError as error:
+        raise _failing(database, error.strerror or str(error)) from None
 
 
 def lost(database: Path, how: str) -> StoreDamaged:

@@ -320,6 +320,18 @@ def test_the_language_of_answers_is_the_persons_in_every_project(text: str) -> N
     assert (here.kind, here.scope) == ("rule", None)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Never push to main. It for sure breaks things, so rebase first.",
+        "Never push to main. I looked at the log. That goes for all my repos.",
+    ],
+)
+def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
+    [found] = episodes(text, "", NOW)
+    assert (found.content, found.scope) == ("Never push to main.", None)
+
+
 def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
     [own] = episodes("I am colour-blind, so no red and green in charts please.", "", NOW)
     [here] = episodes("No red and green in the charts please.", "", NOW)
@@ -351,6 +363,8 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "Heute immer noch rot.",
         "Alle immer weiter weg vom Ziel.",
         "You should always be able to log in.",
+        "Variable nie benutzt",
+        "Tabelle nie gelöscht",
         "Always fails on Windows.",
         "We always get a timeout there.",
         "I want a function that sorts the list.",
