@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from markdown_it import MarkdownIt
 
-from ragmem.memory.window import UNKNOWN_EFFECTS, prompts_of
+from ragmem.memory.window import has_failed, prompts_of, result_text
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, one_line, visible
@@ -27,29 +27,6 @@ _FOLDED_CHARS = 40_000
 _ARGUMENT_CHARS = 400
 """Of the arguments on one line; a longer one stands by itself."""
 _TITLE_CHARS = 200
-
-
-class _ShownResult(msgspec.Struct, frozen=True):
-    text: str
-    exit_code: object = None
-
-
-def _result(call: ToolCall) -> _ShownResult:
-    """Return what the model was shown; what is stored, where that is something else."""
-    if not call.result:
-        return _ShownResult(UNKNOWN_EFFECTS)
-    try:
-        return msgspec.json.decode(call.result, type=_ShownResult)
-    except msgspec.DecodeError:
-        return _ShownResult(call.result)
-
-
-def failed(call: ToolCall) -> bool:
-    """Whether a person would call it so: a command that ends with 1 has run, and failed.
-
-    Of one without a result nobody knows.
-    """
-    return bool(call.result) and (not call.success or bool(_result(call).exit_code))
 
 
 def _arguments(call: ToolCall) -> tuple[str, list[tuple[str, str]]]:
@@ -210,7 +187,7 @@ def _call(call: ToolCall) -> list[str]:
     lines.append(f"**{one_line(call.tool_name, 80)}**{_code(visible(line))}{why}")
     for name, value in others:
         lines += ["", f"{one_line(name, 80)}:", *_fenced(value)]
-    return [*lines, "", *_fenced(_result(call).text)]
+    return [*lines, "", *_fenced(result_text(call))]
 
 
 def _code(line: str) -> str:
@@ -321,7 +298,7 @@ def _turn_html(turn: Turn, shown: MarkdownIt) -> Iterator[str]:
 
 
 def _call_html(call: ToolCall) -> Iterator[str]:
-    style, mark = ("bad", "✗") if failed(call) else ("good", "●")
+    style, mark = ("bad", "✗") if has_failed(call) else ("good", "●")
     style, mark = (style, mark) if call.result else ("unknown", "?")
     line, others = _arguments(call)
     why = _line(call.error or "failed", 200) if call.result and not call.success else ""
@@ -337,7 +314,7 @@ def _call_html(call: ToolCall) -> Iterator[str]:
             yield f'<p class="number">{_line(name, 80)}</p>\n<pre>{shown}</pre>'
     if rows:
         yield f"<pre>{''.join(map(_diff_html, rows))}</pre>"
-    answered = redact(_result(call).text)
+    answered = redact(result_text(call))
     yield f"<pre>{_text(clip_middle(answered, _FOLDED_CHARS))}</pre>\n</details>"
 
 

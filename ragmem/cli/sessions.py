@@ -63,7 +63,7 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.memory.window import UNKNOWN_EFFECTS, prompts_of, result_text, subject_of
+from ragmem.memory.window import UNKNOWN_EFFECTS, has_failed, prompts_of, result_text, subject_of
 from ragmem.records import (
     Insight,
     Project,
@@ -98,8 +98,6 @@ def conversation_text(
     session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
 ) -> str:
     """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
-    from ragmem.pages import failed
-
     lines = [_heading(session), _facts(session)]
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
@@ -109,7 +107,7 @@ def conversation_text(
             lines += ["", *_quoted(turn.reasoning, "~ ")]
         for call in turn.tool_calls:
             lines += ["", visible(call.preamble)] if call.preamble else []
-            lines.append("".join(text for text, _ in _call_parts(call, failed=failed(call))))
+            lines.append("".join(text for text, _ in _call_parts(call, failed=has_failed(call))))
             lines += _quoted(result_text(call), "  ⎿ ") if results else []
             if words := later.get(call.tool_call_id):
                 lines.append(f"› {visible(words)}")
@@ -151,7 +149,6 @@ def conversation_painted(
     results: bool = False,
 ) -> str:
     """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
-    from ragmem.pages import failed
     from ragmem.repl.output import wrap
 
     def dim(rows: list[str]) -> list[str]:
@@ -167,7 +164,7 @@ def conversation_painted(
             rows += ["", *dim(_quoted(turn.reasoning, "~ "))]
         for call in turn.tool_calls:
             rows += _said(call.preamble, width, paint)
-            rows += _fitted(_call_parts(call, failed=failed(call)), width, paint)
+            rows += _fitted(_call_parts(call, failed=has_failed(call)), width, paint)
             rows += dim(_quoted(result_text(call), "  ⎿ ")) if results else []
             if words := later.get(call.tool_call_id):
                 rows += _prompt(words, width, paint)

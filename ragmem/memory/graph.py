@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from ragmem.memory.context import SentRequest
-from ragmem.memory.facts.failures import has_failed
-from ragmem.memory.window import result_text
+from ragmem.memory.window import has_failed, result_text
 from ragmem.records import (
     MemoryQuery,
     MemoryRecord,

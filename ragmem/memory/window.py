@@ -85,6 +85,26 @@ def subject_of(call: ToolCall) -> str:
     return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    exit_code: int | None = None
+
+
+def has_failed(call: ToolCall) -> bool:
+    """Whether a person would say so: a command that ends with 1 has run, and failed.
+
+    Of one without a result nobody knows.
+    """
+    return bool(call.result) and (not call.success or (exit_code(call) or 0) != 0)
+
+
+def exit_code(call: ToolCall) -> int | None:
+    """How a command has ended, if it has."""
+    try:
+        return msgspec.json.decode(call.result, type=_Ended).exit_code
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     said_then: str = ""

@@ -4,14 +4,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.files import EDITING_TOOLS
-from ragmem.memory.window import argument, result_text
+from ragmem.memory.window import argument, exit_code, has_failed, result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line, visible
@@ -44,10 +42,6 @@ _NOT_TRIED = Regex(
     "|[rR]ead it|was not read|interrupted|Stopped by the person"
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
-
-
-class _Result(msgspec.Struct, frozen=True):
-    exit_code: int | None = None
 
 
 def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
@@ -125,14 +119,6 @@ def beginning(subject: str) -> str:
     return f"`{subject}` failed"
 
 
-def has_failed(call: ToolCall) -> bool:
-    """Whether a person would say so: a command that ends with 1 has run, and failed.
-
-    Of one without a result nobody knows.
-    """
-    return bool(call.result) and (not call.success or (_exit_code(call) or 0) != 0)
-
-
 def was_tried(call: ToolCall) -> bool:
     """Whether it was begun: it was not refused, nor called wrongly, nor stopped by the person."""
     return call.success or not _NOT_TRIED.search(call.error or "")
@@ -176,17 +162,10 @@ def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tup
     return (locate(argument(call, "path")),)
 
 
-def _exit_code(call: ToolCall) -> int | None:
-    try:
-        return msgspec.json.decode(call.result, type=_Result).exit_code
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def _reason(call: ToolCall) -> str:
     """The line that tells most; none that gives an order: it may have been written for that."""
     text = call.error or result_text(call) if not call.success else result_text(call)
-    code = _exit_code(call)
+    code = exit_code(call)
     head = f"exit code {code}" if code is not None else ""
     lines = [one_line(redact(clean(line)), _REASON_CHARS) for line in text.split("\n")[-400:]]
     lines = [line for line in lines if line and not line.startswith(("Exit code ", _REMINDER))]
