@@ -48,6 +48,10 @@ def test_a_wrong_password_is_refused_and_nothing_is_switched(
     assert "canary-wrong" not in done.err
     assert not (ragmem.home / "ragmem.toml").exists()
 
+    # That was one attempt: three would have closed the server to those who know the password.
+    right = ragmem.run("store", "use", "neo4j", env={"NEO4J_PASSWORD": neo4j_server.password})
+    assert right.code == 0, right.err
+
 
 async def empty(server: Connection) -> None:
     """A store without anything in it."""

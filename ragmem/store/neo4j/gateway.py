@@ -353,6 +353,14 @@ class Gateway:
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
 
+    async def sign_in(self) -> None:
+        """Open the first connection, before several are opened at once.
+
+        Each shows the password, and three wrong ones, a server's `auth_max_failed_attempts`, close
+        it to everybody for some seconds.
+        """
+        await self._bounded(self._driver.verify_connectivity)
+
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` in a write transaction: all or nothing; `work` may run more than once."""
         from neo4j import WRITE_ACCESS

@@ -169,6 +169,7 @@ async def fill(gateway: Gateway) -> bool:
 
 async def look(gateway: Gateway) -> Server:
     """What is there, and fit for this version: else StoreRefused. Changes nothing."""
+    await gateway.sign_in()
     # At once: to list constraints or indexes takes a server longer than most questions.
     server, constraints, indexes = await asyncio.gather(
         gateway.read(_server, patient=False),
