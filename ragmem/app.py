@@ -334,6 +334,7 @@ class App:
                 locks_dir=where.locks_dir,
                 say=self._store_is_made,
                 existing=self._store is not None and self._store.was_open,
+                brief=self._brief,
             )
         self._notices += [notice] if notice else []
         return store

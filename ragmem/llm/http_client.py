@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ragmem.config.address import is_loopback
 from ragmem.errors import LLMError, StreamCut, chain
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, ReasoningChunk, Request, TextChunk, UsageChunk
@@ -263,11 +264,6 @@ class HttpClient(ABC):
         if isinstance(error, httpcore.UnsupportedProtocol):
             return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
         return faults.Passing(f"The connection to {peer.name} was lost: {reason}.")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
-    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
 def _header(response: "Response", name: str) -> str:

@@ -508,6 +508,7 @@ async def open_store(
     locks_dir: Path,
     say: Callable[[str], None],
     existing: bool = False,
+    brief: bool = False,
 ) -> tuple[Store, str]:
     """The store of the settings, for a prompt that waits; and what the person should be told.
 
@@ -521,8 +522,10 @@ async def open_store(
 
         connection = find_connection(config, paths, environ)
         owner = home_owner(paths)
-        opened = Neo4jStore.open(connection, timeout_s=timeout_s, say=say, owner=owner)
-        return await opened, ""
+        opened = await Neo4jStore.open(
+            connection, timeout_s=timeout_s, say=say, owner=owner, brief=brief
+        )
+        return opened, ""
     from ragmem.store.sqlite import SQLiteStore, schema
 
     if existing:

@@ -7,7 +7,7 @@ import pytest
 from neo4j.exceptions import ConstraintError
 
 from ragmem.errors import StoreError, StoreRefused
-from ragmem.records import EmbedderMark
+from ragmem.records import EmbedderMark, SearchQuery, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.vectors import EMBEDDED
@@ -68,13 +68,35 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
 
 @pytest.mark.changes_schema
 async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A dropped constraint and a dropped index come back."""
+    """A dropped constraint and a dropped index come back; who stays briefly does not look."""
     await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
     await ask(neo4j_server, "DROP INDEX session_cwd")
+    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
+    await brief.aclose()
     assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await again.aclose()
     assert set(await names(neo4j_server)) == _WANTED
+
+
+@pytest.mark.changes_schema
+async def test_an_index_that_is_missed_is_named_with_what_makes_it_anew(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    await ask(neo4j_server, "DROP INDEX search_terms")
+    query = SearchQuery(terms=(WeightedTerm("pump"),))
+    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
+    try:
+        with pytest.raises(StoreRefused, match=r"lacks the index search_terms\.") as caught:
+            await brief.search(query)
+    finally:
+        await brief.aclose()
+    assert "`ragmem store repair`" in caught.value.hint
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    try:
+        assert await again.search(query) == []
+    finally:
+        await again.aclose()
 
 
 @pytest.mark.changes_schema
@@ -202,7 +224,9 @@ async def test_vector_indexes_follow_the_embedder(
     await graph.use_embedder(EmbedderMark("other", 5))
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
     await ask(neo4j_server, "DROP INDEX turn_embedding")
-    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+    # Of this embedder's indexes nobody has looked yet whether they are whole.
+    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
+    await brief.aclose()
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
     # More than any index takes: the store works on, and nothing is told.
     await graph.use_embedder(EmbedderMark("vast", 100_000))

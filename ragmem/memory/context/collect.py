@@ -208,7 +208,7 @@ class Collector:
 
     async def _past(self, asked: ContextInput) -> Material:
         """What the session itself holds before the turn in flight."""
-        if not asked.in_store:
+        if not asked.in_store or asked.before == 1:
             return _around_window(asked.builder, asked.own)
         store, session_id, before = await self._store(), asked.session.session_id, asked.before
         session = await store.session(session_id)

@@ -91,9 +91,9 @@ def _writes(work: Work[P, T]) -> Method[P, T]:
 class Neo4jStore:
     """Sessions and their turns as a graph, with what was learned from them."""
 
-    def __init__(self, gateway: Gateway, version: str) -> None:
+    def __init__(self, gateway: Gateway, server: schema.Server) -> None:
         self._gateway = gateway
-        self._version = version
+        self._server = server
         self._searcher = Searcher(gateway)
         self._drafts = Drafts()
 
@@ -107,16 +107,20 @@ class Neo4jStore:
         say: Callable[[str], None] | None = None,
         owner: str = "",
         everyone: bool = False,
+        brief: bool = False,
     ) -> "Neo4jStore":
         """Connect and complete the schema; `say` is told of what takes long, or is left out.
 
+        One that is open only `brief`ly believes the graph that its schema is whole, if it says so.
         StoreUnavailable when nothing answers, StoreRefused for a wrong address,
         password, database or version. `timeout_s` bounds every later call too.
         """
         sees = "" if everyone else owner
-        gateway = Gateway.connect(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
+        gateway = Gateway.connect(
+            connection, timeout_s, say, owner=owner, sees=sees, clock=clock, brief=brief
+        )
         try:
-            return cls(gateway, await schema.prepare(gateway, say, owner=owner))
+            return cls(gateway, await schema.prepare(gateway, say, owner=owner, believes=brief))
         except BaseException:
             await gateway.aclose()
             raise
@@ -126,7 +130,7 @@ class Neo4jStore:
         await self._gateway.aclose()
 
     async def store_id(self) -> str:
-        return await schema.store_id(self._gateway)
+        return self._server.store_id or await schema.store_id(self._gateway)
 
     async def info(self) -> StoreInfo:
         [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
@@ -134,7 +138,7 @@ class Neo4jStore:
         return StoreInfo(
             kind="neo4j",
             location=self._gateway.location,
-            version=self._version,
+            version=self._server.version,
             schema_version=schema.VERSION,
             counts=dict(counts),
             summaries_per_level={row["level"]: row["summaries"] for row in levels},

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import MsgspecError
 
+from ragmem.config.address import is_loopback
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import short_id
@@ -55,6 +56,11 @@ class Connection(msgspec.Struct, frozen=True):
         """The address without credentials, for messages."""
         scheme, mark, rest = self.url.partition("://")
         return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine."""
+        return is_loopback(urlsplit(self.url).hostname or "")
 
     def check(self) -> "Connection":
         """Itself; StoreRefused when no memory can be kept there."""
@@ -159,6 +165,7 @@ _MOST_CONNECTIONS = 4
 FIRST_PAUSE_S = 0.05
 """Before the second attempt; doubled for each further one."""
 _INT64 = 2**63 - 1
+_NO_INDEX = "There is no such fulltext schema index:"
 _WAY_OUT = "`ragmem store check` tells what, `ragmem store repair` mends it."
 _NAMES = ("uuid", "sessionId", "projectId", "path")
 """What a row that can't be read is told by."""
@@ -292,15 +299,18 @@ class Gateway:
         owner: str = "",
         sees: str = "",
         clock: Callable[[], datetime] = utc_now,
+        brief: bool = False,
     ) -> "Gateway":
         """Prepare the driver; the first transaction opens the first connection.
 
-        `say` is told of what is left out in reading; without it, that is refused.
+        `say` is told of what is left out in reading; without it, that is refused. For a `brief`
+        use one connection is enough, but where the way to the server is long.
         """
         from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
         from neo4j.exceptions import ConfigurationError
 
         connection.check()
+        most = 1 if brief and connection.is_local else _MOST_CONNECTIONS
         keep_driver_off_the_terminal()
         try:
             driver = AsyncGraphDatabase.driver(
@@ -308,7 +318,7 @@ class Gateway:
                 auth=(connection.username, connection.password),
                 connection_timeout=min(CONNECT_S, timeout_s),
                 connection_acquisition_timeout=timeout_s,
-                max_connection_pool_size=_MOST_CONNECTIONS,
+                max_connection_pool_size=most,
                 max_transaction_retry_time=0,
                 liveness_check_timeout=IDLE_CHECK_S,
                 keep_alive=True,
@@ -352,14 +362,6 @@ class Gateway:
             return await work(Transaction(session, self))
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
-
-    async def sign_in(self) -> None:
-        """Open the first connection, before several are opened at once.
-
-        Each shows the password, and three wrong ones, a server's `auth_max_failed_attempts`, close
-        it to everybody for some seconds.
-        """
-        await self._bounded(self._driver.verify_connectivity)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` in a write transaction: all or nothing; `work` may run more than once."""
@@ -486,16 +488,7 @@ def translate(error: Exception, location: str) -> StoreError | None:
     if isinstance(error, raised.ConfigurationError):
         return StoreRefused(f"{server}: {reason}.", hint="Correct store.url or NEO4J_URI.")
     if isinstance(error, raised.Neo4jError):
-        if isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)):
-            return None
-        if isinstance(error, raised.CypherTypeError):
-            return StoreRefused(
-                f"{server} holds something of another type than was written: {reason}.",
-                hint=_WAY_OUT,
-            )
-        # A procedure's reason goes on with where in the server it was.
-        first = reason.partition("\n")[0]
-        return StoreRefused(f"{server}: {first} ({code}).", hint="The server's log tells more.")
+        return _refused(error, code, reason, server)
     away = (
         raised.ServiceUnavailable,
         raised.SessionExpired,
@@ -510,6 +503,26 @@ def translate(error: Exception, location: str) -> StoreError | None:
             hint="Start it (`ragmem neo4j up` for a local one), or correct its address.",
         )
     return None
+
+
+def _refused(error: Exception, code: str, reason: str, server: str) -> StoreRefused | None:
+    from neo4j import exceptions as raised
+
+    if isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)):
+        return None
+    if isinstance(error, raised.CypherTypeError):
+        return StoreRefused(
+            f"{server} holds something of another type than was written: {reason}.",
+            hint=_WAY_OUT,
+        )
+    if _NO_INDEX in reason:
+        name = reason.rpartition(_NO_INDEX)[2].strip()
+        return StoreRefused(
+            f"{server} lacks the index {name}.", hint="`ragmem store repair` makes it anew."
+        )
+    # A procedure's reason goes on with where in the server it was.
+    first = reason.partition("\n")[0]
+    return StoreRefused(f"{server}: {first} ({code}).", hint="The server's log tells more.")
 
 
 def _not_now(code: str, reason: str, server: str) -> StoreUnavailable:

@@ -1,7 +1,8 @@
-"""Constraints and indexes: looked at on each opening, made where they are missing."""
+"""Constraints and indexes: looked at on opening, made where they are missing."""
 
 import asyncio
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -61,19 +62,26 @@ class Server(msgspec.Struct, frozen=True):
     """Of its vectors."""
     vector_indexes: Mapping[str, int] = MappingProxyType({})
     """The dimension of each, by name."""
+    found_whole: str = ""
+    """The `print_of` the schema that whoever looked last found whole."""
 
 
 async def prepare(
-    gateway: Gateway, say: Callable[[str], None] | None = None, *, owner: str = ""
-) -> str:
-    """Make the schema complete; the server's version. Safe to run again, and at the same time.
+    gateway: Gateway,
+    say: Callable[[str], None] | None = None,
+    *,
+    owner: str = "",
+    believes: bool = False,
+) -> Server:
+    """Make the schema complete; the server before. Safe to run again, and at the same time.
 
     What is to be made is waited for as long as it takes, and `say` told of it before. What stands
-    without an owner is `owner`'s from here on.
+    without an owner is `owner`'s from here on. Who `believes` does not look where the graph says
+    that this schema was found whole: to list its parts takes a server longer than most questions.
     """
     from ragmem.terms import TERMS_VERSION
 
-    server = await look(gateway)
+    server = await look(gateway, believes=believes)
     statements = missing(server)
     has_all_words = server.terms_version >= TERMS_VERSION
     if statements or server.schema_version < VERSION or not has_all_words:
@@ -104,9 +112,15 @@ async def prepare(
         set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
             await gateway.write(set_id)
-    if vectors.lacks_indexes(server.dimension, server.vector_indexes):
+    lacks_vectors = vectors.lacks_indexes(server.dimension, server.vector_indexes)
+    if lacks_vectors:
         await vectors.keep_indexes(gateway)
-    return server.version
+    whole = print_of(server.dimension)
+    if not statements and not lacks_vectors and server.found_whole != whole:
+        found = partial(Transaction.run, statement=STATEMENTS["set_found_whole"], whole=whole)
+        with suppress(StoreRefused):
+            await gateway.write(found)
+    return server
 
 
 async def store_id(gateway: Gateway) -> str:
@@ -167,28 +181,34 @@ async def fill(gateway: Gateway) -> bool:
     return True
 
 
-async def look(gateway: Gateway) -> Server:
-    """What is there, and fit for this version: else StoreRefused. Changes nothing."""
-    await gateway.sign_in()
-    # At once: to list constraints or indexes takes a server longer than most questions.
-    server, constraints, indexes = await asyncio.gather(
-        gateway.read(_server, patient=False),
-        gateway.read(_made_constraints, patient=False),
-        _indexes(gateway),
-        return_exceptions=True,
-    )
-    if isinstance(server, BaseException):
-        raise server
+async def look(gateway: Gateway, *, believes: bool = False) -> Server:
+    """What is there, and fit for this version: else StoreRefused. Changes nothing.
+
+    Who `believes` takes what was found whole for whole.
+    """
+    # By itself: each connection shows the password, and three wrong ones at once close a server
+    # to everybody for some seconds.
+    server = await gateway.read(_server, patient=False)
     check(server, gateway.location)
-    if isinstance(constraints, BaseException):
-        raise constraints
-    if isinstance(indexes, BaseException):
-        raise indexes
+    if believes and server.found_whole == print_of(server.dimension):
+        dimensions = dict.fromkeys(vectors.EMBEDDED, server.dimension)
+        return msgspec.structs.replace(
+            server, names=frozenset(_wanted()), vector_indexes=dimensions
+        )
+    constraints, indexes = await asyncio.gather(
+        gateway.read(_made_constraints, patient=False), _indexes(gateway)
+    )
     return msgspec.structs.replace(
         server,
         names=frozenset(constraints | (indexes.keys() - _constraints())),
         vector_indexes={name: size for name, size in indexes.items() if size},
     )
+
+
+def print_of(dimension: int) -> str:
+    """A few signs that change with what is to be there, and with the vectors' dimension."""
+    wanted = "\n".join((*_wanted().values(), str(dimension)))
+    return f"{zlib.crc32(wanted.encode()):08x}"
 
 
 def missing(server: Server) -> dict[str, str]:
@@ -225,6 +245,7 @@ async def _server(tx: Transaction) -> Server:
         store_id=str(found.get("storeId") or ""),
         terms_version=0 if found.get("dropping") else _number(found.get("terms")),
         dimension=_number(found.get("dimension")),
+        found_whole=str(found.get("foundWhole") or ""),
     )
 
 

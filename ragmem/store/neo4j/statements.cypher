@@ -23,7 +23,7 @@ CALL dbms.components() YIELD name, versions
 WHERE name = 'Neo4j Kernel'
 OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
 RETURN versions[0] AS server, v.version AS version, v.storeId AS storeId,
-       v.dimension AS dimension, v.termsVersion AS terms,
+       v.dimension AS dimension, v.termsVersion AS terms, v.foundWhole AS foundWhole,
        coalesce(v.dropping, false) AS dropping;
 
 // :store_id
@@ -33,6 +33,9 @@ MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.storeId AS storeId;
 MERGE (v:RagmemSchema {name: 'ragmem'})
 SET v.storeId = coalesce(v.storeId, $storeId)
 RETURN v.storeId AS storeId;
+
+// :set_found_whole
+MATCH (v:RagmemSchema {name: 'ragmem'}) SET v.foundWhole = $whole;
 
 // :set_schema_version
 MERGE (v:RagmemSchema {name: 'ragmem'})
