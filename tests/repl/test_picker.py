@@ -182,7 +182,7 @@ def test_a_signal_ends_the_chat_from_within_the_picker(tmp_path: Path, opened: s
         chat.wait_until_loaded()
         chat.send(opened)
         chat.wait_for_screen(r"^  Enter picks · Esc leaves")
-        chat.child.kill(15)
+        chat.process.kill(15)
         assert chat.exit_code() == 143
         assert chat.is_restored()
         assert "Enter picks" not in chat.screen
