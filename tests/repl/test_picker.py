@@ -267,7 +267,7 @@ def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) 
         chat.wait_until_loaded()
         chat.send("/")
         chat.wait_for_screen(r"^    /resume \[id or name\] +go on in another session$")
-        assert len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10
+        chat.until(lambda: len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10, "ten")
         chat.send(f"{DOWN}{DOWN}")
         chat.wait_for_screen(r"^› /\n    /help .*\n  ▸ /new +start a new session$")
         chat.send(f"{CTRL_C}/smz")
