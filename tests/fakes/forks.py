@@ -33,6 +33,7 @@ from ragmem.text import Regex
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-P", "-m", "ragmem")
+FAKE_APP = (sys.executable, "-P", "-W", "error", str(ROOT / "tests" / "repl" / "fake_app.py"))
 _PATIENCE_S = 150.0
 PATIENCE = "TEST_PATIENCE_S"
 """A variable for forks: the seconds that a turn waits for its store, on machines that are busy."""
@@ -176,10 +177,18 @@ def forks() -> ForkServer:
 def start_on_terminal(
     command: Sequence[str], *, env: Mapping[str, str], cwd: Path, terminal: int
 ) -> Process:
-    """Start a command as the first on this terminal: in a fork, if it is ragmem."""
-    argv = command[len(COMMAND) :]
-    if tuple(command[: len(COMMAND)]) == COMMAND and ForkServer.can_start(argv, env):
-        return forks().start(argv, env=env, cwd=cwd, streams=[terminal] * 3, on_terminal=True)
+    """Start a command as the first on this terminal: a fork, if it is ragmem or its fake app."""
+    for known in (COMMAND, FAKE_APP):
+        argv = command[len(known) :]
+        if tuple(command[: len(known)]) == known and ForkServer.can_start(argv, env):
+            return forks().start(
+                argv,
+                env=env,
+                cwd=cwd,
+                streams=[terminal] * 3,
+                on_terminal=True,
+                fake_app=known is FAKE_APP,
+            )
     child = subprocess.Popen(
         command,
         stdin=terminal,

@@ -5,7 +5,6 @@ import os
 import re
 import select
 import shlex
-import sys
 import termios
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import Any, Self
 import pyte
 from pyte.screens import StaticDefaultDict
 
-from tests.fakes.forks import ForkServer, Process, forks, start_on_terminal
+from tests.fakes.forks import FAKE_APP, start_on_terminal
 from tests.repl.fake_app import gate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,14 +46,10 @@ class PtyChat:
         self._is_over = False
         try:
             self.resize(columns, rows)
-            self.process = self._start(command, {**kept, **its_own, **(env or {})}, cwd, theirs)
+            given = {**kept, **its_own, **(env or {})}
+            self.process = start_on_terminal(command, env=given, cwd=cwd, terminal=theirs)
         finally:
             os.close(theirs)
-
-    def _start(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int
-    ) -> Process:
-        return start_on_terminal(command, env=env, cwd=cwd, terminal=terminal)
 
     def __enter__(self) -> Self:
         return self
@@ -212,41 +207,17 @@ class FakeChat(PtyChat):
     """The chat on `fake_app`."""
 
     def __init__(
-        self,
-        folder: Path,
-        *settings: str,
-        through: str = "",
-        jobs: bool = False,
-        warm: bool = True,
-        **options: Any,
+        self, folder: Path, *settings: str, through: str = "", jobs: bool = False, **options: Any
     ) -> None:
-        """`warm`: in a fork that has imported everything."""
         self.log_file = folder / "log"
         self.history = folder / "history"
         self.log_file.touch()
-        self._settings = (str(self.log_file), *settings)
-        self._warm = warm and not through
-        script = str(Path(__file__).with_name("fake_app.py"))
-        command = [sys.executable, "-P", "-W", "error", script, *self._settings]
+        command = [*FAKE_APP, str(self.log_file), *settings]
         if through:
             # Only the jobs of a shell that controls them are stopped by Ctrl-Z.
             shell = ["/bin/bash", "--norc", *["-m"] * jobs, "-c"]
             command = [*shell, f"{shlex.join(command)} {through}"]
         super().__init__(command, cwd=folder, **options)
-
-    def _start(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int
-    ) -> Process:
-        if not self._warm or not ForkServer.can_start(self._settings, env):
-            return super()._start(command, env, cwd, terminal)
-        return forks().start(
-            self._settings,
-            env=env,
-            cwd=cwd,
-            streams=[terminal] * 3,
-            on_terminal=True,
-            fake_app=True,
-        )
 
     def log(self, what: str) -> list[dict[str, Any]]:
         """What reached the app."""

@@ -81,7 +81,8 @@ def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
 def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
     """The first prompt is erased, the terminal as it was, the exit code the signal's."""
-    with FakeChat(tmp_path, "early=held", warm=False) as chat:
+    # A setting of the interpreter's own: no fork, which has imported everything.
+    with FakeChat(tmp_path, "early=held", env={"PYTHONSAFEPATH": "1"}) as chat:
         chat.wait_for_screen(r"^›")
         chat.send("typed")
         chat.wait_for_screen(r"^› typed")
