@@ -84,16 +84,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    Two servers: one for what the graph's own tests see, one for what holds of every store and for
-    the rooms above, which is as much. Each takes half a gigabyte, and to start and to plan the
-    statements takes it longer than most of the tests. A server whose schema changes plans all of
-    them anew, for 15 seconds of the processor: tests that change it come last, on one of the two.
-    Tests that run servers of their own share a worker too, and so do those that import litellm,
-    which takes seconds.
+    Two servers: one for what the graph's own tests and crashes see, one for what holds of every
+    store and for the rooms above, which is as much. Each takes half a gigabyte, and to start and
+    to plan the statements takes it longer than most of the tests. A server whose schema changes
+    plans all of them anew, for 15 seconds of the processor: tests that change it come last, on one
+    of the two. Tests that run servers of their own share a worker too, and so do those that import
+    litellm, which takes seconds.
     """
     for item in items:
         if _uses_neo4j(item):
-            own = item.path.parent.name == "store" and not _has_neo4j_parameter(item)
+            own = item.path.parent.name in ("store", "crash") and not _has_neo4j_parameter(item)
             group = "neo4j_store" if own or _changes_a_schema(item) else "neo4j"
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":

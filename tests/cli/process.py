@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-import sys
+import termios
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 import pexpect
+from pexpect.fdpexpect import fdspawn
 
 import ragmem
-from tests.fakes.forks import ForkServer, forks
+from tests.fakes.forks import COMMAND, ForkServer, Process, forks, start_on_terminal
 
-COMMAND = (sys.executable, "-P", "-m", "ragmem")
+__all__ = ["COMMAND"]
 SOURCE = Path(ragmem.__file__).parents[1]
 
 
@@ -108,17 +109,16 @@ class Ragmem:
             [*COMMAND, *arguments], cwd=self.project, env=self.env, **{**pipes, **options}
         )
 
-    def on_terminal(self, *arguments: str) -> Any:
-        """Start it on a terminal of 24 rows and 100 columns, for `finish` to wait for."""
-        return pexpect.spawn(
-            sys.executable,
-            [*COMMAND[1:], *arguments],
-            cwd=self.project,
-            env=self.env,
-            encoding="utf-8",
-            timeout=60,
-            dimensions=(24, 100),
-        )
+    def on_terminal(self, *arguments: str, cwd: Path | None = None, columns: int = 100) -> Any:
+        """Start it on a terminal of 24 rows, for `finish` to wait for."""
+        terminal, theirs = os.openpty()
+        termios.tcsetwinsize(terminal, (24, columns))
+        command, folder = [*COMMAND, *arguments], cwd or self.project
+        try:
+            process = start_on_terminal(command, env=self.env, cwd=folder, terminal=theirs)
+        finally:
+            os.close(theirs)
+        return Terminal(process, terminal)
 
     def sessions(self) -> Any:
         """`sessions list --all` as JSON."""
@@ -132,12 +132,19 @@ class Ragmem:
         return self.ok(*arguments, "--format", "json").json
 
 
-def finish(child: Any) -> int:
+class Terminal(fdspawn):  # type: ignore[misc]
+    """What a process says on its terminal, and hears there."""
+
+    def __init__(self, process: Process, terminal: int) -> None:
+        super().__init__(terminal, timeout=60, encoding="utf-8")
+        self.process = process
+
+
+def finish(child: Terminal) -> int:
     """The exit code of what was started on a terminal."""
     child.expect(pexpect.EOF)
     child.close()
-    code: int = child.exitstatus
-    return code
+    return child.process.wait()
 
 
 def run_warm(

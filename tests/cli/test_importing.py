@@ -5,11 +5,10 @@ import pty
 import shutil
 from pathlib import Path
 
-import pexpect
 import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.importers.reading import CLAUDE_CODE, CODEX, EVENTS, SPRING
 from tests.importers.test_more_agents import opencode_database, vibe_session
@@ -234,13 +233,11 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
         "error: There is nobody to ask here.\nAdd --yes to do it without asking.\n"
     )
     assert ragmem.sessions() == []
-    child = pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], "import"], cwd=ragmem.project, env=ragmem.env, encoding="utf-8"
-    )
+    child = ragmem.on_terminal("import")
     child.expect_exact("Import them? [y/N] ")
     child.sendline("n")
     child.expect_exact("error: Nothing was imported.")
-    child.expect(pexpect.EOF)
+    finish(child)
     report = ragmem.run("import", "--yes", "--format", "json").json
     assert [each["agent"] for each in report["agents"]] == [
         "claude-code",

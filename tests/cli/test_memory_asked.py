@@ -111,7 +111,7 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
     assert finish(child) == 0
     child = ragmem.on_terminal("memory", "profile", "learn")
     child.expect_exact("1 of 1")
-    child.sendeof()
+    child.send("\x04")
     child.expect_exact("0 preferences went into your profile.")
     assert finish(child) == 0
     assert len(profile(ragmem)) == 2

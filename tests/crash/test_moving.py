@@ -35,7 +35,7 @@ from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import PATIENCE_S, in_thread, neo4j_env
 from tests.store.samples import START, a_session, called, summed, whole_turn
 
-_SESSIONS, _TURNS = 15, 20
+_SESSIONS, _TURNS = 11, 20
 
 
 def also(*values: Any) -> Any:

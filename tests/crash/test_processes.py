@@ -236,10 +236,9 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
     assert (turn.status, turn.owner_id) == ("running", "ana")
 
 
+@pytest.mark.campaign
 @pytest.mark.changes_schema
-@pytest.mark.parametrize(
-    "action", ["kill9@3", pytest.param("enospc@4", marks=pytest.mark.campaign)]
-)
+@pytest.mark.parametrize("action", ["kill9@3", "enospc@4"])
 async def test_a_schema_made_by_half_is_completed(
     tmp_path: Path, server: LLMServer, neo4j_server: Connection, action: str
 ) -> None:

@@ -19,12 +19,6 @@ KEY = "canary-key-1234567890"
 
 
 @pytest.fixture
-def server() -> Any:
-    with LLMServer([Answer("The answer.")], repeat=True) as running:
-        yield running
-
-
-@pytest.fixture
 def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     return Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": KEY})
 

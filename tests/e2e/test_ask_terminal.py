@@ -62,7 +62,7 @@ def test_ctrl_c_at_the_question_ends_the_turn(tmp_path: Path) -> None:
     with terminal(tmp_path, Answer(tools=[EDIT])) as (ragmem, _):
         child = ragmem.on_terminal("ask", "Make a file")
         child.expect_exact("Allow? ")
-        child.sendintr()
+        child.send("\x03")
         assert finish(child) == 130
         assert not (ragmem.project / "made.txt").exists()
         (session,) = ragmem.sessions()

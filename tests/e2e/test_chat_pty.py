@@ -68,7 +68,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for(r"^✓ python3 a\.py  [\d.]+ m?s\n  ⎿ goodbye\n\nIt ran\.")
         chat.send("and now?\r")
         chat.wait_for_screen(r"Never hear")
-        chat.child.kill(signal.SIGKILL)
+        chat.process.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     house.server.extend(Answer("You asked what a.py does."))
     with house.chat("chat", "-c") as chat:
@@ -115,7 +115,7 @@ def test_signals_record_the_turn(house: House, number: signal.Signals, code: int
         loaded(chat)
         chat.send("go on\r")
         chat.wait_for_screen(r"Slow")
-        chat.child.kill(number)
+        chat.process.kill(number)
         assert chat.exit_code() == code
         assert chat.is_restored()
     (session,) = house.sessions()

@@ -20,7 +20,7 @@ def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:
         loaded(chat)
         chat.send("look around\r")
         chat.until(lambda: (house.project / "began").exists())
-        chat.child.kill(signal.SIGKILL)
+        chat.process.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     (house.project / "go").touch()
     with house.chat("chat", "-c", columns=42, rows=20) as chat:
@@ -39,7 +39,7 @@ def test_what_was_on_the_screen_of_an_answer_outlives_the_process(house: House) 
         loaded(chat)
         chat.send("where does water run?\r")
         chat.wait_for_screen("word60")
-        chat.child.kill(signal.SIGKILL)
+        chat.process.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     house.server.extend(Answer("As I said."))
     with house.chat("chat", "-c", rows=40) as chat:

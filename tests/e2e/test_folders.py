@@ -3,27 +3,18 @@
 import os
 import shutil
 import subprocess
-import sys
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.process import COMMAND, Done, Ragmem
+from tests.cli.process import COMMAND, Done, Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
 
 URL = "https://example.org/team/app.git"
-
-
-@pytest.fixture
-def server() -> Iterator[LLMServer]:
-    with LLMServer([Answer("The answer.")], repeat=True) as running:
-        yield running
 
 
 @pytest.fixture
@@ -55,22 +46,13 @@ def prompts(found: list[Any]) -> set[str]:
 
 
 def join(ragmem: Ragmem, folder: Path, answer: str) -> tuple[int, str]:
-    child: Any = pexpect.spawn(
-        sys.executable,
-        [*COMMAND[1:], "sessions", "list", "--join"],
-        cwd=folder,
-        env=ragmem.env,
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(24, 200),
-    )
+    child = ragmem.on_terminal("sessions", "list", "--join", cwd=folder, columns=200)
     child.expect(r"\] |error: .*\n")
     shown = child.before + child.after
     if "error:" not in shown:
         child.sendline(answer)
-    child.expect(pexpect.EOF)
-    child.close()
-    return child.exitstatus, (shown + child.before).replace("\r\n", "\n")
+    code = finish(child)
+    return code, (shown + child.before).replace("\r\n", "\n")
 
 
 # --- joined projects -------------------------------------------------------------

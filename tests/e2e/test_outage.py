@@ -30,12 +30,6 @@ TOKEN = "ghp" + "_" + "Zx9" * 12
 
 
 @pytest.fixture
-def server() -> Iterator[LLMServer]:
-    with LLMServer([Answer("The answer.")], repeat=True) as running:
-        yield running
-
-
-@pytest.fixture
 def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     return Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
 

@@ -39,7 +39,7 @@ def test_it_reaches_the_model_with_the_result_and_survives_a_kill(house: House) 
         assert roles[-3:] == ["tool", "assistant", "user"]
         sent = house.server.requests[-1].body["messages"][-1]["content"]
         assert sent == "and the moss\n\nbut not the cactus"
-        chat.child.kill(signal.SIGKILL)
+        chat.process.kill(signal.SIGKILL)
     [session] = house.sessions()
     [turn] = session["turns"]
     assert turn["user_message"] == "water the ferns\n\nand the moss\n\nbut not the cactus"

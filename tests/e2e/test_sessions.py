@@ -13,12 +13,6 @@ from tests.fakes.llm_server import Answer, Call, LLMServer
 
 
 @pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
-    with LLMServer([Answer("The answer.")], repeat=True) as server:
-        yield Ragmem(tmp_path, server.env)
-
-
-@pytest.fixture
 def reading(tmp_path: Path) -> Iterator[Ragmem]:
     """One turn in which a file was read."""
     answers = [

@@ -8,12 +8,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
 import pytest
 from inline_snapshot import snapshot
 
 from ragmem.store.neo4j import Connection
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import ask, in_thread
 
@@ -435,34 +434,19 @@ def test_a_lost_database_comes_back_from_the_background_s_backup(ragmem: Ragmem)
     assert ragmem.shown(session["session_id"]) == before
 
 
-def on_terminal(ragmem: Ragmem, *arguments: str) -> "pexpect.spawn[str]":
-    return pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], *arguments],
-        cwd=str(ragmem.project),
-        env={**ragmem.env, "TERM": "xterm"},  # type: ignore[arg-type]
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(24, 100),
-    )
-
-
 def test_a_person_is_asked_and_sees_a_bar(ragmem: Ragmem, tmp_path: Path) -> None:
     """On a terminal a move and a deletion wait for a yes."""
     file = tmp_path / "backup.db"
     assert ragmem.run("store", "backup", str(file)).code == 0
     for answer, code in (("n", 2), ("y", 0)):
-        terminal = on_terminal(ragmem, "store", "migrate", "--from", str(file))
+        terminal = ragmem.on_terminal("store", "migrate", "--from", str(file))
         terminal.expect_exact("Copy it? [y/N] ")
         terminal.sendline(answer)
-        terminal.expect(pexpect.EOF)
+        assert finish(terminal) == code
         assert ("comparing" in terminal.before) is (answer == "y")
-        terminal.close()
-        assert terminal.exitstatus == code
     for answer, left in (("", 1), ("yes", 0)):
-        terminal = on_terminal(ragmem, "sessions", "delete", ragmem.sessions()[0]["session_id"])
+        terminal = ragmem.on_terminal("sessions", "delete", ragmem.sessions()[0]["session_id"])
         terminal.expect_exact("Delete it for ever? [y/N] ")
         terminal.sendline(answer)
-        terminal.expect(pexpect.EOF)
-        terminal.close()
+        finish(terminal)
         assert len(ragmem.sessions()) == left

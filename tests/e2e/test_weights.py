@@ -93,7 +93,7 @@ def test_ctrl_c_stops_the_command_that_fetches(ragmem: Ragmem, index: PackageInd
     index.gate.clear()
     child = ragmem.on_terminal("models", "fetch")
     assert index.asked.wait(60)
-    child.sendintr()
+    child.send("\x03")
     assert finish(child) == 130
     assert [each.name for each in (ragmem.home / "data" / "local-model").iterdir()] == ["lock"]
 

@@ -1,10 +1,13 @@
 """Warm processes of ragmem: forked from one that has imported everything, in milliseconds.
 
 What a fork runs is the real `main` of `python -m ragmem`, with descriptors, an environment, a
-folder and an end of its own. Only the interpreter's start and its imports are spared.
+folder and an end of its own. Only the interpreter's start, its imports, regular expressions and the
+shipped embedder's model are spared.
 """
 
 import atexit
+import fcntl
+import gc
 import json
 import os
 import select
@@ -13,8 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -24,14 +29,17 @@ from typing import Any, NoReturn, Self
 
 import ragmem
 from ragmem.memory import leases
+from ragmem.text import Regex
 
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-P", "-m", "ragmem")
+FAKE_APP = (sys.executable, "-P", "-W", "error", str(ROOT / "tests" / "repl" / "fake_app.py"))
 _PATIENCE_S = 150.0
 PATIENCE = "TEST_PATIENCE_S"
 """A variable for forks: the seconds that a turn waits for its store, on machines that are busy."""
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
-_LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.models")
+_LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client")
 """litellm takes longer to import than nearly every test that does without it: the first that
 embeds through it has it imported for all of a worker."""
 
@@ -47,6 +55,12 @@ class Process:
         self._status = status
         self._pidfd: int | None = pidfd
         """None once it was waited for."""
+        self._code = 0
+
+    def __del__(self) -> None:
+        """A test that failed has not waited for it: the next one is not told of that."""
+        if isinstance(self._status, socket.socket):
+            self._status.close()
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal, if it lives."""
@@ -71,18 +85,17 @@ class Process:
         if not ended:
             self.kill()
             self.ends_within(timeout_s)
-        if self._pidfd is None:
-            raise ProcessLookupError(f"{self.pid} was waited for already")
-        os.close(self._pidfd)
-        self._pidfd = None
-        if isinstance(self._status, subprocess.Popen):
-            status = self._status.wait()
-        else:
-            with self._status:
-                status = int(self._status.recv(16))
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+            if isinstance(self._status, subprocess.Popen):
+                self._code = self._status.wait()
+            else:
+                with self._status:
+                    self._code = int(self._status.recv(16))
         if not ended:
             raise TimeoutError(f"{self.pid} did not end within {timeout_s:g} s")
-        return status
+        return self._code
 
 
 class ForkServer:
@@ -96,7 +109,13 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 cwd=ROOT,
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"},
+                # A fork has no other threads, and numpy makes some.
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(ROOT),
+                    "LANG": "C.UTF-8",
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
                 pass_fds=[theirs.fileno()],
             )
 
@@ -128,15 +147,18 @@ class ForkServer:
         streams: Sequence[int],
         hits: Path | None = None,
         sabotage: str = "",
+        on_terminal: bool = False,
+        fake_app: bool = False,
     ) -> Process:
         """Run `ragmem ARGV` on the three streams.
 
         With `hits` it has a session of its own, and says there at its end how many failpoints
-        it came by. `sabotage`: a bug of `tests.crash.sabotage`, planted in it.
+        it came by. `sabotage`: a bug of `tests.crash.sabotage`, planted in it. `on_terminal`: the
+        streams are one, which it is the first to have. `fake_app`: `tests.repl.fake_app` is run.
         """
         asked = {
             "argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or ""),
-            "sabotage": sabotage,
+            "sabotage": sabotage, "on_terminal": on_terminal, "fake_app": fake_app,
         }  # fmt: skip
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -150,6 +172,33 @@ class ForkServer:
 def forks() -> ForkServer:
     """One for all tests of a worker; it ends when the worker does."""
     return ForkServer()
+
+
+def start_on_terminal(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path, terminal: int
+) -> Process:
+    """Start a command as the first on this terminal: a fork, if it is ragmem or its fake app."""
+    for known in (COMMAND, FAKE_APP):
+        argv = command[len(known) :]
+        if tuple(command[: len(known)]) == known and ForkServer.can_start(argv, env):
+            return forks().start(
+                argv,
+                env=env,
+                cwd=cwd,
+                streams=[terminal] * 3,
+                on_terminal=True,
+                fake_app=known is FAKE_APP,
+            )
+    child = subprocess.Popen(
+        command,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=cwd,
+        env=env,
+        preexec_fn=take_terminal,
+    )
+    return Process(child.pid, os.pidfd_open(child.pid), child)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -194,6 +243,16 @@ def _import_litellm() -> None:
     load_litellm()
 
 
+def _load_embedder() -> None:
+    """The shipped model, once for all: to load it takes longer than most of what they do.
+
+    It runs in the thread that calls, so a fork lacks none of its threads.
+    """
+    models = import_module("ragmem.embedder.models")
+    models._load = cache(models._load)  # type: ignore[attr-defined]
+    models._load(models.FOLDER)  # type: ignore[attr-defined]
+
+
 def _end_all(living: Mapping[int, tuple[int, socket.socket]]) -> None:
     for pid, _ in living.values():
         os.kill(pid, signal.SIGKILL)
@@ -206,6 +265,8 @@ def _become(asked: Mapping[str, Any]) -> None:
         os.dup2(fd, number)
     for fd in asked["fds"]:
         os.close(fd)
+    if asked["on_terminal"]:
+        take_terminal()
     # They stay open to the end of the process.
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
@@ -226,20 +287,32 @@ def _become(asked: Mapping[str, Any]) -> None:
         atexit.register(lambda: Path(file).write_text(str(hits(ANY))))
 
 
+def take_terminal() -> None:
+    """Make stdin the terminal of a session of this process, to which its keys send signals."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def _main(control: int) -> None:
     for module in walk_packages(ragmem.__path__, "ragmem."):
         if module.name not in _LEFT_OUT:
             import_module(module.name)
-    import_module("neo4j")
-
-    import gc
-
+    for name in ("neo4j", "anyio._backends._asyncio", "anyio._core._synchronization"):
+        import_module(name)
+    fake_app = import_module("tests.repl.fake_app")
+    _load_embedder()
+    for each in gc.get_objects():
+        if isinstance(each, Regex):
+            _ = each.compiled
     gc.freeze()
     asked = _serve(socket.socket(fileno=control))
     if asked is not None:
         _become(asked)
         if bug := asked["sabotage"]:
             getattr(import_module("tests.crash.sabotage"), bug)()
+        if asked["fake_app"]:
+            warnings.simplefilter("error")
+            _end(fake_app.main(*asked["argv"]))
         from ragmem.__main__ import run
 
         _end(run())

@@ -3,9 +3,8 @@
 import json
 import os
 import re
+import select
 import shlex
-import signal
-import sys
 import termios
 import threading
 import time
@@ -13,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import pexpect
 import pyte
 from pyte.screens import StaticDefaultDict
 
+from tests.fakes.forks import FAKE_APP, start_on_terminal
 from tests.repl.fake_app import gate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,33 +39,31 @@ class PtyChat:
         self.raw = b""
         self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._stream = pyte.ByteStream(self._screen)
-        kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM")}
-        self.child = pexpect.spawn(
-            command[0],
-            list(command[1:]),
-            cwd=str(cwd),
-            env={**kept, "TERM": "xterm-256color", **CUTS, "PYTHONPATH": str(ROOT), **(env or {})},
-            dimensions=(rows, columns),
-            timeout=PATIENCE_S,
-            echo=True,
-        )
-        self.child.delaybeforesend = None
+        own = ("NO_COLOR", "COLORTERM")
+        kept = {k: v for k, v in os.environ.items() if k not in own and k[:6] != "PYTHON"}
+        its_own = {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **CUTS}
+        self._terminal, theirs = os.openpty()
+        self._is_over = False
+        try:
+            self.resize(columns, rows)
+            given = {**kept, **its_own, **(env or {})}
+            self.process = start_on_terminal(command, env=given, cwd=cwd, terminal=theirs)
+        finally:
+            os.close(theirs)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone gives each of its signals a tenth of a second, and fails after the last.
-        if self.child.isalive():
-            self.child.kill(signal.SIGKILL)
-            self.until(lambda: not self.child.isalive(), "the end")
-        self.child.close(force=True)
+        self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
 
     # --- what a person does -----------------------------------------------------
 
     def send(self, keys: str) -> None:
         """Press keys."""
-        self.child.send(keys.encode())
+        os.write(self._terminal, keys.encode())
 
     def send_much(self, text: str) -> None:
         """The same for more than the terminal's buffer holds, while the process reads."""
@@ -77,11 +74,11 @@ class PtyChat:
 
     def _write_all(self, data: bytes) -> None:
         while data:
-            data = data[os.write(self.child.child_fd, data[:4096]) :]
+            data = data[os.write(self._terminal, data[:4096]) :]
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the window."""
-        self.child.setwinsize(rows, columns)
+        termios.tcsetwinsize(self._terminal, (rows, columns))
         self._screen.resize(rows, columns)
 
     def fold(self, columns: int) -> None:
@@ -99,7 +96,7 @@ class PtyChat:
             folded += [row[x : x + columns] for x in range(0, max(1, len(row)), columns)]
         while not folded[-1] and len(folded) - 1 > at:
             folded.pop()
-        self.child.setwinsize(screen.lines, columns)
+        termios.tcsetwinsize(self._terminal, (screen.lines, columns))
         screen.resize(screen.lines, columns)
         lines = [StaticDefaultDict(screen.default_char) for _ in folded]
         for line, row in zip(lines, folded, strict=True):
@@ -114,11 +111,17 @@ class PtyChat:
 
     def pump(self, seconds: float = 0.05) -> None:
         """Take in what has been written."""
+        if self._is_over:
+            self.process.ends_within(seconds)
+            return
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
+            if not select.select([self._terminal], [], [], left)[0]:
+                return
             try:
-                data = self.child.read_nonblocking(65_536, timeout=left)
-            except (pexpect.TIMEOUT, pexpect.EOF):
+                data = os.read(self._terminal, 65_536)
+            except OSError:  # Nobody has the terminal any more.
+                self._is_over = True
                 return
             self.raw += data
             self._stream.feed(data)
@@ -169,12 +172,16 @@ class PtyChat:
 
     # --- its end --------------------------------------------------------------------
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return not self.process.ends_within(0)
+
     def exit_code(self) -> int:
         """Wait for the end, and for all that was written before it."""
-        self.until(lambda: not self.child.isalive(), "the end")
-        self.until(lambda: self.child.flag_eof, "the last words")
-        status = self.child.exitstatus
-        return -self.child.signalstatus if status is None else status
+        self.until(lambda: not self.is_alive, "the end")
+        self.until(lambda: self._is_over, "the last words")
+        return self.process.wait()
 
     def leave(self) -> None:
         """Say so; all is well."""
@@ -184,20 +191,13 @@ class PtyChat:
     def hang_up(self) -> int:
         """Close the window; the exit code of what ran in it."""
         nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, self.child.child_fd)
+        os.dup2(nowhere, self._terminal)
         os.close(nowhere)
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            pid, status = os.waitpid(self.child.pid, os.WNOHANG)
-            if pid:
-                self.child.terminated = self.child.ptyproc.terminated = True
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.02)
-        raise AssertionError("it still runs")
+        return self.process.wait(PATIENCE_S)
 
     def is_restored(self) -> bool:
         """Echo and line mode on, cursor shown, bracketed paste off, no mouse, no other screen."""
-        flags = termios.tcgetattr(self.child.child_fd)[3]
+        flags = termios.tcgetattr(self._terminal)[3]
         modes = re.findall(rb"\x1b\[\?(25|2004|1049|100[0-6])([hl])", self.raw)
         left_on = {name for name, state in dict(modes).items() if state == b"h"}
         return bool(flags & termios.ECHO and flags & termios.ICANON) and left_on <= {b"25"}
@@ -212,8 +212,7 @@ class FakeChat(PtyChat):
         self.log_file = folder / "log"
         self.history = folder / "history"
         self.log_file.touch()
-        script = str(Path(__file__).with_name("fake_app.py"))
-        command = [sys.executable, "-P", "-W", "error", script, str(self.log_file), *settings]
+        command = [*FAKE_APP, str(self.log_file), *settings]
         if through:
             # Only the jobs of a shell that controls them are stopped by Ctrl-Z.
             shell = ["/bin/bash", "--norc", *["-m"] * jobs, "-c"]

@@ -81,11 +81,12 @@ def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
 def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
     """The first prompt is erased, the terminal as it was, the exit code the signal's."""
-    with FakeChat(tmp_path, "early=held") as chat:
+    # A setting of the interpreter's own: no fork, which has imported everything.
+    with FakeChat(tmp_path, "early=held", env={"PYTHONSAFEPATH": "1"}) as chat:
         chat.wait_for_screen(r"^›")
         chat.send("typed")
         chat.wait_for_screen(r"^› typed")
-        chat.child.kill(number)
+        chat.process.kill(number)
         assert chat.exit_code() == code
         assert "typed" not in chat.screen
         assert chat.is_restored()
@@ -212,12 +213,12 @@ def test_a_hundred_ctrl_c(chat: FakeChat) -> None:
     chat.send("slow\r")
     chat.wait_for_screen(WORDS)
     for _ in range(100):
-        chat.child.kill(signal.SIGINT)
+        chat.process.kill(signal.SIGINT)
     chat.until(lambda: chat.log("finished"))
     # From then on the keys go to the draft again: before, they would end the turn once more.
     chat.wait_for(r"interrupted")
     # Signals that arrive together are one: the rest may or may not have been enough.
-    if chat.child.isalive():
+    if chat.is_alive:
         chat.send(CTRL_C + CTRL_C)
     # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
     assert chat.exit_code() in (130, -signal.SIGINT)
@@ -235,7 +236,7 @@ def test_signals_end_it_in_order(
     if busy:
         chat.send("slow\r")
         chat.wait_for_screen(WORDS)
-    chat.child.kill(number)
+    chat.process.kill(number)
     assert chat.exit_code() == code
     assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
     assert chat.log("closed")
@@ -248,7 +249,7 @@ def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
         chat.wait_until_loaded()
         chat.send("deaf\r")
         chat.wait_for_screen(r"listening to nobody")
-        chat.child.kill(signal.SIGTERM)
+        chat.process.kill(signal.SIGTERM)
         assert chat.exit_code() == 143
         assert chat.is_restored()
 

@@ -182,7 +182,7 @@ def test_a_signal_ends_the_chat_from_within_the_picker(tmp_path: Path, opened: s
         chat.wait_until_loaded()
         chat.send(opened)
         chat.wait_for_screen(r"^  Enter picks · Esc leaves")
-        chat.child.kill(15)
+        chat.process.kill(15)
         assert chat.exit_code() == 143
         assert chat.is_restored()
         assert "Enter picks" not in chat.screen
@@ -267,7 +267,7 @@ def test_the_menu_shows_ten_commands_with_their_arguments_apart(tmp_path: Path) 
         chat.wait_until_loaded()
         chat.send("/")
         chat.wait_for_screen(r"^    /resume \[id or name\] +go on in another session$")
-        assert len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10
+        chat.until(lambda: len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10, "ten")
         chat.send(f"{DOWN}{DOWN}")
         chat.wait_for_screen(r"^› /\n    /help .*\n  ▸ /new +start a new session$")
         chat.send(f"{CTRL_C}/smz")

@@ -9,8 +9,6 @@ those that are kept; the last is drawn as the pictures of the docs.
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,13 +17,13 @@ from typing import Any
 
 import msgspec
 
+from tests.cli.process import COMMAND, run_warm
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.pty_chat import ROOT, PtyChat
 
 HERE = Path(__file__).parent
 SIZES = [(120, 40), (80, 24), (42, 20)]
 """Columns and rows of the terminals that each scene is kept for."""
-RAGMEM = [sys.executable, "-P", "-m", "ragmem"]
 _SUMS = re.compile(r"^  [\d.,]+ (?:ms|s|min)\b.* model calls?\b.*(?:\n  \S.*)*$", re.MULTILINE)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ms|s)\b")
 _HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
@@ -91,10 +89,10 @@ class Stage:
             (self._project / name).parent.mkdir(parents=True, exist_ok=True)
             (self._project / name).write_text(text)
         with LLMServer(list(scene.answers)) as server:
-            env = {**os.environ, **server.env, **self._env}
-            options: dict[str, Any] = {"cwd": self._project, "env": env, "capture_output": True}
+            env = {"PATH": os.environ["PATH"], **server.env, **self._env}
             for command in scene.before:
-                subprocess.run([*RAGMEM, *command], check=True, timeout=120, **options)
+                done = run_warm(command, env=env, cwd=self._project)
+                assert done.code == 0, done.err
             self._answers = scene.answers[len(scene.answers) - server.left :]
         shutil.copytree(self._folder, self._start)
 
@@ -108,7 +106,7 @@ class Stage:
         with LLMServer(list(self._answers)) as server:
             options["env"] = {**server.env, **self._env}
             while True:
-                with PtyChat([*RAGMEM, *arguments], **options) as chat:
+                with PtyChat([*COMMAND, *arguments], **options) as chat:
                     arguments = _act(chat, steps, look)
                     if not arguments:
                         yield chat

@@ -10,6 +10,7 @@ import pytest
 from tests.repl.pty_chat import PtyChat
 from tests.scenes.draw import PICTURES, drawn_text
 from tests.scenes.play import SIZES, Stage, kept, names, read, scene, settled, written
+from tests.store.damage import mostly
 
 MOST_SCROLLED = 8
 LOOKS = {
@@ -42,29 +43,25 @@ def last_kept(name: str, columns: int, rows: int) -> str:
     return last
 
 
+WRITES = bool(os.environ.get("WRITE_SCENES"))
 IN_TIME = {"resized"}
 """What these show depends on how far an answer has come at a key: for a quiet machine."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.campaign) if name in IN_TIME else name
-        for name in names()
-    ],
-)
-def test_a_scene_shows_the_screens_that_are_kept(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("columns", "rows"), mostly(SIZES if WRITES else SIZES[1:], SIZES))
+@pytest.mark.parametrize("name", mostly([each for each in names() if each not in IN_TIME], names()))
+def test_a_scene_shows_the_screens_that_are_kept(
+    name: str, columns: int, rows: int, tmp_path: Path
+) -> None:
     """`WRITE_SCENES=1` writes them anew: look at what has changed."""
-    stage = Stage(scene(name), tmp_path)
-    for columns, rows in SIZES:
-        screens = seen(stage, columns, rows)
-        file = kept(name, columns, rows)
-        if os.environ.get("WRITE_SCENES"):
-            file.write_text(written(screens))
-        wanted = read(file.read_text())
-        assert list(screens) == list(wanted)
-        for look, screen in screens.items():
-            assert_same(screen, wanted[look])
+    screens = seen(Stage(scene(name), tmp_path), columns, rows)
+    file = kept(name, columns, rows)
+    if WRITES:
+        file.write_text(written(screens))
+    wanted = read(file.read_text())
+    assert list(screens) == list(wanted)
+    for look, screen in screens.items():
+        assert_same(screen, wanted[look])
 
 
 def seen(stage: Stage, columns: int, rows: int) -> dict[str, str]:

@@ -12,13 +12,11 @@ import pytest
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.records import PutSession, PutTurn, SessionQuery, Turn, UpdateSession, Usage, Write
-from ragmem.store import Archive, Store
+from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
-from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.transfer import compare, copy, stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import mostly
 from tests.store.haste import hurried, limit
@@ -463,25 +461,3 @@ async def test_numbers_past_64_bits(store: Store) -> None:
         turn = (await store.turns("s"))[-1]
         assert turn.tool_calls[0].duration_ms == kept
         assert turn.usage == Usage(input_tokens=kept, output_tokens=kept, api_ms=kept)
-
-
-@pytest.mark.parametrize("kind", ["neo4j-to-sqlite", "sqlite-to-neo4j"])
-async def test_a_cost_that_is_no_number_is_moved(
-    kind: str, neo4j_server: Connection, tmp_path: Path
-) -> None:
-    """It keeps nobody from moving."""
-    graph: Archive = await open_empty_neo4j_store(neo4j_server)
-    file: Archive = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
-    source, target = (graph, file) if kind.startswith("neo4j") else (file, graph)
-    try:
-        await source.apply([created("s"), *whole_turn("s", "t0")])
-        for cost in map(float, ("nan", "inf", "-inf")):
-            usage = Usage(cost_usd=cost)
-            await source.apply([begun("s", f"{cost}"), finished("s", f"{cost}", usage=usage)])
-        await copy(stream_of(source), target, lambda *_: None)
-        compared = await compare(stream_of(source), target, lambda *_: None)
-        assert compared.differing == []
-        assert compared.equal
-    finally:
-        await graph.aclose()
-        await file.aclose()

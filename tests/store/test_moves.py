@@ -45,7 +45,6 @@ from tests.store.code_samples import (
     refers,
     scopes_there,
 )
-from tests.store.damage import mostly
 from tests.store.samples import at, created, finished, known, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
@@ -53,7 +52,17 @@ from tests.store.test_contract_split import MAIN, TREE, memories, project, split
 from tests.store.test_contract_split import both as joined
 from tests.store.test_contract_split import more as while_joined
 from tests.store.test_spool import Home, home, settled
-from tests.store.test_transfer import garden, moved, pair, source, sqlite, target
+from tests.store.test_transfer import (
+    EITHER_WAY,
+    INTO_A_GRAPH,
+    OF_A_GRAPH,
+    garden,
+    moved,
+    pair,
+    source,
+    sqlite,
+    target,
+)
 
 __all__ = ["home", "pair", "source", "target"]
 
@@ -125,17 +134,10 @@ async def everything(store: Archive) -> dict[str, object]:
     return await seen(store) | {"code": code, "vectors": vectors, "due": due}
 
 
-BY_THE_PROTOCOL = pytest.mark.parametrize(
-    "pair",
-    mostly(["sqlite-to-sqlite"], ["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"]),
-    indirect=True,
-)
-"""For tests of what sees a store's protocol alone."""
-
-
 # --- moving ---------------------------------------------------------------------------
 
 
+@EITHER_WAY
 async def test_all_kinds_are_moved(source: Archive, target: Archive) -> None:
     """Each record as it is, also lost scopes; what is found is the same. Twice is once."""
     await filled(source)
@@ -162,6 +164,7 @@ async def test_all_kinds_are_moved(source: Archive, target: Archive) -> None:
     assert await everything(source) == before
 
 
+@INTO_A_GRAPH
 async def test_there_and_back_and_through_a_file(
     source: Archive, target: Archive, tmp_path: Path
 ) -> None:
@@ -182,6 +185,7 @@ async def test_there_and_back_and_through_a_file(
     assert await everything(source) == await everything(target)
 
 
+@INTO_A_GRAPH
 async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Archive) -> None:
     """Wherever it was stopped, in the end it is the same."""
     await filled(source)
@@ -195,7 +199,6 @@ async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Ar
     assert await target.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_what_was_changed_in_the_target_stays(source: Archive, target: Archive) -> None:
     """A second move takes nothing back, nor mixes vectors of two texts."""
     await filled(source)
@@ -222,7 +225,6 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
     assert compared.later == 7  # two memories, a key, an insight, two sessions, a turn
 
 
-@BY_THE_PROTOCOL
 async def test_what_was_changed_in_the_source_comes_along(source: Archive, target: Archive) -> None:
     """A second move brings what is so now, and takes back what is so no more."""
     await filled(source)
@@ -243,7 +245,6 @@ async def test_what_was_changed_in_the_source_comes_along(source: Archive, targe
     assert await target.check() == await source.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_what_is_missing_or_different_is_told(source: Archive, target: Archive) -> None:
     """The comparison looks at every record."""
     await filled(source)
@@ -288,7 +289,6 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
     assert set(compared.differing) <= expected
 
 
-@BY_THE_PROTOCOL
 async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: Archive) -> None:
     """Each folder's files stay its own, and compare equal; memories are the other project's."""
     await filled(source)
@@ -303,6 +303,7 @@ async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: A
     assert (await one(target, "m-ana")).project_id is None
 
 
+@INTO_A_GRAPH
 async def test_what_was_joined_can_be_split_after_it_was_moved(
     source: Archive, target: Archive
 ) -> None:
@@ -325,6 +326,7 @@ async def test_what_was_joined_can_be_split_after_it_was_moved(
     assert await target.check() == []
 
 
+@INTO_A_GRAPH
 async def test_what_was_learned_while_joined_stays_where_a_person_split_it_off(
     source: Archive, target: Archive
 ) -> None:
@@ -340,7 +342,6 @@ async def test_what_was_learned_while_joined_stays_where_a_person_split_it_off(
     assert await target.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_a_target_with_another_embedder_keeps_it(source: Archive, target: Archive) -> None:
     """Vectors of two models are never mixed; all else is moved, and waits for vectors."""
     await filled(source)
@@ -396,7 +397,6 @@ async def conversation(store: Archive) -> None:
     )  # fmt: skip
 
 
-@BY_THE_PROTOCOL
 async def test_a_document_has_what_is_known_from_its_session(source: Archive) -> None:
     """Memories with evidence in it, oldest first, its branches and insights."""
     await conversation(source)
@@ -415,7 +415,6 @@ async def test_a_document_has_what_is_known_from_its_session(source: Archive) ->
     assert decoded(encoded(document)) == document
 
 
-@BY_THE_PROTOCOL
 async def test_a_document_has_nothing_that_is_derived(source: Archive) -> None:
     """No vectors, no references: an imported turn waits to be linked where it is now."""
     await filled(source)
@@ -443,7 +442,6 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
         decoded(encoded(stranger))
 
 
-@BY_THE_PROTOCOL
 async def test_documents_of_other_versions(source: Archive, target: Archive) -> None:
     """One from before there were memories and insights is read, and one with unknown keys."""
     await conversation(source)
@@ -461,6 +459,7 @@ async def test_documents_of_other_versions(source: Archive, target: Archive) -> 
     assert len(await target.turns("s")) == 2
 
 
+@OF_A_GRAPH
 async def test_deleted_and_imported_it_is_the_same(source: Archive) -> None:
     """The round trip is equal: who superseded whom, and what others said too."""
     await conversation(source)
@@ -496,7 +495,6 @@ async def test_imported_elsewhere_it_is_the_same(source: Archive, target: Archiv
     assert await target.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
     """What is here is said there too: in each copy of the session, and once as a memory."""
     await conversation(source)
@@ -511,7 +509,6 @@ async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
     assert await source.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> None:
     """New ids, and evidence that points to the new turns."""
     await conversation(source)
@@ -533,7 +530,6 @@ async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> Non
     assert await target.check() == []
 
 
-@BY_THE_PROTOCOL
 async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     """A memory that stood in a tool's result says in which, also as a new one."""
     await source.apply([*garden(), *known()])
@@ -546,7 +542,6 @@ async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     assert memory.evidence[1] == said("deep", "d4")
 
 
-@BY_THE_PROTOCOL
 async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Archive) -> None:
     """Evidence in turns that it shared points to its own copies of them."""
     await source.apply([*garden(), *known()])
@@ -561,7 +556,6 @@ async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Arch
     assert (await one(target, "m-due")).evidence == (said("deep", "d4"),)
 
 
-@BY_THE_PROTOCOL
 async def test_in_another_project_its_memories_are_that_ones(
     source: Archive, target: Archive
 ) -> None:
@@ -577,7 +571,6 @@ async def test_in_another_project_its_memories_are_that_ones(
     assert [project.project_id for project in await target.projects()] == ["local"]
 
 
-@BY_THE_PROTOCOL
 async def test_a_memory_that_is_here_keeps_what_it_says(source: Archive, target: Archive) -> None:
     """A file changes nothing that is known; it only adds that it was said there too."""
     await conversation(source)

@@ -10,6 +10,7 @@ from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import EmbedderMark, SearchQuery, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.repair import Repair
 from ragmem.store.neo4j.vectors import EMBEDDED
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import created, whole_turn
@@ -67,36 +68,36 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
 
 
 @pytest.mark.changes_schema
-async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A dropped constraint and a dropped index come back; who stays briefly does not look."""
-    await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
-    await ask(neo4j_server, "DROP INDEX session_cwd")
-    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
-    await brief.aclose()
-    assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    await again.aclose()
-    assert set(await names(neo4j_server)) == _WANTED
-
-
-@pytest.mark.changes_schema
-async def test_an_index_that_is_missed_is_named_with_what_makes_it_anew(
+async def test_what_is_missing_or_was_cut_off_is_made_by_opening(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
+    """A dropped constraint, dropped indexes, and a constraint whose index alone is there."""
+    await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
+    await ask(neo4j_server, "DROP INDEX session_cwd")
     await ask(neo4j_server, "DROP INDEX search_terms")
-    query = SearchQuery(terms=(WeightedTerm("pump"),))
+    await ask(neo4j_server, "DROP CONSTRAINT lease_key")
+    await ask(neo4j_server, "CREATE INDEX lease_key FOR (n:Lease) ON (n.key)")
+    # Who stays briefly does not look, and says what is missed.
     brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
-    try:
-        with pytest.raises(StoreRefused, match=r"lacks the index search_terms\.") as caught:
-            await brief.search(query)
-    finally:
-        await brief.aclose()
+    with pytest.raises(StoreRefused, match=r"lacks the index search_terms\.") as caught:
+        await brief.search(SearchQuery(terms=(WeightedTerm("pump"),)))
+    await brief.aclose()
     assert "`ragmem store repair`" in caught.value.hint
+    dropped = {"turn_uuid", "session_cwd", "search_terms"}
+    assert set(await names(neo4j_server)) == _WANTED - dropped
+    # Two processes counted before the constraint was there: the larger count stays.
+    await ask(neo4j_server, "DROP CONSTRAINT attempt_item")
+    made = """
+        UNWIND [1, 3] AS n
+        CREATE (:Attempt {item: 'i', sessionId: 's', model: 'm', count: n,
+                          notBefore: datetime(), problem: 'empty'})
+        """
+    await ask(neo4j_server, made)
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    try:
-        assert await again.search(query) == []
-    finally:
-        await again.aclose()
+    assert set(await names(neo4j_server)) == _WANTED
+    assert await constraint_names(neo4j_server) == _CONSTRAINTS
+    assert [(each.model, each.count) for each in await again.attempts("i")] == [("m", 3)]
+    await again.aclose()
 
 
 @pytest.mark.changes_schema
@@ -107,18 +108,6 @@ async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> 
         await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
     stores = await asyncio.gather(*(Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(8)))
     await asyncio.gather(*(store.aclose() for store in stores))
-    assert set(await names(neo4j_server)) == _WANTED
-
-
-@pytest.mark.changes_schema
-async def test_what_a_cut_off_constraint_left_is_replaced(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Its index alone, under its name, keeps nothing unique."""
-    await ask(neo4j_server, "DROP CONSTRAINT lease_key")
-    await ask(neo4j_server, "CREATE INDEX lease_key FOR (n:Lease) ON (n.key)")
-    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
-    assert await constraint_names(neo4j_server) == _CONSTRAINTS
     assert set(await names(neo4j_server)) == _WANTED
 
 
@@ -184,26 +173,6 @@ async def test_foreign_data_beside_ours_is_left_alone(
 
 
 @pytest.mark.changes_schema
-async def test_attempts_counted_twice_do_not_keep_the_graph_shut(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Two processes counted before the constraint was there: the larger count stays."""
-    await ask(neo4j_server, "DROP CONSTRAINT attempt_item")
-    made = """
-        UNWIND [1, 3] AS n
-        CREATE (:Attempt {item: 'i', sessionId: 's', model: 'm', count: n,
-                          notBefore: datetime(), problem: 'empty'})
-        """
-    await ask(neo4j_server, made)
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    try:
-        assert [(each.model, each.count) for each in await again.attempts("i")] == [("m", 3)]
-    finally:
-        await again.aclose()
-    assert "attempt_item" in await constraint_names(neo4j_server)
-
-
-@pytest.mark.changes_schema
 async def test_vector_indexes_follow_the_embedder(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
@@ -235,11 +204,12 @@ async def test_vector_indexes_follow_the_embedder(
 
 
 async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """What a newer ragmem wrote is not touched by this one."""
+    """What a newer ragmem wrote is not touched by this one, nor mended."""
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
-    with pytest.raises(StoreRefused, match="newer ragmem") as caught:
-        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert "99" in str(caught.value)
+    for opening in (Neo4jStore.open, Repair.open):
+        with pytest.raises(StoreRefused, match="newer ragmem") as caught:
+            await opening(neo4j_server, timeout_s=PATIENCE_S)
+        assert "99" in str(caught.value)
     row = await one(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
     assert row["version"] == 99
 

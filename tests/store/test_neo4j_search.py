@@ -1,8 +1,12 @@
 """Search in the graph: what only Neo4j has to take care of. The promises are in the contract."""
 
+import ast
 import asyncio
+import inspect
 import random
+import re
 import struct
+from typing import TypeGuard
 
 import msgspec
 import pytest
@@ -403,3 +407,22 @@ async def test_a_time_is_found_by_an_index(
     steps = [kind for kind, _ in plan]
     assert any("IndexSeek" in step for step in steps)
     assert not any("Scan" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("statement", ["scope", "around"])
+def test_all_that_a_statement_takes_from_its_map_is_given(statement: str) -> None:
+    """What is forgotten would be null, and the server would not say so."""
+    calls = [
+        each for each in ast.walk(ast.parse(inspect.getsource(search))) if _runs(each, statement)
+    ]
+    [given] = [each.value for call in calls for each in call.keywords if each.arg == "given"]
+    assert isinstance(given, ast.Dict)
+    names = {ast.literal_eval(key) for key in given.keys if key}
+    assert names == set(re.findall(r"\$given\.(\w+)", STATEMENTS[statement]))
+    assert set(re.findall(r"\$(\w+)", STATEMENTS[statement])) == {"given"}
+
+
+def _runs(node: ast.AST, statement: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and any(
+        ast.unparse(each) == f"STATEMENTS[{statement!r}]" for each in node.args
+    )

@@ -329,9 +329,7 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
 @pytest.mark.changes_schema
 @pytest.mark.parametrize(
     "point",
-    mostly(
-        ["neo4j.committed"], [f"neo4j.{at}" for at in ("schema", "begin", "commit", "committed")]
-    ),
+    mostly(["neo4j.schema"], [f"neo4j.{at}" for at in ("schema", "begin", "commit", "committed")]),
 )
 async def test_killed_while_a_graph_is_brought_up_to_date(
     neo4j_server: Connection, point: str

@@ -13,17 +13,26 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.store.damage import mostly
 from tests.store.samples import at, begun, called, created, finished, known, summed, whole_turn
 from tests.store.seen import seen
 
 GARDEN = Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
 
 
-@pytest.fixture(params=["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"])
+WAYS = ["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"]
+EITHER_WAY = pytest.mark.parametrize("pair", WAYS, indirect=True)
+INTO_A_GRAPH = pytest.mark.parametrize("pair", mostly(WAYS[::2], WAYS), indirect=True)
+"""For tests of what a store makes of what comes."""
+OF_A_GRAPH = pytest.mark.parametrize("pair", mostly(WAYS[1:], WAYS), indirect=True)
+"""For tests of what a source does, without a target."""
+
+
+@pytest.fixture(params=mostly(WAYS[2:], WAYS))
 async def pair(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Archive, Archive]]:
-    """Two empty stores: a source and a target."""
+    """Two empty stores, a source and a target: for what sees a store's protocol alone."""
     opened: list[Archive] = []
     for number, kind in enumerate(request.param.split("-to-")):
         if kind == "neo4j":
@@ -133,6 +142,7 @@ async def test_hostile_ids_are_only_ids(
     await target.aclose()
 
 
+@OF_A_GRAPH
 async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
     """What went on in two ways is not mixed, and nothing of the batch is stored."""
     await source.apply(garden())
@@ -159,6 +169,7 @@ async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
     assert await seen(source) == before
 
 
+@OF_A_GRAPH
 async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> None:
     """A session with turns, calls, summaries; not one whose turns a fork shares."""
     await source.apply([*garden(), *known()])
@@ -219,3 +230,13 @@ async def test_a_fork_beside_its_parent_stays_one(source: Archive, target: Archi
     assert (await target.session("fork")).parent_session_id == "root"
     assert (await target.info()).counts["turns"] == 5
     assert await target.check() == []
+
+
+@EITHER_WAY
+async def test_a_cost_that_is_no_number_is_moved(source: Archive, target: Archive) -> None:
+    """It keeps nobody from moving."""
+    await source.apply([created("s"), *whole_turn("s", "t0")])
+    for cost in ("nan", "inf", "-inf"):
+        usage = Usage(cost_usd=float(cost))
+        await source.apply([begun("s", cost), finished("s", cost, usage=usage)])
+    assert (await moved(source, target))["turns"] == 4

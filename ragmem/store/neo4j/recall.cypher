@@ -5,6 +5,9 @@
 // change of vectors in the store, so that who holds them in memory asks for what is new.
 // `vectorsDue`, `summaryDue`, `referencesDue` are there only while that is to be done: so are their
 // indexes.
+//
+// Statements whose lists are empty or not, each in its own way, take all as one map, `$given`: the
+// server keys plans by the types of parameters, and those of a map's items are no part of that.
 
 // :turn_sources
 UNWIND $ids AS id
@@ -182,16 +185,16 @@ RETURN collect(held) AS found;
 // :scope
 OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
 CALL () {
-  UNWIND $projectIds AS given
-  OPTIONAL MATCH (p:Project {projectId: given})
-  WITH coalesce(p.joinedInto, given) AS root
+  UNWIND $given.projectIds AS asked
+  OPTIONAL MATCH (p:Project {projectId: asked})
+  WITH coalesce(p.joinedInto, asked) AS root
   OPTIONAL MATCH (other:Project {joinedInto: root})
   WITH root, collect(other.projectId) AS others
   UNWIND [root] + others AS id
   RETURN collect(DISTINCT id) AS projects
 }
 CALL () {
-  UNWIND $sessionIds AS id
+  UNWIND $given.sessionIds AS id
   MATCH path =
     (:ConversationSession {sessionId: id})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
   RETURN collect([
@@ -329,11 +332,11 @@ RETURN collect([number, e.recordId, e.sessionId, toString(e.at)]) AS found;
 // The hits, and of turns those before and after: before a fork's first comes the last shared one.
 // And those of a time, alone.
 CALL () {
-  UNWIND $ids AS id
+  UNWIND $given.ids AS id
   MATCH (e:SearchEntry {recordId: id})
   RETURN e
   UNION
-  UNWIND $numbers AS number
+  UNWIND $given.numbers AS number
   MATCH (e:SearchEntry {number: number})
   RETURN e
 }
@@ -342,7 +345,7 @@ CALL (hits) {
   UNWIND hits AS n
   RETURN n
   UNION
-  UNWIND $timely AS id
+  UNWIND $given.timely AS id
   MATCH (n:SearchEntry {recordId: id})
   RETURN n
   UNION
@@ -351,7 +354,8 @@ CALL (hits) {
   WHERE e.level = 0
   MATCH (n:SearchEntry)
   WHERE n.sessionId = e.sessionId AND n.turnIndex IN [e.turnIndex - 1, e.turnIndex + 1]
-    AND ($everywhere OR n.projectId IN $projects OR n.turnIndex <= $lasts[n.sessionId])
+    AND ($given.everywhere OR n.projectId IN $given.projects
+      OR n.turnIndex <= $given.lasts[n.sessionId])
   RETURN n
   UNION
   UNWIND hits AS e
@@ -368,12 +372,13 @@ CALL (hits) {
     LIMIT 1
   }
   WITH n
-  WHERE $everywhere OR n.projectId IN $projects OR n.turnIndex <= $lasts[n.sessionId]
+  WHERE $given.everywhere OR n.projectId IN $given.projects
+    OR n.turnIndex <= $given.lasts[n.sessionId]
   RETURN n
 }
 RETURN collect([
   n.recordId, n.level, n.sessionId, n.turnIndex, toString(n.at), n.number,
-  CASE WHEN $withVectors THEN n.vectors END
+  CASE WHEN $given.withVectors THEN n.vectors END
 ]) AS found;
 
 // :turns_by_id

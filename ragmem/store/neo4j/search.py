@@ -235,13 +235,15 @@ async def around(
         return Around(entries, {})
     [[found]] = await tx.values(
         STATEMENTS["around"],
-        ids=ids,
-        timely=of_time,
-        numbers=numbers,
-        everywhere=area.everywhere,
-        projects=area.projects,
-        lasts=area.lasts,
-        withVectors=held.is_partial,
+        given={
+            "ids": ids,
+            "timely": of_time,
+            "numbers": numbers,
+            "everywhere": area.everywhere,
+            "projects": area.projects,
+            "lasts": area.lasts,
+            "withVectors": held.is_partial,
+        },
     )
     packs = {}
     for *columns, pack in found:
@@ -477,7 +479,8 @@ async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, GraphVersion
     """The scope, and of what vectors the question may be compared with."""
     scope = query.scope
     [row] = await tx.run(
-        STATEMENTS["scope"], projectIds=scope.project_ids, sessionIds=scope.session_ids
+        STATEMENTS["scope"],
+        given={"projectIds": scope.project_ids, "sessionIds": scope.session_ids},
     )
     lasts: dict[str, int] = {}
     own = set()
