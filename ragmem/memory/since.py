@@ -33,6 +33,9 @@ one that only speaks of it so much."""
 _REVISED, _REVISED_NEAR, _REPEATED = 0.5, 0.34, 0.6
 """So much of what a sentence tells stands in a later one that takes it back: with words for a
 change, or without them where both name something that the other does not."""
+_TAKEN_UP = 0.35
+"""So much of what is told of an older session stands in a turn of a newer one that goes on with it:
+where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
 """The same, where a word has another number there, or both begin with the same."""
 _LONGEST = 400
@@ -479,6 +482,16 @@ class Aftermath:
             if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
                 return in_short(turn, _QUOTED, _QUOTED)
         return ""
+
+    def is_taken_up(self, told: str, turn: Turn) -> bool:
+        """Whether a newer session goes on with what is told of a turn."""
+        words = _words(told)
+        return any(
+            later.session_id != turn.session_id
+            and later.timestamp > turn.timestamp
+            and self._share(words, held) >= _TAKEN_UP
+            for later, held in zip(self._turns, self._terms, strict=True)
+        )
 
     def revised(self, texts: Iterable[str], at: datetime, told_in: Collection[str] = ()) -> str:
         """The newest later statement that takes one of the texts back; empty where none does.

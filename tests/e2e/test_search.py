@@ -130,8 +130,9 @@ def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
 def test_what_is_close_comes_first_and_the_rest_under_a_line(ragmem: Ragmem) -> None:
     """In both lists; where all is close there is no line."""
     talk(ragmem)
-    for question in ("Is it raining?", "On which address is the SQL server reachable?"):
-        ragmem.run("ask", question)
+    # What is told of last time would come into the answers: that brings them near.
+    for question in ("is it raining?", "on which address is the SQL server reachable?"):
+        ragmem.run("ask", f"Off topic: {question}")
     for command in (("search",), ("sessions", "search")):
         done = ragmem.run(*command, "Where does the staging database listen?")
         close, _, rest = done.out.partition("\nFurther from it:\n")

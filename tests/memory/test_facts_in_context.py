@@ -236,9 +236,9 @@ async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
     ]
     assert "“The shade garden”" in told_of
     assert "secret" not in block
-    # Where something is named, the newest alone stands beside what is found.
+    # Where something is named, what is found is not told a second time.
     named = (await room.context("What about the ports of staging?")).messages[-1].text
-    assert named.count("— So be it.") == 1
+    assert named.count("— So be it.") == 2
     assert "User: Tell me of Ports of staging!" in named
     recent = await room.context("What did we talk about before?", strategy="recent")
     assert "Last Time" not in recent.messages[-1].text

@@ -76,7 +76,7 @@ def test_a_time_is_something_to_look_for() -> None:
 
 def test_later_in_a_conversation_going_on_means_its_own_work() -> None:
     assert [sessions_wanted("go on", index) for index in (1, 2, 3, 9)] == [3, 3, 0, 0]
-    assert [sessions_wanted("Add a button", index) for index in (1, 2, 3)] == [1, 1, 0]
+    assert [sessions_wanted("Add a button", index) for index in (1, 2, 3)] == [3, 3, 0]
     assert sessions_wanted("What did we talk about before?", 9) == 3
 
 
@@ -98,7 +98,7 @@ def test_later_in_a_conversation_going_on_means_its_own_work() -> None:
 def test_a_prompt_may_say_that_it_leaves_the_subject(prompt: str, leaves: bool) -> None:
     """Then nobody wants to hear what came before."""
     assert leaves_subject(prompt) == leaves
-    assert sessions_wanted(prompt, 1) == (0 if leaves else 1)
+    assert sessions_wanted(prompt, 1) == (0 if leaves else 3)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,23 @@ def test_more_is_told_of_the_newest_session_than_of_others() -> None:
     ]
     later = [since(a_turn(9, "Rest.", "We rest."))]
     assert [b[:7] for b in recap(SESSION, turns, later=later).before] == ["Step 6."]
+
+
+def test_what_a_newer_session_goes_on_with_is_told_as_it_was_then() -> None:
+    """Beside the newer one, which says how it is; what only shares a word with it stands."""
+    turns = [
+        a_turn(
+            1, "Paint the shed.", "Its walls are green now, with two coats of oil paint on them."
+        ),
+        a_turn(
+            2, "Plant a hedge.", "Hornbeam grows along the whole of the fence, as a hedge of it."
+        ),
+    ]
+    newer = since(a_turn(1, "The hedge?", "The hornbeam hedge along the fence is cut."))
+    newer = msgspec.structs.replace(newer, session_id=new_id())
+    told = recap(SESSION, turns, later=[newer])
+    assert told.outcome.startswith("(as it was then; taken further since) Plant a hedge.")
+    assert [each[:15] for each in told.before] == ["Paint the shed."]
 
 
 @pytest.mark.parametrize(
@@ -404,10 +421,11 @@ def test_a_turn_that_was_cut_short_is_open() -> None:
 # --- in a request -------------------------------------------------------------------------------
 
 
-async def test_a_new_session_begins_with_what_the_last_one_came_to(
-    store: Store, tmp_path: Path
+@pytest.mark.parametrize("prompt", ["Draw a plan of the pond.", "Where were we?"])
+async def test_a_new_session_begins_with_what_the_last_ones_came_to(
+    store: Store, tmp_path: Path, prompt: str
 ) -> None:
-    """The newest of the project alone; where the prompt points back, three of them."""
+    """The newest three of the project, whatever the prompt names."""
     here, other = tmp_path / "here", tmp_path / "other"
     here.mkdir()
     other.mkdir()
@@ -416,12 +434,10 @@ async def test_a_new_session_begins_with_what_the_last_one_came_to(
             await one_turn(memory, here, f"Water bed {number}.", f"Bed {number} is watered.")
         await one_turn(memory, other, "Play chess.", "Checkmate.")
         session = await begin(memory, here)
-        told_of = last_time_of(await text(memory, session, "Draw a plan of the pond."))
-        assert "Bed 4 is watered." in told_of
-        assert "Bed 3" not in told_of
-        back = last_time_of(await text(memory, session, "Where were we?"))
-        assert [f"Bed {n} is watered." in back for n in (4, 3, 2, 1)] == [True, True, True, False]
-        assert "Checkmate" not in back
+        told_of = last_time_of(await text(memory, session, prompt))
+        held = [f"Bed {n} is watered." in told_of for n in (4, 3, 2, 1)]
+        assert held == [True, True, True, False]
+        assert "Checkmate" not in told_of
 
 
 async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> None:

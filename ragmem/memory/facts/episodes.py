@@ -391,8 +391,6 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
         kind = "preference"
     elif speaker == "person" and is_wish(sentence, answer):
         kind, scope = "preference", None if is_of_self(sentence) else "project"
-    elif speaker == "person" and is_kept(sentence, answer):
-        kind = "fact"
     else:
         return []
     content = _what_to_remember(sentence) if kind == "fact" else sentence
@@ -440,8 +438,6 @@ def _due(sentence: str, flat: str, now: datetime) -> Day | None:
 _ENOUGH = 3
 """Of what the signs of a sentence count."""
 _LEAST_WORDS_OF_A_WISH = 3
-_LEAST_KEPT = 5
-"""Words of what is kept only since the answer takes note of it."""
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
 
@@ -458,12 +454,6 @@ _NOTED = Regex(
     r"entendu|d'accord|compris|note\b|c'est note|bien note|je (?:m'y tiens|retiens|garde|note))\b"
     r"|\bi'll keep to (?:it|that)\b|\bnoted\b"
 )
-_KEPT = Regex(
-    rf"{_AGREED}(?:understood|"
-    r"i(?:'ll| will) (?:keep|remember|bear)|verstanden|notiert|gemerkt|ich (?:merke|notiere)|"
-    r"entendu|compris|note\b|c'est note|bien note|je (?:retiens|note))\b|\bnoted\b"
-)
-"""The same of what was told, where the answer says that it keeps that in mind."""
 _BAN = Regex(
     r"(?:^|[,:;(] ?|\b(?:and|but|also|please|und|bitte|et|mais|aussi) )"
     r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
@@ -540,14 +530,6 @@ _ORDER = Regex(
 )
 """What is to be done now, or holds for now."""
 _SPEAKS_OF_SELF = Regex(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
-
-
-def is_kept(sentence: str, answer: str) -> bool:
-    """Whether a sentence tells something that the answer says to have understood or noted; what is
-    to be done now is none."""
-    flat = plain(sentence)
-    is_told = len(flat.split()) >= _LEAST_KEPT and not _ORDER.search(flat)
-    return is_told and _KEPT.search(plain(answer[:_ANSWER_CHARS])) is not None
 
 
 def _without_past(flat: str) -> str:
