@@ -241,6 +241,8 @@ _HARMLESS = frozenset(
         "remember",
         "brain_search",
         "read_job",
+        "read_skill",
+        "wait_for_servers",
         "update_tasks",
         "present_plan",
     }

@@ -410,8 +410,6 @@ COMMAND = "run_command"
 OUTSIDE = "outside_sandbox"
 """Rules of this name are for commands too: for their leaving the sandbox."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
-_READING = frozenset({"read_file", "list_directory", "glob_files", "grep_files"})
-_EDITING = frozenset({"create_file", "write_file", "edit_file"})
 _WITH_SUBCOMMANDS = {
     "git", "hg", "jj", "npm", "pnpm", "yarn", "bun", "cargo", "go", "docker", "podman", "kubectl",
     "helm", "pip", "uv", "poetry", "make", "just", "gh", "terraform", "dotnet", "mvn", "gradle",
@@ -547,14 +545,12 @@ class PermissionRules:
             and all(any(r.covers_command(each) for r in rules) for each in parsed.commands)
         )
 
-    def denial_of_path(self, tool: str, names: Sequence[str]) -> str:
-        """Return the rule that denies a file to a tool; empty where none does.
+    def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
+        """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
 
         One of read_file holds for all that read, one of edit_file for all that edit.
         """
-        kinds = {tool}
-        kinds |= {"read_file"} if tool in _READING else set()
-        kinds |= {"edit_file"} if tool in _EDITING else set()
+        kinds = {tool, "edit_file" if edits else "read_file"}
         for text in self._denying:
             rule = read_rule(text)
             if rule.tool in kinds and rule.covers_path(names):

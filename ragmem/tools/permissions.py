@@ -194,7 +194,7 @@ class Permissions:
         """
         protected = protection(target.real)
         names = names_of(target.real, self._workspace.cwd)
-        _refuse_denied(self._rules.denial_of_path(tool_name, names))
+        _refuse_denied(self._rules.denial_of_path(tool_name, names, edits=True))
         if self._mode == "bypassPermissions":
             return
         if not protected and (

@@ -177,7 +177,7 @@ def test_files_are_named_from_the_folder_or_in_full(tmp_path: Path) -> None:
     assert not rules.allows_path("create_file", ["src/a.py", "/w/src/a.py"])
     assert rules.allows_path("write_file", ["anything", "/w/anything"])
     assert rules.denial_of_path("grep_files", ["deep/.env", "/w/deep/.env"]) == "read_file(.env)"
-    assert rules.denial_of_path("write_file", ["src/keep/x", "/w/src/keep/x"])
+    assert rules.denial_of_path("write_file", ["src/keep/x", "/w/src/keep/x"], edits=True)
     for offered in offers_for_path("edit_file", "src/a.py"):
         assert PermissionRules(offered).allows_path("edit_file", ["src/a.py", "/w/src/a.py"])
     assert not PermissionRules(["edit_file(./a.py)"]).allows_path(

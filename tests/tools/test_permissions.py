@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure, deny_all
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -214,6 +215,17 @@ async def test_a_rule_that_denies_goes_before_the_mode_and_what_is_allowed(make_
     assert ".env" not in found.text
     assert ".env" not in (await desk.do("list_directory")).text
     assert (await desk.do("run_command", command="echo fine")).success
+
+
+async def test_what_denies_reading_or_editing_a_file_holds_for_a_tool_of_any_name(make_desk):
+    rules = PermissionRules(deny=("read_file(.env)", "edit_file(keep/**)"))
+    workspace = make_desk().workspace
+    permissions = Permissions(workspace, mode="bypassPermissions", rules=rules)
+    with pytest.raises(ToolFailure, match="rule"):
+        await permissions.read("count_lines", ".env")
+    await permissions.read("count_lines", "keep/x")
+    with pytest.raises(ToolFailure, match="rule"):
+        await permissions.edit("sort_lines", "keep/x", workspace.resolve("keep/x"), "")
 
 
 @pytest.mark.parametrize(
