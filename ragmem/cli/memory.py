@@ -356,9 +356,7 @@ async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Repor
         if earlier:
             say(f"With {counted(earlier, 'earlier version')} of it.\n")
         await confirm("Forget it for ever?", "Nothing was forgotten.")
-    count = await forget_memory(
-        facts, found, log_dir=opened.paths.log_dir, store=opened.config.store.kind
-    )
+    count = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
     return lambda: write(f"{forgotten_text(found, count)}\n")
 
 
