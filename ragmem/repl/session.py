@@ -414,8 +414,14 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     try:
         await app.join_worktree()
         found = await app.others_of_the_remote()
+        before = None if found else await app.moved_perhaps()
     except StoreError:
         return  # That it is away is told by the chat itself.
+    if before:
+        output.say(
+            f"The folder {visible(before.path)} is gone. If it is this one now, `ragmem sessions "
+            "list --join` brings its memory here."
+        )
     if found is None:
         return
     project, others = found
