@@ -23,8 +23,10 @@ import msgspec
 
 from ragmem.text import Regex
 
-_PASSWORDS = ("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe")
-_PASSWORDS += ("ontraseña", r"ontrase\u00f1a")
+_PASSWORDS = (
+    *("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe"),
+    *("ontraseña", r"ontrase\u00f1a"),
+)
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "client")
 _NAMES = {
     **dict.fromkeys(_PASSWORDS, ""),

@@ -33,6 +33,7 @@ from ragmem.cli.command import (
     commands,
     confirm,
     home,
+    open_app,
     option,
     run_async,
 )

@@ -563,7 +563,7 @@ async def _pin(said: str, chat: ChatSession) -> None:
     chat.output.show(memory_row(f"pinned {short_id(memory.memory_id)}: {memory.content}"), "notice")
 
 
-async def _meant(said: str, chat: ChatSession) -> MemoryRecord | None:
+async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
     """Return the memory of an id, or the one of those like some words, or of all, that is picked.
 
     None where the person picks none. UsageError where there is none to pick from.
@@ -591,7 +591,7 @@ async def _meant(said: str, chat: ChatSession) -> MemoryRecord | None:
 async def _forget(reference: str, chat: ChatSession) -> None:
     app, output = chat.app, chat.output
     facts = facts_of(app.memory)
-    memory = await _meant(reference, chat)
+    memory = await _memory_meant(reference, chat)
     if memory is None:
         return
     earlier = len(await facts.history(memory))

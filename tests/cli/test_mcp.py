@@ -151,6 +151,8 @@ async def test_few_tokens_are_filled_with_few_things_told_whole(
         gathered = await told(session, "context", prompt="continue")
         assert "Outcome: Please look after hose number 2 and say what is left" in gathered
         assert f"Open: {left}" in gathered
+        found = await told(session, "recall", query="hose valve clamp", limit=3)
+        assert len(re.findall(r"^- \[", found, re.MULTILINE)) == 3
         little = await told(session, "context", prompt="is the hose tight?", max_tokens=500)
         assert re.search(r"^User: Please look after hose number \d and say", little, re.MULTILINE)
         assert len(little) <= 2_000

@@ -300,12 +300,11 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
 
 
 def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
-    house.server.extend(Answer("It squeaks."), Answer("It does."))
-    for prompt, answer in (("what is with the gate?", "It squeaks"), ("and the pear?", "It does")):
+    for prompt in ("what is with the gate?", "and the pear?"):
         with house.chat("chat") as chat:
             chat.wait_for_screen(r"openai/scripted · \S")
             chat.send(f"{prompt}\r")
-            chat.wait_for_turn(rf"^{answer}\.$")
+            chat.wait_for_turn(r"^Noted\.$")
             chat.leave()
     gone = next(s for s in house.sessions() if s["turns"][0]["user_message"].endswith("gate?"))
     house.run("sessions", "delete", gone["session_id"], "--yes")
