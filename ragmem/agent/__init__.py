@@ -14,6 +14,7 @@ from ragmem.ids import new_id
 from ragmem.llm.base import Effort
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts import Remembered
+from ragmem.memory.leases import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.records import Session, ToolCall, Turn, utc_now
 from ragmem.tools.base import PermissionMode
@@ -122,6 +123,10 @@ class Agent:
         `result` is that of a call, whose `text` the model is shown. Nothing is asked, and there
         are no events of it.
         """
+        if await settled(self._record(said, tool_name, result)):
+            raise asyncio.CancelledError
+
+    async def _record(self, said: str, tool_name: str, result: Json) -> None:
         parts = self._parts
         recording = await parts.memory.begin_turn(
             self.session, parts.project, said, model=self.model

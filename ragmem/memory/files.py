@@ -539,8 +539,16 @@ async def _told(
             memory
             for memory in decided
             if any(e.turn_id in near or (path and e.path == path) for e in memory.evidence)
+            and (not path or memory.kind != "failure" or _names(memory, path))
         ),
         people=people,
+    )
+
+
+def _names(memory: MemoryRecord, path: str) -> bool:
+    """Whether it is about this file, rather than merely of a turn that touched it."""
+    return (
+        any(e.path == path for e in memory.evidence) or posixpath.basename(path) in memory.content
     )
 
 

@@ -270,6 +270,9 @@ def _due(draft: Draft) -> datetime | None:
     return next((day.at(now) for day in days(draft.content, now)), None)
 
 
+_TELLING = 12
+
+
 class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the log: what went is named, not repeated."""
 
@@ -287,9 +290,9 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
-    told = {_bare(each.content) for each in every}
+    told = [_bare(each.content) for each in every]
     with suppress(OSError):
-        forget_prompts(paths.prompt_history, lambda typed: any(t in _bare(typed) for t in told))
+        forget_prompts(paths.prompt_history, lambda typed: _says(_bare(typed), told))
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,
@@ -299,6 +302,13 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     )
     log_deletion(paths.log_dir, forgotten)
     return count
+
+
+def _says(typed: str, told: Sequence[str]) -> bool:
+    """Whether a prompt says one of these; what is very short may stand in any."""
+    return any(
+        each in typed if len(each) >= _TELLING else typed.lstrip("# ") == each for each in told
+    )
 
 
 def _bare(text: str) -> str:
