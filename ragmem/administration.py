@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
+from ragmem.files import forget_prompts
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.records import (
     Finding,
@@ -254,7 +255,7 @@ class Administration:
 
         preimages = Preimages(self.paths.data_dir / "preimages")
         async with self.archive(existing=True) as store:
-            outputs, copies = await _outputs_and_copies(store, session, preimages)
+            outputs, copies, said = await _left_by(store, session, preimages)
             gone = await store.delete_session(session.session_id)
         folder = self.paths.data_dir / "outputs"
         files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
@@ -266,6 +267,8 @@ class Administration:
         for file in self.paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
             Tail(file, str).forget(session.session_id)
         RequestLog(self.paths.data_dir).forget(session.session_id)
+        with suppress(OSError):
+            forget_prompts(self.paths.prompt_history, lambda typed: typed.strip() in said)
         preimages.look_through()
         return gone
 
@@ -486,22 +489,29 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
             source.connection.close()
 
 
-async def _outputs_and_copies(
+async def _left_by(
     store: "Archive", session: Session, preimages: "Preimages"
-) -> tuple[set[str], set[str]]:
-    """Files with long outputs of the session's own commands; copies that no other one names."""
+) -> tuple[set[str], set[str], set[str]]:
+    """Files with long outputs of the session's own commands; copies that no other one names; what
+    was typed in it."""
     from ragmem.memory.files import preimages_of
+    from ragmem.memory.window import prompts_of
 
     outputs: set[str] = set()
     copies: set[str] = set()
+    said: set[str] = set()
     first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
     async for turns in _pages(store, Span(session.session_id, first, session.turn_count)):
         copies |= preimages_of(turns)
         for turn in turns:
+            prompt, later = prompts_of(turn)
+            for words in (prompt, *later.values()):
+                # What was typed while a turn ran is joined by blank lines.
+                said |= {words.strip(), *map(str.strip, words.split("\n\n"))}
             for call in turn.tool_calls:
                 if call.tool_name == "run_command":
                     outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _named_by_none(store, session, copies, preimages)
+    return outputs, await _named_by_none(store, session, copies, preimages), said
 
 
 async def _named_by_none(

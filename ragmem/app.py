@@ -43,6 +43,9 @@ from ragmem.memory.projects import (
     find_instructions,
     folder_name,
     folder_of_git,
+    gone,
+    has_remote,
+    is_called_like,
     joinable,
     joined_text,
     moved_text,
@@ -466,10 +469,24 @@ class App:
         """
         located = await self._places.here()
         project = located.project
-        if not (self.memory.records and located.is_new and project.remote) or located.moved_from:
+        is_new = self.memory.records and located.is_new and not located.moved_from
+        if not (is_new and has_remote(project)):
             return None
         found = joinable(project, await (await self.store()).projects(), self.cwd)
         return (project, found) if found and not project.joined_into else None
+
+    async def moved_perhaps(self) -> Project | None:
+        """The person's own project that this folder, seen for the first time, may have been: it is
+        called alike, and its folder is gone. None where there is none."""
+        located = await self._places.here()
+        if not (self.memory.records and located.is_new) or located.moved_from:
+            return None
+        known = await (await self.store()).projects()
+        for each in gone(located.project, known):
+            query = SessionQuery(project_ids=(each.project_id,), mine=True, limit=1)
+            if is_called_like(located.project, each) and await self.memory.sessions(query):
+                return each
+        return None
 
     async def new_session_here(self) -> Session:
         """One that is not stored, of this folder's project."""

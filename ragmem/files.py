@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -280,6 +281,33 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
+    """Take prompts out of the file of those that were typed, as prompt-toolkit writes it.
+
+    How many went; 0 where there is no such file. OSError where it can't be written.
+    """
+    try:
+        lines = history.read_bytes().decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return 0
+    # Each entry is a blank line, a comment with the time, and its lines behind a plus sign.
+    entries: list[list[str]] = [[]]
+    for line in lines:
+        if not line.startswith("+") and entries[-1][-1:] and entries[-1][-1].startswith("+"):
+            entries.append([])
+        entries[-1].append(line)
+    typed = ("\n".join(line[1:] for line in entry if line.startswith("+")) for entry in entries)
+    kept = [
+        entry
+        for entry, prompt in zip(entries, typed, strict=True)
+        if not prompt or not is_meant(prompt)
+    ]
+    if len(kept) < len(entries):
+        text = "\n".join(line for entry in kept for line in entry)
+        replace_private(history, text.encode(), sync=True)
+    return len(entries) - len(kept)
 
 
 class OwnerLocks:

@@ -23,11 +23,13 @@ import msgspec
 
 from ragmem.text import Regex
 
+_PASSWORDS = (
+    *("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe"),
+    *("ontraseña", r"ontrase\u00f1a"),
+)
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "client")
 _NAMES = {
-    "assword": "",
-    "asswd": "",
-    "assphrase": "",
+    **dict.fromkeys(_PASSWORDS, ""),
     "pass": "(?<![A-Za-z]pass)",
     "pwd": "",
     "ecret": "",
@@ -35,6 +37,7 @@ _NAMES = {
     "redentials": "",
     "_key": "|".join(rf"(?<={word}_key)" for word in _KEYS),
     "-key": "|".join(rf"(?<={word}-key)" for word in _KEYS),
+    " key": "|".join(rf"(?<={word} key)" for word in (*_KEYS, "API")),
     "pikey": "(?<=apikey)",
 }
 """Ends of names of what is secret, without the letter whose case differs, and what stands there."""
@@ -48,6 +51,13 @@ _ASSIGNED = (
     r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
     r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
 )
+_IN_WORDS = (
+    r"(?P<after>(?: (?:for|of|to|on|in|at|from|für|von|vom|zu|zum|pour|de|du|del|para|di|van|voor)"
+    r"\b[^.:=\n\"'`\\]{1,60}?)?"
+    r" {1,2}(?:is|was|ist|lautet|war|est|es|è|é|was set to|is now):? {1,2})"
+    r"(?P<quote>\\?[\"'`])?(?P<value>[^\s\"'`\\]{6,200}+)"
+)
+"""What a sentence says behind the name of a secret."""
 _CREDENTIALS = r"(?P<value>[A-Za-z0-9_=~@.+/:-]{8,}+)(?![(\[{<])"
 _IN_HEADER = {
     "uthorization": (
@@ -76,6 +86,11 @@ _REFERENCE = Regex(
     r"|(?:os|process|env|self|this|config|settings)\.)"
 )
 """How a value begins that is no secret but says where one is, or that there is none."""
+_NO_PASSWORD = Regex(
+    r"(?i:[0-9]+-?[a-z]+\b|(?:sha|md|base|utf|argon|pbkdf|aes|rsa|oauth|v)-?[0-9])"
+)
+"""How a word with a digit begins that tells of a password what it is like."""
+_DIGIT_WITHIN = Regex(r"[0-9](?=[A-Za-z]{2})(?!Token|Key|Secret|Password|Hash|Sum)")
 _LEAST_ENTROPY = 2.5
 """Bits a character, of values of eight characters and more (gitleaks: 3.5, of ten and more)."""
 
@@ -95,6 +110,7 @@ def without_placed(text: str, mark: Mark) -> str:
     for name, behind in _NAMES.items():
         if name in text:
             text = _assignment(name, behind).sub(partial(_assigned, mark), text)
+            text = _sentence(name, behind).sub(partial(_told, mark), text)
     return text
 
 
@@ -149,6 +165,23 @@ def _assigned(mark: Mark, found: re.Match[str]) -> str:
     return _replaced(found, group, mark("assigned secret", value))
 
 
+def _told(mark: Mark, found: re.Match[str]) -> str:
+    """What a sentence says that a password is, less the sentence's own punctuation."""
+    value = found["value"].rstrip(".,;:!?)")
+    if _REFERENCE.match(value) or _NO_PASSWORD.match(value) or not _is_told(value):
+        return found[0]
+    rest = found["value"].removeprefix(value)
+    return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")
+
+
+def _is_told(value: str) -> bool:
+    """Whether a word of a sentence is no word, and no name of some code either."""
+    if len(value) < 6 or not _mixed(value):
+        return False
+    is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None and not value.isalnum()
+    return not is_name or sum(map(str.isdigit, value)) > 2
+
+
 def _is_secret(found: re.Match[str], value: str) -> bool:
     """Whether what a name is given is a secret itself, rather than a word or a piece of code.
 
@@ -161,8 +194,13 @@ def _is_secret(found: re.Match[str], value: str) -> bool:
         return False
     is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None
     if not found["quote"] and "=" in found["after"] and is_name:
-        # On the right of an assignment in code it may be an identifier that has a digit.
-        return sum(map(str.isdigit, value)) > 2 and "_" not in value and "." not in value
+        # On the right of an assignment in code it may be an identifier that has a digit, mostly
+        # at its end, between blanks or before a comma or a bracket.
+        if "_" in value or "." in value.rstrip("."):
+            return False
+        return sum(map(str.isdigit, value)) > 2 or (
+            found["after"] == "=" and _DIGIT_WITHIN.search(value) is not None
+        )
     return _entropy(value) >= _LEAST_ENTROPY
 
 
@@ -178,6 +216,11 @@ def _entropy(value: str) -> float:
 @cache
 def _assignment(name: str, behind: str) -> re.Pattern[str]:
     return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_ASSIGNED}")
+
+
+@cache
+def _sentence(name: str, behind: str) -> re.Pattern[str]:
+    return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_IN_WORDS}")
 
 
 @cache

@@ -212,10 +212,19 @@ def estimate_tokens(char_count: int) -> int:
     return -(-char_count // 4)
 
 
+_DAY = 1_440
+
+
 def ago(at: datetime, now: datetime) -> str:
-    """How long ago, in words; a clock that went back makes nothing come from the future."""
+    """How long ago, in words; a clock that went back makes nothing come from the future.
+
+    From a whole day on it is told by the calendar: what is of the day before yesterday is two days
+    old, whatever the hour.
+    """
     minutes = max(0, int((now - at).total_seconds() // 60))
-    for size, unit in ((525_600, "year"), (43_800, "month"), (1_440, "day"), (60, "hour")):
+    if minutes >= _DAY:
+        minutes = _DAY * (now.astimezone().date() - at.astimezone().date()).days
+    for size, unit in ((525_600, "year"), (43_800, "month"), (_DAY, "day"), (60, "hour")):
         if count := minutes // size:
             return f"{count} {unit}{'s' if count > 1 else ''} ago"
     return f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes else "just now"

@@ -20,7 +20,7 @@ def settings() -> str:
             section, notes = line.strip("[]"), []
         elif line.startswith("# "):
             notes.append(line.removeprefix("# "))
-        elif line.startswith("#"):
+        elif line.startswith("#") and " = " in line:
             name, _, default = line.removeprefix("#").partition(" = ")
             what = " ".join(notes).replace("|", "\\|")
             rows.append(f"| `{section}.{name}` | `{default}` | {what} |")

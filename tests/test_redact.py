@@ -313,6 +313,43 @@ def test_a_weak_password_in_an_environment_file_is_replaced_too() -> None:
     assert redact('ADMIN_PASSWD="correct horse"') == 'ADMIN_PASSWD="[redacted: assigned secret]"'
 
 
+SAID = [
+    "set password={} please",
+    "set password={}, please",
+    "the password is {}",
+    "The staging password is {}.",
+    "The password for the staging server is '{}', note it",
+    "the API key is {}",
+    "Das Passwort ist {}, bitte merken",
+    "Le mot de passe de la base est {}",
+    "La contraseña del servidor es {}",
+]
+
+
+@pytest.mark.parametrize("sentence", SAID)
+def test_a_password_that_is_said_in_a_sentence_is_replaced(sentence: str) -> None:
+    """And its punctuation stays; also one of letters with a single digit."""
+    for secret in ("hunter2secretXY", "horse-9-battery"):
+        said = sentence.format(secret)
+        shown = sentence.format("[redacted: assigned secret]")
+        assert redact(said) == shown
+        assert json.loads(redact(json.dumps(said))) == shown
+
+
+NOT_SAID = [
+    "The password is required, and is 8-characters long or 12digits.",
+    "the password is SHA256-hashed; the token is base64url",
+    "The password is stored in auth2.py",
+    "the password is config.db2.value, the token is T_STRING2",
+    "The secret of the first is in vault2, the password of user2 is checked in step3.",
+]
+
+
+@pytest.mark.parametrize("text", NOT_SAID)
+def test_what_is_said_of_a_password_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
 NO_SECRET = [
     "password = None",
     'DB_PASSWORD=os.environ["X"]',

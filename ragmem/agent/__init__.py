@@ -14,8 +14,9 @@ from ragmem.ids import new_id
 from ragmem.llm.base import Effort
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts import Remembered
-from ragmem.messages import ToolUse
-from ragmem.records import Session, ToolCall, Turn
+from ragmem.memory.leases import settled
+from ragmem.messages import Json, ToolUse
+from ragmem.records import Session, ToolCall, Turn, utc_now
 from ragmem.tools.base import PermissionMode
 from ragmem.tools.patterns import PermissionRules
 
@@ -115,6 +116,36 @@ class Agent:
         The model is not asked. Otherwise as `ask`.
         """
         return self._events(CommandRun, command)
+
+    async def record(self, said: str, tool_name: str, result: Json) -> None:
+        """Record as a turn what the person has done by themself, so that the next one knows of it.
+
+        `result` is that of a call, whose `text` the model is shown. Nothing is asked, and there
+        are no events of it.
+        """
+        if await settled(self._record(said, tool_name, result)):
+            raise asyncio.CancelledError
+
+    async def _record(self, said: str, tool_name: str, result: Json) -> None:
+        parts = self._parts
+        recording = await parts.memory.begin_turn(
+            self.session, parts.project, said, model=self.model
+        )
+        call = ToolCall(
+            tool_call_id=new_id(),
+            turn_id=recording.turn.turn_id,
+            order=0,
+            iteration=0,
+            tool_name=tool_name,
+            arguments="{}",
+            result=msgspec.json.encode(result).decode(),
+            success=True,
+            started_at=utc_now(),
+            origin="person",
+        )
+        await recording.call(call)
+        await recording.finish("completed", "")
+        parts.memory.finished(self.session, recording.turn)
 
     async def _events(
         self, kind: type[TurnRun], text: str, typed: Typed = nothing_typed

@@ -33,6 +33,7 @@ from ragmem.cli.command import (
     commands,
     confirm,
     home,
+    open_app,
     option,
     run_async,
 )
@@ -106,8 +107,12 @@ async def take_over(
             lambda: {"agents": reports},
             lambda width: "\n".join(report_text(each, width) for each in reports),
         )
-    if any(each["turns_added"] for each in reports) and own.config.memory.summaries.enabled:
-        say(_OF_SUMMARIES)
+    if any(each["turns_added"] for each in reports):
+        if own.config.memory.summaries.enabled:
+            say(_OF_SUMMARIES)
+        if not dry_run:
+            async with open_app(own.config, own.paths) as opened:
+                await opened.leave_background()
 
 
 async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Document]:

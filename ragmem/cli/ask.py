@@ -46,7 +46,7 @@ from ragmem.cli.output import (
     write_json,
 )
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -530,7 +530,7 @@ async def answer(agent: "Agent", prompt: str, output: Output, interruption: Inte
             if isinstance(event, TurnFinished):
                 say_denials(event)
                 code = event.exit_code or (EXIT_FAILED if event.is_error else EXIT_DONE)
-    return EXIT_FAILED if unread else code
+    return EXIT_SIGPIPE if unread else code
 
 
 def _progress(config: Config) -> Progress:

@@ -403,7 +403,7 @@ async def files(
             "path access_type tool_name turn_index timestamp", each, timestamp=each.accessed_at
         ),
         lambda width: files_table(accesses, datetime.now(UTC), width=width),
-        "No files yet.\n",
+        f"The session {short_id(session.session_id)} has touched no file; -r names another.\n",
     )
 
 

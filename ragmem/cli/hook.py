@@ -18,7 +18,7 @@ from ragmem.errors import EXIT_DONE, RagmemError
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import Context, Strategy
+    from ragmem.memory.context import Context, ContextRequest, Material, Strategy
 
 _MOST_BYTES = 4_000_000
 _PROMPT_CHARS = 20_000
@@ -113,27 +113,40 @@ async def bearing_on(
         app.codebase, project, cwd=app.cwd, top=top, seen=SeenFiles(), rules=app.rules
     )
     place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)
-    text = ""
-    # A good part of a request is kept for the conversation, which there is none of here.
-    for room in (max_chars * 3 // 2, max_chars, max_chars // 2):
-        built = await app.memory.build_context(
-            session,
-            clean(prompt),
-            ContextBuilder(
-                app.config.memory, ModelInfo(name=""), max_chars=room, pinned_chars=max_chars // 5
-            ),
-            place,
-            strategy=strategy,
-            find_code=code.passages if with_code and code.is_there else None,
-        )
-        if built.fallback:
-            raise StoreError("The memory can't answer now.", hint=" ".join(built.notices))
+    config, info = app.config.memory, ModelInfo(name="")
+
+    def told(built: "Context") -> str:
         if not any(section.items for section in built.sections):
             return ""
-        text = visible(built.recalled) + _ids(built, max_chars // 5)
-        if len(text) <= max_chars:
-            break
-    return text
+        return visible(built.recalled) + _ids(built, max_chars // 5)
+
+    class Fitting(ContextBuilder):
+        """Shapes the same material for ever smaller requests, until what is told of it fits.
+
+        A good part of a request is kept for the conversation, which there is none of here, and
+        few of its sections have much to tell.
+        """
+
+        def build(self, request: "ContextRequest", material: "Material") -> "Context":
+            room, pinned = self.max_chars, max_chars // 5
+            while True:
+                smaller = ContextBuilder(config, info, max_chars=room, pinned_chars=pinned)
+                built = smaller.build(request, material)
+                if room <= max_chars // 2 or len(told(built)) <= max_chars:
+                    return built
+                room = max(max_chars // 2, room * 2 // 3)
+
+    built = await app.memory.build_context(
+        session,
+        clean(prompt),
+        Fitting(config, info),
+        place,
+        strategy=strategy,
+        find_code=code.passages if with_code and code.is_there else None,
+    )
+    if built.fallback:
+        raise StoreError("The memory can't answer now.", hint=" ".join(built.notices))
+    return told(built)
 
 
 def _ids(built: "Context", room: int) -> str:

@@ -102,6 +102,11 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
         sent=RequestLog(opened.paths.data_dir).known(),
         numbers=day_numbers(opened.usage.days()),
     )
+    if not found.nodes and wanted.path:
+        raise UsageError(
+            f"Nothing is remembered of {visible(wanted.path)}.",
+            hint="`ragmem files` lists those that the last session has touched.",
+        )
     if not found.nodes:
         say("Nothing is remembered of it yet.\n")
     for each in found.left_out:

@@ -15,7 +15,15 @@ from ragmem.cli import rewrite
 from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
 from ragmem.config import environment, find_paths
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError, lacking
+from ragmem.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SIGINT,
+    EXIT_SIGPIPE,
+    RagmemError,
+    UsageError,
+    lacking,
+)
 from ragmem.failpoints import arm
 from ragmem.text import one_line, visible
 
@@ -197,7 +205,7 @@ def _exit_code(error: BaseException) -> int:
         case TyperException():
             return _report_usage(error)
         case BrokenPipeError():
-            return EXIT_FAILED
+            return EXIT_SIGPIPE
         case OSError(errno=number) if number in _OF_THE_DISK:
             return report(_disk_failed(error))
         case _ if why := lacking(error):

@@ -205,7 +205,7 @@ class RecallParams(Params, frozen=True):
     """Arguments of recall."""
 
     query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
-    limit: Annotated[int, number("At most so many of each kind.", 1, 20)] = 5
+    limit: Annotated[int, number("At most so many.", 1, 20)] = 5
     scope: Annotated[Literal["project", "all"], arg("This project, or every one.")] = "project"
 
 
@@ -219,8 +219,10 @@ async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     facts = await search_memories(
         app.memory, query, open_store=app.store, scope=scope, session=session, limit=limit
     )
+    # As many facts as leave half of the room to what was said, or all that this leaves.
+    facts = facts[: max(limit - len(hits), (limit + 1) // 2)]
     entries = [fact_entry(each, now) for each in facts]
-    for hit in hits:
+    for hit in hits[: limit - len(facts)]:
         entry = hit_entry(hit, query, session.session_id, now)
         entries.append(f"- [{hit.record_id}, {entry.removeprefix('- [')}")
     return _quoted(entries) if entries else _NOTHING

@@ -356,9 +356,7 @@ async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Repor
         if earlier:
             say(f"With {counted(earlier, 'earlier version')} of it.\n")
         await confirm("Forget it for ever?", "Nothing was forgotten.")
-    count = await forget_memory(
-        facts, found, log_dir=opened.paths.log_dir, store=opened.config.store.kind
-    )
+    count = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
     return lambda: write(f"{forgotten_text(found, count)}\n")
 
 
@@ -498,14 +496,14 @@ def episodes_table(
     width: int,
     people: Mapping[str, str] = NOBODY,
 ) -> str:
-    """One line each: when it was said, in a shared store by whom, what kind, when it is due."""
+    """One line each: when it was said, in a shared store by whom, what kind, and its day."""
     rows = [
         (
             short_id(memory.memory_id),
             ago(memory.created_at, now),
             *((who_said(memory, people),) if people else ()),
             memory.kind,
-            day(memory.at) if memory.at else "-",
+            day(memory.at or memory.created_at),
             memory.content,
         )
         for memory in memories

@@ -62,7 +62,7 @@ from ragmem.listings import (
     session_name,
     sessions_table,
 )
-from ragmem.memory.projects import folder_name, joinable, normalize_cwd
+from ragmem.memory.projects import folder_name, gone, has_remote, joinable, normalize_cwd
 from ragmem.memory.window import UNKNOWN_EFFECTS, has_failed, prompts_of, result_text, subject_of
 from ragmem.records import (
     Insight,
@@ -206,7 +206,7 @@ def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:
     return [*_fitted([*head, ("", "")], width, paint), *(paint((row, style)) for row in rows)]
 
 
-app = commands("Find, show, resume, name, fork, move and delete sessions.")
+app = commands("Find, show, resume, name, fork, export and delete sessions.")
 
 _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
@@ -221,7 +221,11 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         bool, option("--project", "Those of the whole project, not of this folder only.")
     ] = False,
     join: Annotated[
-        bool, option("--join", "First join this project to one with the same remote; asks you.")
+        bool,
+        option(
+            "--join",
+            "First join this project to one of the same remote or a gone folder; asks you.",
+        ),
     ] = False,
     everywhere: Annotated[bool, option("--all", "Those of every folder.")] = False,
     cwd: Annotated[Path | None, option("--cwd", "Those of another folder.", "DIR")] = None,
@@ -265,6 +269,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += "--project shows those of the whole project, with its worktrees.\n"
     if not everywhere:
         nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
+        nothing += "--join brings those of a folder that is gone here, if you say so.\n"
     if not everyone:
         nothing += "--everyone shows those of other people too.\n"
     now, folders = datetime.now(UTC), query.cwd is None
@@ -675,11 +680,16 @@ async def _join_project(app: "App") -> None:
         )
     project = (await app.memory.project_of(app.cwd)).project
     known = await (await app.store()).projects()
-    if not (found := joinable(project, known, app.cwd)):
+    same = joinable(project, known, app.cwd)
+    theirs = [each for each in gone(project, known) if each not in same]
+    moved = [each for each in theirs if await _is_own(app, each)]
+    if not (found := [*same, *moved]):
         raise UsageError(_why_none(app, project, known))
-    say(f"This project: {await _described(app, project)}\nThe same repository or remote:\n")
-    for number, each in enumerate(found, 1):
-        say(f"  {number}  {await _described(app, each)}\n")
+    say(f"This project: {await _described(app, project)}\n")
+    heads = {0: "The same repository or remote:\n"} if same else {}
+    heads |= {len(same): "Their folder is gone, and may be this one now:\n"} if moved else {}
+    for at, each in enumerate(found):
+        say(f"{heads.get(at, '')}  {at + 1}  {await _described(app, each)}\n")
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)
@@ -695,12 +705,18 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
     if project.root_id != project.project_id:
         root = next((each.path for each in known if each.project_id == project.root_id), "another")
         return f"{where} belongs to the project {visible(root)} already; there is no other to join."
-    if not project.remote:
+    if not has_remote(project):
         return (
-            f"{where} is no checkout with a remote: only worktrees of one repository and projects "
-            "with the same remote can be joined."
+            f"{where} is no checkout with a remote: only worktrees of one repository, projects "
+            "with the same remote and those whose folder is gone can be joined."
         )
-    return f"No other project is known that has the remote {visible(project.remote)}."
+    remote = visible(project.remote or "")
+    return f"No other project is known that has the remote {remote}."
+
+
+async def _is_own(app: "App", project: Project) -> bool:
+    query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
+    return bool(await app.memory.sessions(query))
 
 
 async def _described(app: "App", project: Project) -> str:

@@ -208,9 +208,13 @@ class ColorsConfig(_Section, frozen=True):
     """Colours of your own, `#rrggbb`, in place of the theme's; empty: as the theme has it."""
 
     accent: Color = ""
+    """What stands out: the prompt's sign, names of commands, the line that is picked."""
     good: Color = ""
+    """What went well, and what an edit adds."""
     bad: Color = ""
+    """What failed, and what an edit takes away."""
     warning: Color = ""
+    """What needs a look, such as a question or a note."""
     mode: Color = ""
     """The footer's word for plan mode."""
     quiet: Color = ""

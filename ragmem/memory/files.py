@@ -44,6 +44,8 @@ _BY_ARGUMENT: dict[str, AccessType] = {
     "glob_files": "list",
 }
 EDITING_TOOLS = frozenset(name for name, kind in _BY_ARGUMENT.items() if kind == "write")
+UNDO = "undo"
+"""The call that says which edits the person has taken back."""
 _BY_RESULT = ("grep_files", "search_files", "brain_search")
 _WRAPPERS = ("files", "matches", "results")
 _CHARS_PER_PATH = 50
@@ -65,6 +67,8 @@ def extract_accessed_files(
     access: AccessType
     if call.tool_name in _BY_RESULT:
         access, paths = "search", _result_paths(result)
+    elif call.tool_name == UNDO:
+        access, paths = "write", sorted(set().union(*_taken_back(call).values()))
     elif call.tool_name in _BY_ARGUMENT:
         # The tool's own word on the path is normalized; the argument may be `./a.py`.
         told = result.get("path") if isinstance(result, dict) else None
@@ -84,6 +88,32 @@ def extract_accessed_files(
         for path in dict.fromkeys(paths)
         if path
     ]
+
+
+def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
+    """Files whose edits the person has taken back, by the id of the turn that had made them.
+
+    The paths are as the results of the edits record them.
+    """
+    found: dict[str, set[str]] = {}
+    for turn in turns:
+        for call in turn.tool_calls:
+            for turn_id, paths in _taken_back(call).items():
+                found.setdefault(turn_id, set()).update(paths)
+    return found
+
+
+class _Undone(msgspec.Struct, frozen=True):
+    taken_back: dict[str, tuple[str, ...]] = {}
+
+
+def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
+    if call.tool_name != UNDO or not call.result:
+        return {}
+    try:
+        return msgspec.json.decode(call.result, type=_Undone).taken_back
+    except msgspec.DecodeError:
+        return {}
 
 
 def _decode(text: str) -> Json:
@@ -245,6 +275,7 @@ _HARMLESS = frozenset(
         "wait_for_servers",
         "update_tasks",
         "present_plan",
+        UNDO,
     }
 )
 _NOT_RUN = ("nothing was done", "not executed", "nothing was executed")
@@ -287,7 +318,12 @@ class _Edit(msgspec.Struct, frozen=True):
 
 
 def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
-    """What happened to files after the turn of this index, in the session's order."""
+    """What happened to files after the turn of this index, in the session's order.
+
+    What was taken back since has not happened.
+    """
+    turns = tuple(turns)
+    gone = taken_back(turns)
     changes: dict[str, FileChange] = {}
     commands = others = 0
     for turn in turns:
@@ -302,7 +338,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 call.success and call.result and not _edit(call)
             ):
                 others += 1
-            else:
+            elif (edit := _edit(call)) is None or edit.path not in gone.get(turn.turn_id, ()):
                 _note(changes, call, turn.turn_index)
     return Rewind(
         turn_index=turn_index,
@@ -505,8 +541,16 @@ async def _told(
             memory
             for memory in decided
             if any(e.turn_id in near or (path and e.path == path) for e in memory.evidence)
+            and (not path or memory.kind != "failure" or _names(memory, path))
         ),
         people=people,
+    )
+
+
+def _names(memory: MemoryRecord, path: str) -> bool:
+    """Whether it is about this file, rather than merely of a turn that touched it."""
+    return (
+        any(e.path == path for e in memory.evidence) or posixpath.basename(path) in memory.content
     )
 
 

@@ -17,7 +17,13 @@ from ragmem.memory.facts.failures import beginning, failures, subject_of, succee
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, plain
-from ragmem.memory.files import extract_accessed_files, locator, written_since
+from ragmem.memory.files import (
+    UNDO,
+    extract_accessed_files,
+    locator,
+    taken_back,
+    written_since,
+)
 from ragmem.memory.since import Aftermath, in_short, left_open
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
@@ -50,6 +56,7 @@ _LONGEST_PROMPT = 160
 _KINDS = ("decision", "deadline")
 _CHANGED_SINCE = " (changed since)"
 _THEN = "(as it was then; taken further since) "
+_TAKEN_BACK = "(its edits were taken back since) "
 
 
 # --- prompts that point back ----------------------------------------------------------------
@@ -204,6 +211,9 @@ def recap(
     `known` is what was learned in all of them.
     """
     locate = locator(session)
+    gone = {
+        turn_id: set(map(locate, paths)) for turn_id, paths in taken_back((*turns, *later)).items()
+    }
     changed: dict[str, str] = {}
     wrote: set[str] = set()
     failed: dict[str, str] = {}
@@ -212,7 +222,8 @@ def recap(
             if was_tried(call) and (subject := subject_of(call)):
                 failed.pop(beginning(subject), None)
             for access in extract_accessed_files(call, locate=locate):
-                if access.access_type == "write":
+                is_gone = call.tool_name == UNDO or access.path in gone.get(turn.turn_id, ())
+                if access.access_type == "write" and not is_gone:
                     changed.pop(access.path, None)
                     changed[access.path] = turn.turn_id
                     wrote.add(turn.turn_id)
@@ -261,6 +272,8 @@ def is_small_talk(turn: Turn) -> bool:
 def _outcome(turn: Turn, limit: int, after: Aftermath) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, limit)
+    if after.is_taken_back(turn):
+        return f"{_TAKEN_BACK}{told}"
     is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
     return f"{_THEN if is_past else ''}{told}"
 

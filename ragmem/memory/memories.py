@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.files import Paths, forget_prompts
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory import (
@@ -268,6 +270,9 @@ def _due(draft: Draft) -> datetime | None:
     return next((day.at(now) for day in days(draft.content, now)), None)
 
 
+_TELLING = 12
+
+
 class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the log: what went is named, not repeated."""
 
@@ -278,9 +283,16 @@ class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     deleted: dict[str, int]
 
 
-async def forget(facts: "Facts", memory: MemoryRecord, *, log_dir: Path, store: str) -> int:
-    """Forget it with its earlier versions, and log that; how many went."""
+async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str) -> int:
+    """Forget it with its earlier versions, and log that; how many went.
+
+    What was typed of it in chats goes from the file of prompts too.
+    """
+    every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
+    told = [_bare(each.content) for each in every]
+    with suppress(OSError):
+        forget_prompts(paths.prompt_history, lambda typed: _says(_bare(typed), told))
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,
@@ -288,8 +300,20 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, log_dir: Path, store: 
         store=store,
         deleted={"memories": count},
     )
-    log_deletion(log_dir, forgotten)
+    log_deletion(paths.log_dir, forgotten)
     return count
+
+
+def _says(typed: str, told: Sequence[str]) -> bool:
+    """Whether a prompt says one of these; what is very short may stand in any."""
+    return any(
+        each in typed if len(each) >= _TELLING else typed.lstrip("# ") == each for each in told
+    )
+
+
+def _bare(text: str) -> str:
+    """Its words, whatever the case and the blanks between them, without the full stop."""
+    return " ".join(text.casefold().split()).rstrip(".!")
 
 
 def forgotten_text(memory: MemoryRecord, count: int) -> str:

@@ -171,7 +171,8 @@ class Memory:
             with suppress(StoreError):
                 for known in await in_time((await self._store()).projects()):
                     if known.path == project.path:
-                        return known
+                        remote = known.remote or project.remote
+                        return msgspec.structs.replace(known, remote=remote)
         return project
 
     async def join(self, project: Project, into: Project, *, chosen: bool) -> None:

@@ -74,8 +74,9 @@ def locate(
 ) -> Located:
     """The project of a normalized `cwd`.
 
-    A new folder is taken for a known project that moved only when both have the
-    same remote and the old folder is gone: a clone can't claim another's memory.
+    A new folder is taken for a known project that moved only when both have the same remote, or
+    without one the same first commit, and the old folder is gone: a clone can't claim another's
+    memory.
     A worktree is its repository's: what is said in one checkout is known in all, unless the person
     has split it off.
     """
@@ -96,10 +97,11 @@ def locate(
 
 def _at(root: Path, known: list[Project], now: datetime) -> Located:
     """The project whose top folder that is."""
-    path, remote = folder_name(root), read_remote(root)
+    path, remote = folder_name(root), origin_of(root)
     for project in known:
         if project.path == path:
-            return Located(project)
+            # Its first commit may be younger than what is known of it.
+            return Located(msgspec.structs.replace(project, remote=project.remote or remote))
     for project in known if remote else ():
         if project.remote == remote and _is_gone(project.path):
             moved = msgspec.structs.replace(project, path=path)
@@ -117,7 +119,7 @@ def project_of_folder(folder: Path, known: Iterable[Project], *, now: datetime) 
     return Project(
         project_id=_id_of(path, {project.project_id for project in known}),
         path=path,
-        remote=read_remote(folder),
+        remote=origin_of(folder),
         created_at=now,
     )
 
@@ -147,7 +149,7 @@ def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Proj
     """Projects that are of the same repository or remote, and that it was not joined with."""
     folder = real_folder(project.path, cwd)
     main = main_checkout(folder)
-    remote = read_remote(main or folder) or project.remote
+    remote = origin_of(main or folder) or project.remote
     return [
         each
         for each in known
@@ -158,6 +160,21 @@ def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Proj
             or main_checkout(real_folder(each.path, cwd)) == folder
         )
     ]
+
+
+def gone(project: Project, known: Iterable[Project]) -> list[Project]:
+    """Projects of their own whose folder is not there any more, but for that one."""
+    return [
+        each
+        for each in known
+        if each.root_id == each.project_id != project.root_id and _is_gone(each.path)
+    ]
+
+
+def is_called_like(project: Project, other: Project) -> bool:
+    """Whether the folder of one is called as the other's, or that and something more."""
+    ours, theirs = (Path(each.path).name.casefold() for each in (project, other))
+    return bool(ours and theirs) and (ours in theirs or theirs in ours)
 
 
 def project_to_split(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
@@ -283,7 +300,8 @@ def moved_text(located: Located) -> str:
         return ""
     return (
         f"This folder is taken for the project that was at {located.moved_from}: "
-        "the same remote, and that folder is gone. Its memory goes on here; "
+        f"the same {'remote' if has_remote(located.project) else 'first commit'}, and that folder "
+        "is gone. Its memory goes on here; "
         "`ragmem sessions list --project` shows its sessions."
     )
 
@@ -401,6 +419,23 @@ def read_remote(root: Path) -> str | None:
         elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
             return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
     return None
+
+
+_FIRST = re.compile(rb"0{40,64} ([0-9a-f]{40,64}) ")
+_FIRST_COMMIT = "commit:"
+
+
+def origin_of(root: Path) -> str | None:
+    """Return what tells a checkout wherever it is: its remote, or the first commit that was made
+    in it, as `commit:<id>`; None without either."""
+    first = _FIRST.match(_bytes_of(root / ".git" / "logs" / "HEAD", _HEAD_LIMIT) or b"")
+    commit = f"{_FIRST_COMMIT}{first[1].decode()}" if first else None
+    return read_remote(root) or commit
+
+
+def has_remote(project: Project) -> bool:
+    """Whether a project is told by its remote, rather than by its first commit."""
+    return project.remote is not None and not project.remote.startswith(_FIRST_COMMIT)
 
 
 def read_branch(folder: Path) -> str:

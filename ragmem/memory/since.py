@@ -19,7 +19,7 @@ from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import particulars
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
-from ragmem.memory.files import EDITING_TOOLS
+from ragmem.memory.files import EDITING_TOOLS, taken_back
 from ragmem.memory.summaries import opening, prose_sentences
 from ragmem.memory.window import argument
 from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
@@ -383,6 +383,7 @@ class Aftermath:
         self._turns = sorted(
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
+        self._taken_back = taken_back(self._turns)
         self._terms = [_held(turn) for turn in self._turns]
         self._edits = [_edits(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
@@ -399,6 +400,8 @@ class Aftermath:
         """What was said later that does or takes back what it says, with the day that it was of;
         empty where nothing was."""
         texts, at = _stated(turn), turn.timestamp
+        if self.is_taken_back(turn):
+            return f"Said on {at.astimezone():%Y-%m-%d}; the person has taken its edits back since"
         over = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
         if over:
             return _beside(over, at)
@@ -406,6 +409,10 @@ class Aftermath:
         planned = [*left_open(turn), *(t for t in texts if asks_open or _PLANNED.search(plain(t)))]
         done = (step for each in planned for step in self.steps_done(each, at))
         return _beside(next(filter(None, done), "") or self.revised(texts, at), at)
+
+    def is_taken_back(self, turn: Turn) -> bool:
+        """Whether the person has taken back what it did to files, or part of that."""
+        return turn.turn_id in self._taken_back
 
     def of_summary(self, summary: Summary) -> str:
         """The same of the first of the turns that a summary tells of."""

@@ -7,6 +7,7 @@ own words, and summaries.
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
@@ -65,17 +66,26 @@ def result_text(call: ToolCall) -> str:
 
 
 def argument(call: ToolCall, *names: str) -> str:
-    """The first of its arguments of these names that is a text; empty where there is none."""
+    """The first of its arguments of these names that is a text, or the words of a command; empty
+    where there is none."""
     try:
         arguments: Json = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return ""
     found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
-    return next((value for value in found if isinstance(value, str) and value), "")
+    return next(filter(None, map(_as_text, found)), "")
+
+
+def _as_text(value: Json) -> str:
+    """Other agents keep a command as a list of its words."""
+    if isinstance(value, str):
+        return value
+    words = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return words[2] if words[1:2] in (["-c"], ["-lc"]) and len(words) == 3 else shlex.join(words)
 
 
 _COMMAND = "run_command"
-_SUBJECTS = ("command", "path", "file_path", "pattern", "query", "url", "content")
+_SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "content")
 """Arguments that a call is about, the first of which it is named by."""
 
 

@@ -51,7 +51,7 @@ async def jobs(said: str, chat: ChatSession) -> None:
         for job in held.all:
             mark, style = ("●", "bold") if job.is_running else ("✓", "green")
             if not job.is_running and job.exit_code != 0:
-                mark, style = "✗", "red"
+                mark, style = ("■", "dim") if job.stop.is_set() else ("✗", "red")
             row = Text.assemble((f"{mark} ", style), visible(job.title), (f"  {job.state}", "dim"))
             output.show(row, "notice")
         if any(job.is_alone for job in held.running):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.base import Effort
-from ragmem.memory.files import extract_accessed_files, rewind_to
-from ragmem.records import Session, SessionQuery, Turn
+from ragmem.memory.files import UNDO, extract_accessed_files, rewind_to, taken_back
+from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
 from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
 from ragmem.repl.session import ChatSession, sessions_here
@@ -111,15 +111,35 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
     return [f"last: {last}", " · ".join(came)]
 
 
+# --- memories -----------------------------------------------------------------
+
+
+def memory_question(memories: Sequence[MemoryRecord]) -> PickQuestion:
+    """Ask for one of these memories; the answer is its id."""
+    now = datetime.now(UTC)
+
+    async def rows() -> list[PickRow]:
+        return [
+            PickRow(
+                key=each.memory_id,
+                text=each.content,
+                facts=(each.kind, when(each.updated_at, now)),
+            )
+            for each in memories
+        ]
+
+    return PickQuestion(title="Forget", lists=(PickList("memories", rows),))
+
+
 # --- turns --------------------------------------------------------------------
 
 
 def turn_question(turns: Sequence[Turn]) -> PickQuestion:
     """Ask for the prompt to go back to before; the answer is the number of its turn."""
-    now = datetime.now(UTC)
+    now, gone = datetime.now(UTC), taken_back(turns)
 
     async def rows() -> list[PickRow]:
-        return [_turn_row(turn, now) for turn in reversed(turns)]
+        return [_turn_row(turn, now, gone.get(turn.turn_id, ())) for turn in reversed(turns)]
 
     async def preview(number: str) -> list[str]:
         return await asyncio.to_thread(lines_from, turns, int(number))
@@ -127,16 +147,17 @@ def turn_question(turns: Sequence[Turn]) -> PickQuestion:
     return PickQuestion(title="Back to before", lists=(PickList("turns", rows),), preview=preview)
 
 
-def _turn_row(turn: Turn, now: datetime) -> PickRow:
-    accesses = (each for call in turn.tool_calls for each in extract_accessed_files(call))
-    changed = {each.path for each in accesses if each.access_type == "write"}
+def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
+    calls = (call for call in turn.tool_calls if call.tool_name != UNDO)
+    accesses = (each for call in calls for each in extract_accessed_files(call))
+    changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
     return PickRow(
         key=str(turn.turn_index),
         text=turn.user_message,
         facts=(
             f"turn {turn.turn_index}",
             when(turn.timestamp, now),
-            counted(len(changed), "file") if changed else "",
+            counted(len(changed), "file") if changed else "taken back" if gone else "",
         ),
     )
 

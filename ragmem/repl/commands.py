@@ -34,7 +34,7 @@ from ragmem.memory.memories import (
 from ragmem.messages import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
-from ragmem.repl.choices import model_question
+from ragmem.repl.choices import memory_question, model_question
 from ragmem.repl.output import (
     ChatOutput,
     clipped,
@@ -563,19 +563,44 @@ async def _pin(said: str, chat: ChatSession) -> None:
     chat.output.show(memory_row(f"pinned {short_id(memory.memory_id)}: {memory.content}"), "notice")
 
 
+async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
+    """Return the memory of an id, or the one of those like some words, or of all, that is picked.
+
+    None where the person picks none. UsageError where there is none to pick from.
+    """
+    facts, output, project_id = facts_of(chat.app.memory), chat.output, chat.session.project_id
+    if _MEMORY_ID.fullmatch(said):
+        return await _found(facts, said)
+    if said:
+        limit = _MEMORIES_FOUND
+        hits = await facts.search(said, project_id=project_id, limit=limit, floor=False)
+        found = [hit.memory for hit in hits]
+    else:
+        found = list(await facts.recent(project_id=project_id, limit=_LISTED))
+    if not found:
+        why = "Nothing of what is remembered is like that." if said else "Nothing is remembered."
+        raise UsageError(why, hint="/memory shows what is remembered.")
+    if output.terminal.picks:
+        key = await output.terminal.pick(memory_question(found))
+    else:
+        output.show(_memories(found, output.width))
+        key = await output.terminal.ask(ChatQuestion("Which one? Its id; nothing for none:"))
+    return await _found(facts, key.strip()) if key and key.strip() else None
+
+
 async def _forget(reference: str, chat: ChatSession) -> None:
-    if not reference:
-        raise UsageError("Forget what?", hint="/forget followed by an id, as /memory shows it.")
     app, output = chat.app, chat.output
     facts = facts_of(app.memory)
-    memory = await _found(facts, reference)
+    memory = await _memory_meant(reference, chat)
+    if memory is None:
+        return
     earlier = len(await facts.history(memory))
     output.show(_memories([memory], output.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     if await output.terminal.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
         output.note("Nothing was forgotten.")
         return
-    count = await forget(facts, memory, log_dir=app.paths.log_dir, store=app.config.store.kind)
+    count = await forget(facts, memory, paths=app.paths, store=app.config.store.kind)
     output.note(forgotten_text(memory, count))
 
 
@@ -602,7 +627,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("memory", "what is remembered here: /memory [text]", _memory),
     ("why", "what memory put into the last request: /why [number or id]", _why),
     ("pin", "keep a text or a memory in every request: /pin text or id", _pin),
-    ("forget", "forget a memory for ever: /forget id", _forget),
+    ("forget", "forget a memory for ever: /forget [id or words]", _forget),
     ("model", "which model answers: /model [provider/model]", _model),
     ("effort", "how long it may think: /effort [none|low|medium|high]", _effort),
     ("cost", "tokens and money spent", _cost),

@@ -5,7 +5,7 @@ files, shown and taken back, with or without the conversation.
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,10 @@ from rich.text import Text
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
-from ragmem.memory.files import FileChange, Rewind, rewind_to
+from ragmem.memory.files import UNDO, FileChange, Rewind, rewind_to, taken_back
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.window import result_text, subject_of
+from ragmem.messages import Json
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
@@ -28,7 +29,7 @@ from ragmem.repl.output import ChatOutput, clipped, gutter, listing
 from ragmem.repl.recalled import items_text, rule
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
-from ragmem.text import counted, one_line, plain, visible
+from ragmem.text import counted, one_line, plain, plain_or_quoted, visible
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import decode
 from ragmem.tools.files import unified_diff
@@ -295,11 +296,13 @@ _OUTCOMES: dict[Outcome, str] = {
 async def diff(named: str, chat: ChatSession) -> None:
     """Show what this session's edits changed, or in one file: before the first of them, and now."""
     output = chat.output
-    back = rewind_to(await _turns(chat), 0)
+    turns = await _turns(chat)
+    back = rewind_to(turns, 0)
     changes = [each for each in back.changes if not named or _is_named(each, named)]
     if not changes:
         what = f"has not changed {one_line(named, 200)}" if named else "has changed no file"
-        output.note(f"This session {what}.{_by_commands(back)}")
+        undone = ", but for what was taken back" if taken_back(turns) else ""
+        output.note(f"This session {what}{undone}.{_by_commands(back)}")
         return
     restorer = _restorer(chat)
     for change in changes:
@@ -352,28 +355,52 @@ async def undo(_: str, chat: ChatSession) -> None:
         return False
 
     turns = await _turns(chat)
-    left = [turn for turn in turns if turn.turn_id not in chat.undone]
-    for turn in reversed(left):
-        back = rewind_to([turn], turn.turn_index - 1)
+    gone, passed = taken_back(turns), dict[str, list[str]]()
+    backs = [(turn, _of_turn(turn, gone)) for turn in turns if not _is_undo(turn)]
+    left = [(turn, back) for turn, back in backs if back.changes or turn.turn_id not in gone]
+    for turn, back in reversed(left):
         if not back.changes:
             continue
-        if turn is not left[-1]:
+        if turn is not left[-1][0]:
             paths = ", ".join(one_line(change.path, 200) for change in back.changes)
             said = f"Take back what turn {turn.turn_index} of {len(turns)} did to {paths}?"
             if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
                 return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
-        if all(each.outcome in _BACK for each in done):
-            chat.undone.add(turn.turn_id)
+        passed[turn.turn_id] = [each.path for each in done if each.outcome in _BACK]
         if all(each.outcome == "as_before" for each in done):
             continue
         asked = one_line(turn.user_message, _ASKED_CHARS)
-        output.say(f"Undo of turn {turn.turn_index}, “{asked}”:")
-        _tell(done, output, {each.path for each in done})
+        heading = f"Undo of turn {turn.turn_index}, “{asked}”:"
+        _tell(done, output, {each.path for each in done}, heading)
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
+        if any(passed.values()):
+            what = f"what turn {turn.turn_index} (“{asked}”) did to files"
+            await chat.record("/undo", UNDO, _told(what, done, passed))
         return
     output.note("There is nothing to take back: this session's edits are undone, or it made none.")
+
+
+def _is_undo(turn: Turn) -> bool:
+    return any(call.tool_name == UNDO for call in turn.tool_calls)
+
+
+def _of_turn(turn: Turn, gone: Mapping[str, Collection[str]]) -> Rewind:
+    """What a turn did to files, but for what is taken back already."""
+    back = rewind_to([turn], turn.turn_index - 1)
+    done = gone.get(turn.turn_id, ())
+    changes = tuple(change for change in back.changes if change.path not in done)
+    return msgspec.structs.replace(back, changes=changes)
+
+
+def _told(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]) -> Json:
+    """What is recorded of edits that were taken back: for the model, and by turn and path."""
+    became = "; ".join(f"{plain_or_quoted(e.path)}: {_OUTCOMES[e.outcome]}" for e in done)
+    return {
+        "text": f"The person has taken back {what}. {became}.",
+        "taken_back": {turn_id: list(paths) for turn_id, paths in gone.items() if paths},
+    }
 
 
 async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
@@ -405,15 +432,23 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         output.say("Nothing was changed.")
         return None
     before, prompt = chat.short_id, turns[back.turn_index].user_message
+    left = chat.agent
     await chat.fork(back.turn_index)
-    gone = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
+    since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
     told = (
-        f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {gone} is no "
+        f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {since} is no "
         "longer in this conversation."
     )
     output.show(Group(rule(output.width), gutter(told, mark="  ", words=True)))
-    if answer:
-        await _restore(back, chat)
+    if answer and (done := await _restore(back, chat)):
+        # The session that was left is told of it: whoever resumes it finds the files so.
+        paths = {each.path for each in done if each.outcome in _BACK}
+        gone = {
+            turn.turn_id: [each.path for each in _of_turn(turn, {}).changes if each.path in paths]
+            for turn in turns[back.turn_index :]
+        }
+        if any(gone.values()):
+            await left.record("/rewind", UNDO, _told(f"what {since} did to files", done, gone))
     if output.terminal.picks:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
@@ -455,7 +490,7 @@ def _what(change: FileChange) -> str:
     return f" ({edits}; made then, will be removed)" if change.before is None else f" ({edits})"
 
 
-async def _restore(back: Rewind, chat: ChatSession) -> None:
+async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
     asked: set[str] = set()
 
     async def confirm(path: str, doubt: str) -> bool:
@@ -465,6 +500,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> None:
 
     done = await _restorer(chat).restore(back.changes, confirm)
     _tell(done, chat.output, asked)
+    return done
 
 
 def _restorer(chat: ChatSession) -> Restorer:
@@ -473,18 +509,21 @@ def _restorer(chat: ChatSession) -> Restorer:
     return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
 
 
-def _tell(done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str]) -> None:
-    """Say what became of each file; of those in doubt too where what stood there is kept."""
+def _tell(
+    done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str], heading: str = ""
+) -> None:
+    """Say what became of each file, below where of those in doubt what stood there is kept."""
     for each in done:
-        is_back = each.outcome in ("restored", "removed")
+        if each.kept and each.path in doubtful:
+            secrets = ", but for its secrets," if each.kept.suffix else ""
+            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in this file:"
+            output.show(Text(said), "notice")
+            output.copyable(str(each.kept))
+    if heading:
+        output.say(heading)
+    for each in done:
+        is_back = each.outcome in _BACK
         said = f"{one_line(each.path, 400)}: {_OUTCOMES[each.outcome]}"
         if each.note:
             said += f"; {one_line(each.note, 400)}"
-        where = each.kept if each.path in doubtful else None
-        if where:
-            secrets = ", but for its secrets," if where.suffix else ""
-            said += f". What stood there before{secrets} is kept in this file:"
-        style = "" if is_back or each.outcome == "as_before" else "yellow"
-        output.show(Text(said, style=style), "notice")
-        if where:
-            output.copyable(str(where))
+        output.show(Text(said, style="" if is_back else "yellow"), "notice")

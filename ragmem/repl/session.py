@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragmem.app import App, Options
     from ragmem.memory.context import SessionRecap
     from ragmem.memory.recall import SimilarSession
+    from ragmem.messages import Json
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver, PermissionMode
     from ragmem.tools.skills import OwnCommand, SkillSet
@@ -105,8 +106,6 @@ class ChatSession:
         """That the folder is on, as it was after the last thing that was done here."""
         self.commands: Mapping[str, OwnCommand] = {}
         """The person's own, and the project's, by their names."""
-        self.undone: set[str] = set()
-        """Ids of the turns whose edits this chat has taken back."""
         self._approver = approver
         self._is_own_fork = False
         """Made of the session that was shown before it."""
@@ -207,6 +206,12 @@ class ChatSession:
             return (await self.app.memory.load_session(self.session.session_id)).session
         except (StoreError, SessionNotFound):  # away, or --ephemeral
             return self.session
+
+    async def record(self, said: str, tool_name: str, result: "Json") -> None:
+        """Record what the person has done by themself as a turn of the session."""
+        await self.agent.record(said, tool_name, result)
+        self.turn_count += 1
+        self._turns_known += 1
 
     def see(self, event: Event) -> None:
         """Follow a turn."""
@@ -409,8 +414,14 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     try:
         await app.join_worktree()
         found = await app.others_of_the_remote()
+        before = None if found else await app.moved_perhaps()
     except StoreError:
         return  # That it is away is told by the chat itself.
+    if before:
+        output.say(
+            f"The folder {visible(before.path)} is gone. If it is this one now, `ragmem sessions "
+            "list --join` brings its memory here."
+        )
     if found is None:
         return
     project, others = found

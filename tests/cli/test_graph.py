@@ -55,6 +55,14 @@ def test_the_page_lies_in_the_own_folder_and_takes_the_place_of_the_one_before(
     assert "default-src 'none'" in page
 
 
+def test_a_file_that_is_not_known_makes_no_page(ragmem: Ragmem) -> None:
+    page = ragmem.project.parent / "none.html"
+    done = ragmem.run("graph", "--file", "none.py", "-o", str(page))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Nothing is remembered of none.py.\n")
+    assert not page.exists()
+
+
 def test_what_is_asked_for_is_shown(ragmem: Ragmem) -> None:
     asked = ["What does hello.py do?", "Why?"]
     whole = shown(ragmem)

@@ -59,6 +59,13 @@ Of unknown kinds, left out:
     assert len(tagged) == 3
 
 
+def test_what_has_come_is_seen_to_without_a_chat(ragmem: Ragmem) -> None:
+    ragmem.ok("import", "claude-code", "--dry-run", env={"RAGMEM_MEMORY__WORKER": "inline"})
+    ragmem.ok("import", "claude-code", env={"RAGMEM_MEMORY__WORKER": "inline"})
+    pending = ragmem.ok("stats", "--format", "json").json["pending"]
+    assert pending["vectors"] == 0
+
+
 def test_a_session_is_found_by_the_id_that_its_own_agent_gave_it(ragmem: Ragmem) -> None:
     """What `claude --resume` and `codex resume` print is what a person has."""
     ragmem.ok("import", "claude-code")

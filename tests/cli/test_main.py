@@ -30,7 +30,7 @@ def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
         (ProviderUnavailable("Away."), 75, "error: Away.\n"),
         (RagmemError("\x1b[31mred", hint="\x07"), 1, "error: \\e[31mred\n\\x07\n"),
         (KeyboardInterrupt(), 130, ""),
-        (BrokenPipeError(), 1, ""),
+        (BrokenPipeError(), 141, ""),
         (SystemExit(3), 3, ""),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,

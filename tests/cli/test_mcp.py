@@ -136,6 +136,28 @@ async def test_each_tool_answers_with_ids_that_the_next_call_takes(
         )
 
 
+async def test_few_tokens_are_filled_with_few_things_told_whole(
+    ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = "Still to do: the gauge of the second tank, which nobody has read since spring."
+    async with open_memory(home=ragmem.home) as memory:
+        for number in range(3):
+            later = await memory.create_session(ragmem.project)
+            asked = f"Please look after hose number {number} and say what is left"
+            said = f"Hose number {number} is tight again: a clamp was loose. {left}"
+            await memory.store_turn(later, asked, said)
+        await memory.drain()
+    async with within(ragmem, monkeypatch) as session:
+        gathered = await told(session, "context", prompt="continue")
+        assert "Outcome: Please look after hose number 2 and say what is left" in gathered
+        assert f"Open: {left}" in gathered
+        found = await told(session, "recall", query="hose valve clamp", limit=3)
+        assert len(re.findall(r"^- \[", found, re.MULTILINE)) == 3
+        little = await told(session, "context", prompt="is the hose tight?", max_tokens=500)
+        assert re.search(r"^User: Please look after hose number \d and say", little, re.MULTILINE)
+        assert len(little) <= 2_000
+
+
 async def test_sessions_are_resources_that_go_on_where_they_are_long(
     ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

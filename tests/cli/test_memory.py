@@ -530,6 +530,8 @@ def test_episodes_are_listed_newest_first(ragmem: Ragmem) -> None:
     assert table.splitlines()[0].split() == ["ID", "SAID", "KIND", "DATE", "EPISODE"]
     assert len(table.splitlines()) == 3
     assert "2030-05-06" in table
+    decided = next(row for row in done(ragmem, "episodes").out.splitlines() if "Postgres" in row)
+    assert f"{datetime.now():%Y-%m-%d}" in decided
 
 
 # --- moved ----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What a session changed, shown and taken back; and what a chat tells of itself: on a real pty."""
 
+import json
 import re
 from pathlib import Path
 
@@ -37,8 +38,8 @@ def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
         chat.wait_for(r'● Edit a\.py  \+1 −1\n│ 1 - print\("hello"\)\n│ 1 \+ print\("two"\)$')
         chat.send("/undo\r")
         chat.wait_for(
-            r"^· Undo of turn 2, “two”:\na\.py: restored\. What stood there before is kept in "
-            r"this\nfile:\n/[\s\S]*^›$"
+            r"^What stood in a\.py is kept in this file:\n/[\s\S]*"
+            r"^· Undo of turn 2, “two”:\na\.py: restored\n[\s\S]*^›$"
         )
         # The terminal wraps it: a path that is copied has no line break in it.
         kept = re.findall(rb"/[^\s\x1b]+/preimages/[^\s\x1b]+", chat.raw)
@@ -50,7 +51,55 @@ def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
         chat.send("/undo\r")
         chat.wait_for(r"^There is nothing to take back")
         chat.send("/diff a.py\r")
-        chat.wait_for(r"^a\.py is as it was\.$")
+        chat.wait_for(r"^This session has not changed a\.py, but for what was taken\sback\.$")
+
+
+def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -> None:
+    created = {"path": "new.txt", "content": "made\n"}
+    house.server.extend(
+        Answer(tools=[Call("create_file", created)]),
+        Answer("I have written down what was made."),
+        Answer("I see."),
+        Answer("Welcome back."),
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("write it down\r")
+        chat.wait_for_turn(r"^I have written down")
+        chat.send("/undo\r")
+        chat.wait_for(r"^· Undo of turn 1, “write it down”:\nnew\.txt: removed$")
+    with house.chat("chat", "-c") as chat:
+        loaded(chat)
+        chat.send("/undo\r")
+        chat.wait_for(r"^There is nothing to take back")
+        chat.send("and now?\r")
+        chat.wait_for_turn(r"^I see\.$")
+    told = json.dumps(house.server.requests[-1].body["messages"], ensure_ascii=False)
+    assert "The person has taken back what turn 1 (“write it down”) did to files. " in told
+    assert "new.txt: removed." in told
+    assert "new.txt (via create_file" not in told
+    context = house.run("context", "where were we?")
+    assert "(its edits were taken back since) write it down" in context
+    assert "Changed: new.txt" not in context
+
+
+def test_a_session_that_was_left_by_a_rewind_knows_that_its_files_were_taken_back(
+    house: House,
+) -> None:
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.py"})]), edits("hello", "one"), Answer("Done.")
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for_turn(r"^Done\.$")
+        chat.send("/rewind 1\r")
+        chat.wait_for_screen(r"^Take the files back too\?")
+        chat.send("y")
+        chat.wait_for(r"^a\.py: restored$")
+        chat.wait_for(r"^· The session with all of its turns is still there")
+    left = next(session for session in house.sessions() if len(session["turns"]) == 2)
+    assert "a.py: restored." in left["turns"][1]["tool_calls"][0]["result"]["text"]
 
 
 def test_what_others_have_changed_since_is_not_taken_back(house: House) -> None:

@@ -317,6 +317,51 @@ def test_a_moved_checkout_says_so_once(tmp_path: Path, ragmem: Ragmem) -> None:
     assert prompts(listed(ragmem, old, "--project")) == {"Another"}
 
 
+def test_a_repository_without_a_remote_is_known_by_its_first_commit(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    """Also one that had no commit yet when it was met; never a copy beside it."""
+    old, new, copy = tmp_path / "shop", tmp_path / "moved" / "shop2", tmp_path / "copy"
+    old.mkdir()
+    new.parent.mkdir()
+    git(old, "init", "-q")
+    asked(ragmem, old, "Before")
+    git(old, "commit", "-q", "--allow-empty", "-m", "first")
+    asked(ragmem, old, "Then")
+    shutil.copytree(old, copy)
+    assert "first commit" not in ragmem.run("ask", "In the copy", cwd=copy).err
+    old.rename(new)
+    done = ragmem.run("ask", "After", cwd=new)
+    assert f"that was at {old}: the same first commit, and that folder is gone" in done.err
+    assert prompts(listed(ragmem, new, "--project")) == {"Before", "Then", "After"}
+    assert prompts(listed(ragmem, copy, "--project")) == {"In the copy"}
+
+
+def test_the_memory_of_a_folder_that_is_gone_is_joined_when_a_person_says_so(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    old, new, other = tmp_path / "shop", tmp_path / "shop2", tmp_path / "garden"
+    old.mkdir()
+    other.mkdir()
+    asked(ragmem, old, "Before")
+    asked(ragmem, other, "Ferns")
+    old.rename(new)
+    code, shown = join(ragmem, new, "y")
+    assert code == 0, shown
+    assert shown.replace(str(tmp_path), "…").startswith(
+        "This project: …/shop2 (0 sessions)\n"
+        "Their folder is gone, and may be this one now:\n"
+        "  1  …/shop (1 session)\n"
+    )
+    asked(ragmem, new, "After")
+    assert prompts(listed(ragmem, new, "--project")) == {"Before", "After"}
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=Ana", "-c", "user.email=ana@garden.example")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True)
+
+
 def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) -> None:
     """Nothing but its name tells a folder without a remote: it is said where to look."""
     old, new = tmp_path / "old", tmp_path / "new"
@@ -330,6 +375,7 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
 No sessions of …/new.
 --project shows those of the whole project, with its worktrees.
 --all shows those of every folder, --cwd DIR those of one that was renamed.
+--join brings those of a folder that is gone here, if you say so.
 --everyone shows those of other people too.
 """
     )

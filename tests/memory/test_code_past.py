@@ -170,3 +170,17 @@ async def test_a_deleted_session_is_left_out(asked: Store) -> None:
     await asked.delete_session("met")  # type: ignore[attr-defined]
     [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]})).values()
     assert [each.session.title for each in past.sessions] == ["Tokens", "Login"]
+
+
+async def test_a_command_that_failed_is_told_of_a_file_that_it_names(asked: Store) -> None:
+    """Others of the same turn have nothing to do with it."""
+    here = {"kind": "failure", "evidence": (said("new", "n1"),)}
+    await asked.apply(
+        [
+            remembered("x-other", "`make seeds` failed: no such target.", **here),
+            remembered("x-named", "`python auth.py` failed: no module jwt.", **here),
+        ]
+    )
+    decided = told(await past_of_file(asked, GARDEN, AUTH))[1]
+    assert "x-named" in decided
+    assert "x-other" not in decided

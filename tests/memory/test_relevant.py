@@ -287,6 +287,11 @@ def test_ages_in_words() -> None:
     ]  # fmt: skip
 
 
+def test_days_are_told_by_the_calendar() -> None:
+    at, now = (datetime(2026, 11, *when).astimezone() for when in ((24, 9, 2), (26, 4, 43)))
+    assert ago(at, now) == "2 days ago"
+
+
 def test_the_same_hits_give_the_same_bytes() -> None:
     hit = turn_hit(a_turn(1))
     assert build(hits=(hit,)) == build(hits=(msgspec.structs.replace(hit),))

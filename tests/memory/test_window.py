@@ -1,6 +1,8 @@
 """The recent window and files as a model is shown them: messages, text, passages."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from ragmem.memory.window import (
     recent_text,
     recent_window,
     result_text,
+    subject_of,
     turn_messages,
     window_limit,
     with_passages,
@@ -327,3 +330,19 @@ def with_command(turn: Turn, *, success: bool = True, exit_code: int | None = No
         error=None if success else result_text(call),
     )
     return msgspec.structs.replace(turn, tool_calls=(call,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subject"),
+    [
+        ({"command": ["bash", "-lc", "make test"]}, "shell make test"),
+        ({"command": ["git", "log", "a b"]}, "shell git log 'a b'"),
+        ({"cmd": "make"}, "shell make"),
+        ({"command": [1]}, "shell"),
+    ],
+)
+def test_a_command_that_another_agent_keeps_as_words_is_named(
+    arguments: dict[str, Any], subject: str
+) -> None:
+    call = msgspec.structs.replace(a_call(0), tool_name="shell", arguments=json.dumps(arguments))
+    assert subject_of(call) == subject

@@ -405,6 +405,9 @@ class FakeApp:
     async def others_of_the_remote(self) -> None:
         """Return none: nothing is asked."""
 
+    async def moved_perhaps(self) -> None:
+        """No folder is gone."""
+
     async def join_worktree(self) -> None:
         """Join nothing: the folder is no worktree."""
 

@@ -216,7 +216,20 @@ async def test_forget_asks_first(chat: Chat) -> None:
     assert await chat.stored() == []
     (line,) = (chat.app.paths.log_dir / "deletions.log").read_text().splitlines()
     assert json.loads(line)["memory_id"] == new.memory_id
-    assert "Forget what?" in await chat.said("/forget")
+    assert "Nothing is remembered." in await chat.said("/forget")
+
+
+async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat: Chat) -> None:
+    store = await chat.app.store()
+    door, port = a_memory("The door code is 4711-zebra"), a_memory("The port is 5439")
+    await store.apply([PutMemory(memory=door), PutMemory(memory=port)])
+    said = await chat.said("/forget the door code", None)
+    assert f"Memory {short_id(door.memory_id)}" in said
+    assert len(await chat.stored()) == 2
+    await chat.said("/forget the door code", short_id(door.memory_id), "y")
+    assert [each.content for each in await chat.stored()] == ["The port is 5439"]
+    await chat.said("/forget", short_id(port.memory_id), "y")
+    assert await chat.stored() == []
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -282,6 +295,27 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         chat.leave()
     assert house.server.requests == []
     assert house.sessions() == []
+    assert "squeaks" not in left_in(house)
+    assert "/forget" in left_in(house)
+
+
+def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
+    for prompt in ("what is with the gate?", "and the pear?"):
+        with house.chat("chat") as chat:
+            chat.wait_for_screen(r"openai/scripted · \S")
+            chat.send(f"{prompt}\r")
+            chat.wait_for_turn(r"^Noted\.$")
+            chat.leave()
+    gone = next(s for s in house.sessions() if s["turns"][0]["user_message"].endswith("gate?"))
+    house.run("sessions", "delete", gone["session_id"], "--yes")
+    assert "the gate" not in left_in(house)
+    assert "the pear" in left_in(house)
+
+
+def left_in(house: House) -> str:
+    """All that is in the files of ragmem's home."""
+    files = (file for file in Path(house.env["RAGMEM_HOME"]).rglob("*") if file.is_file())
+    return "\n".join(file.read_bytes().decode("utf-8", "replace") for file in files)
 
 
 @pytest.mark.parametrize("width", [42, 100])

@@ -41,7 +41,7 @@ def test_slash_commands_complete() -> None:
     assert offered("/con") == ["/context", "/config"]
     assert [text.rstrip() for text in offered("/")] == [f"/{name}" for name in COMMANDS]
     assert [text for text in offered("/") if text.endswith(" ")] == [
-        "/rename ", "/search ", "/pin ", "/forget "
+        "/rename ", "/search ", "/pin "
     ]  # fmt: skip
     assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []

@@ -176,6 +176,18 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
     assert not is_running(f"sleep {seconds}")
 
 
+def test_a_job_that_was_stopped_is_not_shown_as_failed(house: House) -> None:
+    house.server.extend(run(f"exec sleep 31{os.getpid()}", background=True), Answer("It is up."))
+    with house.chat("chat", "--yolo", columns=110) as chat:
+        loaded(chat)
+        chat.send("serve\r")
+        chat.wait_for_turn(r"^It is up\.")
+        chat.send("/jobs stop 1\r")
+        chat.wait_for(r"^· job 1: ")
+        chat.send("/jobs\r")
+        chat.wait_for(r"^■ job 1: ")
+
+
 def tasks(*states: str) -> Answer:
     texts = ("read the gate", "oil the hinge", "paint it green")
     listed = [{"text": t, "state": s} for t, s in zip(texts, states, strict=True)]

@@ -510,10 +510,11 @@ def _entry(
     hit: Hit, question: str, room: int, session_id: str, now: datetime, present: Collection[str]
 ) -> str:
     source = source_line(hit, session_id=session_id, now=now)
-    since = [one_line(hit.since, _SINCE_CHARS)] if hit.since else []
+    since_chars = min(_SINCE_CHARS, room // 4)
+    since = [one_line(hit.since, since_chars)] if hit.since else []
     if hit.outdated:
         files = ", ".join(dict.fromkeys(hit.outdated.values()))
-        since.append(f"Changed since: {one_line(files, _SINCE_CHARS)}")
+        since.append(f"Changed since: {one_line(files, since_chars)}")
     if hit.summary:
         summary = hit.summary
         head = f"[Level {summary.level} Summary - Relevance: {hit.relevance}]"
