@@ -24,7 +24,7 @@ from ragmem.background import (
     service_of,
     settings_of,
 )
-from ragmem.config import Config, Paths, environment
+from ragmem.config import Config, Paths, PermissionMode, environment
 from ragmem.config import address as addresses
 from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
@@ -59,7 +59,7 @@ from ragmem.redact import know, secrets_among
 from ragmem.store import Archive, Store, open_store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met
-from ragmem.tools.base import Approver, CurrentMode, PermissionMode, deny_all
+from ragmem.tools.base import Approver, CurrentMode, deny_all
 from ragmem.tools.patterns import PermissionRules
 from ragmem.usage import UsageLog
 

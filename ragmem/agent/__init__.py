@@ -8,6 +8,7 @@ import msgspec
 
 from ragmem.agent.calls import CallRunner
 from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, nothing_typed
+from ragmem.config import PermissionMode
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
@@ -17,7 +18,6 @@ from ragmem.memory.facts import Remembered
 from ragmem.memory.leases import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.records import Session, ToolCall, Turn, utc_now
-from ragmem.tools.base import PermissionMode
 from ragmem.tools.patterns import PermissionRules
 
 

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
 
     from ragmem.agent import Agent
     from ragmem.app import App, Options
+    from ragmem.config import PermissionMode
     from ragmem.records import Session, ToolCall
-    from ragmem.tools.base import Decision, PermissionMode, Proposal
+    from ragmem.tools.base import Decision, Proposal
     from ragmem.tools.skills import SkillSet
 
 app = commands()

@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from ragmem.cli.output import is_interactive, say
-from ragmem.config import Config, Paths, environment, find_paths, load_config
+from ragmem.config import Config, Paths, PermissionMode, environment, find_paths, load_config
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_SIGINT,
@@ -174,7 +174,6 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
             return await ask(opened)
 
 
-PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 Color = Literal["auto", "always", "never"]
 TOOL_NAMES = (
     "read_file",

@@ -221,6 +221,10 @@ class ColorsConfig(_Section, frozen=True):
     """What is less important."""
 
 
+PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
+"""What is asked of the person; the last is no setting, since it asks nothing."""
+
+
 class UiConfig(_Section, frozen=True):
     """The terminal."""
 

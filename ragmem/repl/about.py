@@ -11,7 +11,7 @@ import msgspec
 from rich.text import Text
 
 from ragmem import __version__
-from ragmem.config import choices, keys, nearest
+from ragmem.config import PermissionMode, choices, keys, nearest
 from ragmem.config.file import DEFAULT, OWN_FILE, change, notes, settings_held
 from ragmem.errors import StoreError, UsageError
 from ragmem.listings import folded
@@ -22,7 +22,6 @@ from ragmem.repl.output import columns, listing, wrap
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
-from ragmem.tools.base import PermissionMode
 
 MODES: dict[PermissionMode, tuple[str, str, str]] = {
     "default": ("", "", "asks before edits and commands"),

@@ -32,11 +32,12 @@ from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visibl
 if TYPE_CHECKING:
     from ragmem.agent import Agent
     from ragmem.app import App, Options
+    from ragmem.config import PermissionMode
     from ragmem.memory.context import SessionRecap
     from ragmem.memory.recall import SimilarSession
     from ragmem.messages import Json
     from ragmem.repl.output import ChatOutput
-    from ragmem.tools.base import Approver, PermissionMode
+    from ragmem.tools.base import Approver
     from ragmem.tools.skills import OwnCommand, SkillSet
 
 NO_SESSIONS = "There are no sessions in this folder yet"

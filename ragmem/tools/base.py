@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from ragmem.config import PermissionMode
 from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
@@ -39,7 +40,6 @@ def number(about: str, least: float, most: float | None = None) -> msgspec.Meta:
 
 Effect = Literal["read", "edit", "command", "memory"]
 """What a call changes: nothing, files, whatever a command does, or what is remembered."""
-PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 
 
 class CurrentMode:

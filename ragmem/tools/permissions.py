@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.config import PermissionMode
+from ragmem.tools.base import Approver, CurrentMode, Proposal, ToolFailure, deny_all
 from ragmem.tools.patterns import (
     COMMAND,
     OUTSIDE,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.tools.base import Approver, CurrentMode, PermissionMode, Tool, Toolset, deny_all
+from ragmem.config import PermissionMode
+from ragmem.tools.base import Approver, CurrentMode, Tool, Toolset, deny_all
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.jobs import Jobs, ReadJob, in_background
 from ragmem.tools.patterns import PermissionRules

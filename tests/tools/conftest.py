@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
-from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
+from ragmem.tools.base import Decision, Proposal, ToolOutcome
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Sandbox
