@@ -204,7 +204,8 @@ def _exit_code(error: BaseException) -> int:
             return report(error)
         case TyperException():
             return _report_usage(error)
-        case BrokenPipeError():
+        # Typer makes an exit of it.
+        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
             return EXIT_SIGPIPE
         case OSError(errno=number) if number in _OF_THE_DISK:
             return report(_disk_failed(error))

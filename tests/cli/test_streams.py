@@ -155,4 +155,4 @@ def test_a_reader_that_left_ends_the_command_quietly() -> None:
         check=False,
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (141, b"")

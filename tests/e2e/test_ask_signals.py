@@ -90,7 +90,7 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     assert child.stdout
     assert child.stderr
     child.stdout.close()
-    assert child.wait(timeout=60) == 1
+    assert child.wait(timeout=60) == 141
     assert child.stderr.read() == b""
     child.stderr.close()
     assert only_turn(slow, session_id)["status"] == "interrupted"
