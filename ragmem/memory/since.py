@@ -78,10 +78,12 @@ _HAPPENS = Regex(
 )
 """What happens then by itself."""
 _DROPPED = Regex(
-    r"\b(?:skip|drop|forget(?: about)?|cancel|scrap|never ?mind|leave (?:it|that|this|\w+ \w+) out|"
-    r"(?:not|n't|no longer) needed|(?:do|wo)(?:n't| not) (?:need|do)|no need|"
-    r"weglassen|lassen wir|lass das|streichen?|vergiss|brauchen wir (?:\w+ )?nicht|"
-    r"laisse tomber|laissons tomber|abandonn\w+|oublie[zr]?|oublions|pas besoin|plus besoin)\b"
+    r"\b(?<!n't )(?<!not )(?<!never )(?:skip|drop|forget|cancel|scrap|never ?mind|"
+    r"leave (?:it|that|this|\w+ \w+) out|no need|(?:not|n't|no longer) needed|"
+    r"(?:do|wo)(?:n't| not) (?:need|do)|"
+    r"weglassen|lassen wir|lass das|streichen?|vergiss(?! nicht)|brauchen wir (?:\w+ )?nicht|"
+    r"laisse tomber|laissons tomber|abandonn\w+|(?<!n')oublie[zr]?|oublions|pas besoin|"
+    r"plus besoin)\b"
 )
 """In what the person says: it is not to be done any more."""
 CHANGE = Regex(
@@ -139,7 +141,8 @@ _SUBJECT = Regex(
     r"lauft|geht|kommt|liegt|steht|bleibt|nimmt|est|sont|etait|a|ont|utilise|tourne|va|reste)\b"
 )
 """What a sentence is about that says what something is or has."""
-_IT = Regex(r"\b(?:it|that|this|them|es|das|dies|sie|ca|cela|l'(?:ai|ai pas)|le|les)\b")
+_IT = Regex(r"\b(?:it|that|this|them|es|das|dies|sie|ca|cela|le|les)\b")
+"""It speaks of something that is named elsewhere."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(

@@ -430,6 +430,8 @@ def test_what_was_dropped_is_not_open(prompt: str, answer: str) -> None:
     listed = tasks(Document_the_discount_in_README="open", Round_the_prices="open")
     later = since(a_turn(1, prompt, answer))
     assert recap(SESSION, [a_turn(1, calls=(listed,))], later=[later]).open == ("Round the prices",)
+    kept = since(a_turn(1, "Don't forget the README for the discount.", "I won't."))
+    assert len(recap(SESSION, [a_turn(1, calls=(listed,))], later=[kept]).open) == 2
 
 
 def test_what_the_person_puts_off_is_open_once() -> None:

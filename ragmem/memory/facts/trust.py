@@ -33,6 +33,7 @@ _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", r
 _WHEN = Regex(
     rf"\d[\w.:-]*(?: (?:of )?(?:{_MONTH})\b)?|\b(?:{_MONTH}) \d\w*|\b(?:{any_of(WEEKDAYS)})\b"
 )
+"""When something is due, in plain words."""
 _LONG = 5
 """Letters from which the name of a day is nothing else."""
 PARTICULAR = Regex(
@@ -231,6 +232,7 @@ def _is_near(
 _OF_DEADLINES = words_of(
     "deadline due planned scheduled Frist Termin fällig geplant échéance prévu"
 )
+"""Words by which a sentence is a deadline, whatever is due."""
 
 
 def _is_moved(new: MemoryRecord, old: MemoryRecord) -> bool:
