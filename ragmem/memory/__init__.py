@@ -118,7 +118,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def relevance(self) -> str:
         """As it is shown: the similarity in percent, else how it was found."""
-        return "text match" if self.similarity is None else f"{self.similarity * 100:.0f}%"
+        return "text match" if self.similarity is None else f"{max(0.0, self.similarity):.0%}"
 
     def facts(self, now: datetime) -> list[str]:
         """For people: what it is, where it stands, how old it is, and why it was found.

@@ -283,10 +283,7 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
 
     Of the agent's own list of tasks what no later session has seen to.
     """
-    found: dict[str, None] = {}
-    if turns:
-        for task in tasks_left(turns)[:_MOST]:
-            _add_open(found, task, after.steps_done(task, turns[-1].timestamp))
+    found = _tasks_open(turns, after)
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
     told = dict[str, None]()
     for i, turn in reversed(telling[-_RECENT:]):
@@ -295,6 +292,13 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
         if i == len(turns) - 1 and is_newest and (cut := unfinished(turn)):
             told[cut] = None
     return list(found | dict.fromkeys(list(told)[:_MOST]))
+
+
+def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for task in tasks_left(turns)[:_MOST]:
+        _add_open(found, task, after.steps_done(task, turns[-1].timestamp))
+    return found
 
 
 def unfinished(turn: Turn) -> str:
@@ -311,6 +315,10 @@ def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
 # --- as a store has them --------------------------------------------------------------------------
 
 
+_Read = tuple[Session, Sequence[Turn]]
+"""A session with its newest turns."""
+
+
 async def last_time(
     store: Store, session: Session, *, everywhere: bool, most: int, now: datetime
 ) -> list[SessionRecap]:
@@ -325,28 +333,54 @@ async def last_time(
         if each.turn_count and not own & {each.session_id, each.parent_session_id}
     ]
     others.sort(key=lambda each: each.project_path != session.project_path)
-    if not others:
+    read = await _read(store, others)
+    read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
+    if not read:
         return []
-    newest, *older = await recaps(store, others[:most], now=now)
-    # What is due stays open, whenever it was said.
+    newest, *older = await _told(store, read[:most], now)
+    # What is due stays open, whenever it was said, and what was planned until it is done.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
     due = _due(await store.memories(deadlines), now)
+    left = await asyncio.to_thread(_left_before, read[:most], read[most:])
     told = {each for found in (newest, *older) for each in found.open}
-    due = [each for each in due if each not in told]
-    return [msgspec.structs.replace(newest, open=(*newest.open, *due)), *older]
+    more = [each for each in (*due, *left) if each not in told]
+    return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
+
+
+def _came_to_nothing(turn: Turn) -> bool:
+    """Whether it is a greeting, however it was answered: no session is told of for that."""
+    return is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
+
+
+def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:
+    """Of the agent's own lists of tasks in sessions before those that are told of, what no session
+    since has done."""
+    found: dict[str, None] = {}
+    for session, turns in before:
+        if tasks_left(turns):
+            later = _later(session, [*told, *before])
+            found |= _tasks_open(turns, Aftermath([*turns, *later]))
+    return list(found)[:_MOST]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
+    return await _told(store, await _read(store, sessions), now)
+
+
+async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
     query = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
-    turns, learned = await asyncio.gather(
-        asyncio.gather(*(store.turns(each.session_id, query) for each in sessions)),
-        asyncio.gather(*(store.memories(_learned_in(each, now)) for each in sessions)),
-    )
+    turns = await asyncio.gather(*(store.turns(each.session_id, query) for each in sessions))
+    return list(zip(sessions, turns, strict=True))
+
+
+async def _told(store: Store, read: Sequence[_Read], now: datetime) -> list[SessionRecap]:
+    asked = (store.memories(_learned_in(session, now)) for session, _ in read)
+    learned = await asyncio.gather(*asked)
     # Some hundred thousand characters take a moment: whoever types comes first.
-    return await asyncio.to_thread(_recaps, sessions, turns, learned, now)
+    return await asyncio.to_thread(_recaps, read, learned, now)
 
 
 def _learned_in(session: Session, now: datetime) -> MemoryQuery:
@@ -359,24 +393,25 @@ def _learned_in(session: Session, now: datetime) -> MemoryQuery:
     )
 
 
+def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
+    """The turns of the sessions that went on after this one."""
+    at = session.last_activity_at
+    return [turn for other, turns in read if other.last_activity_at > at for turn in turns]
+
+
 def _recaps(
-    sessions: Sequence[Session],
-    turns: Sequence[Sequence[Turn]],
-    learned: Sequence[Sequence[MemoryRecord]],
-    now: datetime,
+    read: Sequence[_Read], learned: Sequence[Sequence[MemoryRecord]], now: datetime
 ) -> list[SessionRecap]:
-    found = []
+    found, told = [], set[str]()
     known = [m for memories in learned for m in memories if m.superseded_by is None]
-    for session, own, memories in zip(sessions, turns, learned, strict=True):
-        later = [
-            turn
-            for other, theirs in zip(sessions, turns, strict=True)
-            if other.last_activity_at > session.last_activity_at
-            for turn in theirs
-        ]
+    for (session, own), memories in zip(read, learned, strict=True):
+        later = _later(session, read)
         current = [memory for memory in memories[::-1] if memory.superseded_by is None]
         past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
         decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
+        # What was decided again is the newer session's.
+        decided = [m for m in decided if m.memory_id not in told]
+        told.update(m.memory_id for m in decided)
         made = recap(session, own, decided=decided, later=later, past=past, known=known)
         made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
         found.append(_since(made, _last_at(session, own)))

@@ -37,7 +37,7 @@ _TAKEN_UP = 0.35
 """So much of what is told of an older session stands in a turn of a newer one that goes on with it:
 where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
-"""The same, where a word has another number there, or both begin with the same."""
+"""The same, where a word has another number there, or both say what the same is or has."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -68,17 +68,32 @@ _UNDONE = Regex(
     r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
     r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
 )
-_LATER = Regex(
-    r"\b(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
+_WHEN_LATER = (
+    r"(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
     r"nachste woche|nicht jetzt|demain|plus tard|la prochaine fois|la semaine prochaine|"
-    r"pas maintenant)\b"
+    r"pas maintenant)"
 )
+_LATER = Regex(rf"\b{_WHEN_LATER}\b")
 """In the person's own words only what is put off is open: all else was answered."""
-_CHANGE = Regex(
+_HAPPENS = Regex(
+    rf"\b(?:is|are|comes?|ist|sind|kommt|est|sont|vient) (?:\w+ )?{_WHEN_LATER}\b|"
+    rf"^{_WHEN_LATER},? (?:is|are|ist|sind|kommt|c'est|est)\b"
+)
+"""What happens then by itself."""
+_DROPPED = Regex(
+    r"\b(?<!n't )(?<!not )(?<!never )(?:skip|drop|forget|cancel|scrap|never ?mind|"
+    r"leave (?:it|that|this|\w+ \w+) out|no need|(?:not|n't|no longer) needed|"
+    r"(?:do|wo)(?:n't| not) (?:need|do)|"
+    r"weglassen|lassen wir|lass das|streichen?|vergiss(?! nicht)|brauchen wir (?:\w+ )?nicht|"
+    r"laisse tomber|laissons tomber|abandonn\w+|(?<!n')oublie[zr]?|oublions|pas besoin|"
+    r"plus besoin)\b"
+)
+"""In what the person says: it is not to be done any more."""
+CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
-    r"chang\w+|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|lowered|"
-    r"in the end|convinced|turns out|scratch that|postponed|rescheduled|brought forward|"
+    r"chang(?:ed?|es|ing)|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|"
+    r"lowered|in the end|convinced|turns out|scratch that|postponed|rescheduled|brought forward|"
     r"statt(?:dessen)?|anstelle|nicht mehr|kein\w* mehr|jetzt|nun|inzwischen|mittlerweile|doch|"
     r"lieber|zuruck|um(?:ge)?(?:stell|schr[ei]+b|bau)\w*|geandert|ersetzt|entfernt|geloscht|"
     r"verschoben|vorgezogen|verlegt|gestrichen|abgeschaltet|falsch|erhoht|gesenkt|seit|"
@@ -87,6 +102,7 @@ _CHANGE = Regex(
     r"maintenant|en fait|remplac\w+|supprim\w+|refai\w+|retir\w+|abandonn\w+|revien\w+|parti\w*|"
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
+"""Words that say that something is not as it was."""
 _PLANNED = Regex(
     r"\b(?:(?:have|has|need|plan|going|want) to|must|should|would|will|can be|planned|suggest|"
     r"plan|next|after (?:that|this)|muss|mussen|sollen|sollten|wurden?|schlage|geplant|wollen|"
@@ -116,6 +132,20 @@ _POINTS = Regex(
     r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
 )
 """A sentence that speaks of what stands before it."""
+_ARTICLES = (
+    r"(?:the|an|a(?! (?:les?|la|une?|ete)\b)|my|our|your|this|that|der|die|das|den|"
+    r"dem|ein\w*|mein\w*|unser\w*|les?|la|une?|mon|ma|mes|nos|notre|l')"
+)
+_ORDERS = Regex(rf"^\w+ (?={_ARTICLES}\b)")
+"""A verb at the beginning of an order: what is done, and nothing of to what."""
+_SUBJECT = Regex(
+    rf"^(?:\w+[,:;.!] )*(?:{_ARTICLES} )?([\w./-]+(?: [\w./-]+){{0,4}}?) (?:is|are|was|were|has|"
+    r"have|uses?|runs?|goes?|lives?|stays?|takes?|lasts?|needs?|ist|sind|war|waren|hat|haben|nutzt|"
+    r"lauft|geht|kommt|liegt|steht|bleibt|nimmt|est|sont|etait|a|ont|utilise|tourne|va|reste)\b"
+)
+"""What a sentence is about that says what something is or has."""
+_IT = Regex(r"\b(?:it|that|this|them|es|das|dies|sie|ca|cela|le|les)\b")
+"""It speaks of something that is named elsewhere."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(
@@ -149,14 +179,28 @@ def left_open(turn: Turn) -> list[str]:
 
     One that points to what was said is told with that: with the sentence before, and the prompt.
     """
-    asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
+    asked = [s for s in sentences(own_words(turn.user_message)) if _is_put_off(plain(s))]
     found, before = list[str](), ""
     for sentence in sentences(_without_samples(turn)):
-        if states_undone(_BOX_IN_CODE.sub(" ", sentence)):
-            points = _POINTS.match(plain(sentence))
-            found.append(f"{before} {sentence} {_request(turn)}".strip() if points else sentence)
+        said = _BOX_IN_CODE.sub(" ", sentence)
+        # What the person puts off themselves an answer only agrees to.
+        if states_undone(_LATER.sub(" ", plain(said)) if asked else said):
+            found.append(_with_what_it_means(sentence, before, turn))
         before = sentence
     return [each for each in (*asked, *found) if not each.endswith("?")]
+
+
+def _is_put_off(flat: str) -> bool:
+    return _LATER.search(flat) is not None and _HAPPENS.search(flat) is None
+
+
+def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
+    """With the sentence before it and the prompt, where it points to what was said."""
+    flat = plain(sentence)
+    if not _POINTS.match(flat) and (len(_words(CHANGE.sub(" ", flat))) or not _IT.search(flat)):
+        return sentence
+    joint = "; " if before and before[-1] not in ".!…:" else " "
+    return f"{before}{joint}{sentence} {_request(turn)}".strip("; ")
 
 
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
@@ -164,6 +208,11 @@ def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
     said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
     asked = one_line(turn.user_message, asked_chars)
     return " — ".join(filter(None, [asked, opening(said, answer_chars)]))
+
+
+def _drops(turn: Turn) -> bool:
+    said = plain(own_words(turn.user_message))
+    return _DROPPED.search(said) is not None and not _LATER.search(said)
 
 
 def _without_samples(turn: Turn) -> str:
@@ -283,7 +332,7 @@ class _Statement(msgspec.Struct, frozen=True):
     terms: frozenset[str]
     """Of all its words."""
     subject: Word
-    """Its first word that tells something."""
+    """The terms of what it says something of, where that is plain."""
     particulars: frozenset[str]
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
@@ -303,21 +352,21 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
-    flat = plain(text)
-    words = _words(_DATE.sub(" ", flat))
-    subject = next(filter(None, map(_forms, _WORDS.findall(flat))), frozenset[str]())
+    flat = _ORDERS.sub("", plain(text))
+    words = _words(CHANGE.sub(" ", _DATE.sub(" ", flat)))
+    subject = _SUBJECT.match(flat)
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
     return _Statement(
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
-        subject=subject,
+        subject=frozenset(chain(*_words(subject[1]))) if subject else frozenset(),
         particulars=particulars(text),
         values=values,
         versions=versions,
         dates=frozenset(_DATE.findall(flat)),
-        is_change=_CHANGE.search(flat) is not None,
+        is_change=CHANGE.search(flat) is not None,
     )
 
 
@@ -480,11 +529,11 @@ class Aftermath:
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:
-        """Of a word alone only a turn that did something."""
+        """Of a word alone only a turn that did something, or in which it was dropped."""
         for turn, held in zip(self._turns, self._terms, strict=True):
             if turn.timestamp <= at:
                 continue
-            did = any(map(subject_of, turn.tool_calls))
+            did = any(map(subject_of, turn.tool_calls)) or _drops(turn)
             least = _DONE if did else _SAID_DONE
             if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
                 return in_short(turn, _QUOTED, _QUOTED)
@@ -526,7 +575,8 @@ class Aftermath:
         return self._stated[_id(later)]
 
     def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
-        if told.terms.isdisjoint(later.terms):
+        is_other = bool(told.subject and later.subject) and told.subject.isdisjoint(later.terms)
+        if is_other or told.terms.isdisjoint(later.terms):
             return False
         revalued = _revalued(told.versions, later.versions) or (
             _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
@@ -538,7 +588,11 @@ class Aftermath:
             least = _REVISED_NEAR if told.particulars & later.particulars else least
             is_same = not told.subject.isdisjoint(later.subject)
             least = _REVALUED if revalued or is_same else least
-            return later.text != told.text and self._share(told.words, later.terms) >= least
+            shared = _shared(told.words, later.terms)
+            # One word in common is what many sentences have that are about something else.
+            telling = revalued or is_same or len(shared) > 1 or len(told.words) == 1
+            is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
+            return telling and is_held and later.text != told.text
         own, other = told.particulars - later.particulars, later.particulars - told.particulars
         if not own or not other:
             return False

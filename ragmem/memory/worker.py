@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder
@@ -52,6 +52,9 @@ _CUT_AT_ONCE = 64
 _PAGE = 500
 _LATEST = 8
 """So many sessions, those of the latest activity, are looked at each time; all others once."""
+
+
+_Kind = Literal["summaries", "references", "memories"]
 
 
 class Reader(Protocol):
@@ -108,6 +111,8 @@ class Worker:
         """Looked at: nothing to do, or nothing that this process does better."""
         self._swept: set[Work] = set()
         """Kinds of work of which it has looked at all."""
+        self._kinds: list[_Kind] = ["summaries", "references", "memories"]
+        """Of what is read from turns, in the order in which it is looked for: each has its turn."""
         self.doing = ""
         """What it works on, in a word; empty while it waits."""
         self._given_up: set[str] = set()
@@ -191,22 +196,31 @@ class Worker:
         self.doing = "indexing"
         if self._embedding and not self._rests and await self._embed(store, self._embedding):
             return True
-        self.doing = "summaries"
-        for sum_up in (self._level1, self._renew, self._roll_up, self._thread):
-            if self._summarizer is not None and await sum_up(store, self._summarizer):
+        for kind in tuple(self._kinds):
+            if await self._work_on(kind, store):
+                # Whoever is always fast would keep the one busy, and have nothing of the others.
+                self._kinds.remove(kind)
+                self._kinds.append(kind)
                 return True
-        self.doing = "indexing"
-        if self._linker and await self._look_through(store, "references", self._linker):
-            return True
-        extractor, self.doing = self._extractor, "learning"
-        if extractor and await self._look_through(store, "memories", extractor):
-            return True
-        if extractor:
-            await extractor.tidy()
+        self.doing = "learning"
+        if self._extractor:
+            await self._extractor.tidy()
         for chore in (*((self._name,) if self._names_sessions else ()), *self._chores):
             if await self._done([], partial(chore, store)):
                 return True
         return False
+
+    async def _work_on(self, kind: _Kind, store: Store) -> bool:
+        """One piece of a kind of work; false when there is none."""
+        if kind == "summaries":
+            self.doing = "summaries"
+            for sum_up in (self._level1, self._renew, self._roll_up, self._thread):
+                if self._summarizer is not None and await sum_up(store, self._summarizer):
+                    return True
+            return False
+        reader = self._linker if kind == "references" else self._extractor
+        self.doing = "indexing" if kind == "references" else "learning"
+        return reader is not None and await self._look_through(store, kind, reader)
 
     async def _name(self, store: Store) -> bool:
         known, now = self._passed, self._clock()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from datetime import timedelta
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from ragmem.ids import new_id
 from ragmem.memory import Question
 from ragmem.memory.facts import Draft
+from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.failures import failures
 from ragmem.memory.last_time import (
     asks_of_before,
@@ -24,14 +26,14 @@ from ragmem.memory.last_time import (
 )
 from ragmem.memory.memory import Memory
 from ragmem.memory.since import Aftermath
-from ragmem.records import Evidence, MemoryKind, Session, ToolCall, Turn
+from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
 from ragmem.store import Store
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
 from .test_memory import begin, its_project
-from .working import a_memory, context
+from .working import a_builder, a_memory, context
 
 
 def since(turn: Turn) -> Turn:
@@ -376,6 +378,50 @@ def test_what_only_shares_a_word_is_not_marked(said: str, later: str) -> None:
     assert Aftermath([turn, after]).of_turn(turn) == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        (
+            ("fix the bug in parser", "Fixed: the parser now skips empty lines. The test passes."),
+            ("fix the bug in mailer", "Fixed: the mailer now retries. The test passes."),
+        ),
+        (
+            ("update the README", "I have updated the README with the new flags."),
+            ("update the changelog", "I have updated the changelog."),
+        ),
+        (
+            ("Amounts are Decimal now.", "Understood, Decimal instead of integer cents."),
+            (
+                "We deploy on Friday now.",
+                "Understood, deploys are on Friday now instead of Monday.",
+            ),
+        ),
+        (
+            ("Add VAT to the invoice.", "I have changed nothing yet."),
+            (
+                "Rename the invoice.",
+                "billing.py. test_pay.py has the old name; I have not changed it.",
+            ),
+        ),
+        (
+            ("Korrigiere den Parser.", "Erledigt, der Parser nimmt jetzt leere Zeilen."),
+            ("Korrigiere den Mailer.", "Erledigt, der Mailer versucht es jetzt dreimal."),
+        ),
+        (
+            ("Add a test for the cart.", "Great, the cart is tested. It had none."),
+            ("Add a test for the login.", "Great, the login is tested now."),
+        ),
+    ],
+)
+def test_what_is_said_alike_of_other_things_takes_nothing_back(
+    said: tuple[str, str], later: tuple[str, str]
+) -> None:
+    """How an answer begins and what was done say nothing of what it is about."""
+    turn, after = a_turn(1, *said), since(a_turn(2, *later))
+    near = Aftermath([turn, after], near={turn.turn_id, after.turn_id})
+    assert (near.of_turn(turn), Aftermath([turn, after]).of_turn(turn)) == ("", "")
+
+
 def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:
     turn = a_turn(
         1, "A list for the drivers, please.", "A file by mail would do. That is not done yet."
@@ -384,6 +430,40 @@ def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:
     assert (
         left == "A file by mail would do. That is not done yet. (A list for the drivers, please.)"
     )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        (
+            "We skip the README section, drop that task.",
+            "Agreed, no README section for the discount.",
+        ),
+        ("Den README-Abschnitt lassen wir weg.", "Gut, kein Abschnitt zum discount."),
+        ("Laisse tomber le README.", "D'accord, rien sur le discount dans le README."),
+    ],
+)
+def test_what_was_dropped_is_not_open(prompt: str, answer: str) -> None:
+    listed = tasks(Document_the_discount_in_README="open", Round_the_prices="open")
+    later = since(a_turn(1, prompt, answer))
+    assert recap(SESSION, [a_turn(1, calls=(listed,))], later=[later]).open == ("Round the prices",)
+    kept = since(a_turn(1, "Don't forget the README for the discount.", "I won't."))
+    assert len(recap(SESSION, [a_turn(1, calls=(listed,))], later=[kept]).open) == 2
+
+
+def test_what_the_person_puts_off_is_open_once() -> None:
+    """What the answer agrees to is no task of its own; nor is what comes by itself."""
+    said = "Later we should also drop the EUR from the list."
+    turn = a_turn(1, said, "Understood, I note that for later.")
+    assert recap(SESSION, [turn]).lines()[-1] == f"Open: {said}"
+    for event in ("My birthday is tomorrow.", "Morgen ist Ostern.", "Meine Mutter kommt morgen."):
+        assert recap(SESSION, [a_turn(1, f"Use snake_case. {event}", "Ok.")]).open == ()
+
+
+def test_what_was_not_touched_is_told_with_what_it_is() -> None:
+    turn = a_turn(1, "Move it.", "test_pay.py still has the old name; I have not changed it.")
+    [left] = recap(SESSION, [turn]).open
+    assert left == "test_pay.py still has the old name; I have not changed it. (Move it.)"
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
@@ -438,6 +518,30 @@ async def test_a_new_session_begins_with_what_the_last_ones_came_to(
         held = [f"Bed {n} is watered." in told_of for n in (4, 3, 2, 1)]
         assert held == [True, True, True, False]
         assert "Checkmate" not in told_of
+
+
+def tasks(**states: str) -> ToolCall:
+    listed = [{"text": t.replace("_", " "), "state": s} for t, s in states.items()]
+    arguments = json.dumps({"tasks": listed})
+    return a_call(tool_name="update_tasks", arguments=arguments, tool_call_id=new_id())
+
+
+async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(
+    store: Store, tmp_path: Path
+) -> None:
+    """However many sessions with small questions came between."""
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        planned = tasks(Dig_the_pond="open", Lay_the_gravel_path="open", Paint_the_shed="open")
+        await told(memory, session, "Plan the garden.", planned, answer="Three tasks.")
+        await one_turn(memory, tmp_path, "Lay the gravel path.", "The gravel path is laid.")
+        await one_turn(memory, tmp_path, "We skip painting the shed.", "Agreed.")
+        for number in range(4):
+            await one_turn(memory, tmp_path, f"How tall is oak {number}?", "About 20 metres.")
+        await one_turn(memory, tmp_path, "Hello!", "Hello! What can I do for you in the garden?")
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What's next?"))
+    assert re.findall("Open: (.*)", found) == ["Dig the pond"]
+    assert "Hello" not in found
 
 
 async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> None:
@@ -499,6 +603,19 @@ def last_time_of(request: str) -> str:
     return rest.partition("\n\n")[0] if heading else ""
 
 
+async def test_of_what_was_asked_before_the_last_is_repeated(store: Store, tmp_path: Path) -> None:
+    """A long chat does not send all its old questions with each new one."""
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        for number in range(30):
+            await told(memory, session, f"Bed {number}? " + "x" * 400, answer="It is wet. " * 90)
+        session = (await memory.load_session(session.session_id)).session
+        request = (await context(memory, session, "And now?", a_builder(20_000))).text()
+    listed = request.split("## Last User Queries\n")[1].split("\n\n")[0].split("\n")
+    assert 0 < len(listed) <= 10
+    assert max(map(len, listed)) < 250
+
+
 async def test_what_the_person_prefers_stands_in_every_request(
     store: Store, tmp_path: Path
 ) -> None:
@@ -522,6 +639,39 @@ async def test_what_the_person_prefers_stands_in_every_request(
         request = await text(memory, await begin(memory, other), "Draw a pond.")
         assert f"{heading}\n- I always want tabs\n" in request
         assert "unittest" not in request
+
+
+async def test_what_was_decided_again_is_told_of_the_newest_session_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        assert memory.facts
+        for prompt in ("We use whole cents.", "Whole cents, as I said."):
+            turn = await one_turn(memory, tmp_path, prompt, "Yes.")
+            session = (await memory.load_session(turn.session_id)).session
+            evidence = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=T0)
+            draft = Draft(content="Amounts are cents", kind="decision", evidence=(evidence,))
+            await memory.facts.remember(draft, session.project_id)
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
+    newest, older = found.split("\n- ")[1:]
+    assert ("Amounts are cents" in newest, "Amounts are cents" in older) == (True, False)
+
+
+async def test_a_deadline_that_was_moved_is_not_open(store: Store, tmp_path: Path) -> None:
+    async with a_memory(store) as memory:
+        for said in (
+            "The release is on 4 December 2099.",
+            "The audit is due on 5 December 2099.",
+            "No, the release moved to 11 December 2099.",
+        ):
+            turn = await one_turn(memory, tmp_path, said, "Noted.")
+            assert memory.facts
+            await Extractor(memory.facts, None).learn(store, turn)
+        held = await store.memories(MemoryQuery(everywhere=True, kinds=("deadline",)))
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
+    days = [each.at.date().isoformat() for each in held if each.at]
+    assert days == ["2099-12-11", "2099-12-05"]
+    assert "4 December" not in found.split("Open:")[1].split("Session")[0]
 
 
 async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(

@@ -42,7 +42,8 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
 
-from .facts.learning import facts_of
+from .facts.knowing import HERE
+from .facts.learning import facts_of, happened
 from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
@@ -101,6 +102,31 @@ async def test_what_a_worker_does_is_told_while_it_does_it(store: Store) -> None
     await worker.drain()
     assert set(doing) == {"summaries"}
     assert worker.doing == ""
+
+
+async def test_who_is_always_faster_is_learned_from_all_the_same(store: Store) -> None:
+    """Each turn brings a summary to be made, before what was said is looked through."""
+
+    async def opened() -> Store:
+        return store
+
+    facts = facts_of(store)
+    llm = ScriptedLLM([DIGEST], repeat=True)
+    worker = Worker(
+        opened,
+        new_id(),
+        embedder=None,
+        summarizer=Summarizer(llm, SummariesConfig(), open_attempts=opened, sleep=no_wait),
+        extractor=Extractor(facts, None),
+        config=SummariesConfig(),
+    )
+    session_id = new_id()
+    for number in range(4):
+        await happened(store, f"We decided to use kiln {number}.", session_id=session_id)
+        assert await worker.step()
+    learned = [memory.content for memory in await facts.current(HERE)]
+    assert "We decided to use kiln 0." in learned
+    assert llm.requests
 
 
 # --- vectors -------------------------------------------------------------------

@@ -162,12 +162,17 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
             ("About", self.about),
             ("Outcome", "" if self.outcome_id in shown else self.outcome),
             *(("Before that", each) for each in self.before),
-            ("Decided", "; ".join(self.decided)),
+            ("Decided", _listed(self.decided)),
             ("Changed", ", ".join(self.changed)),
-            ("Failed last", "; ".join(self.failed)),
-            ("Open", "; ".join(self.open)),
+            ("Failed last", _listed(self.failed)),
+            ("Open", _listed(self.open)),
         )
         return [f"{name}: {text}" for name, text in told if text]
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    """On one line; the full stop of each but the last is the mark between them."""
+    return "; ".join([*(each.rstrip(".") for each in sentences[:-1]), *sentences[-1:]])
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,8 @@ PINNED_UNKNOWN = (
 _FILES_CHARS = 5_000
 _FILES_LOOKBACK = 10
 """Accessed files come from turns of so many times the section's characters."""
-_OLDER_QUERIES = 50
+_OLDER_QUERIES = 10
+"""What is older is found where it bears on the prompt."""
 _LEVEL1_LIMIT = 200
 """Of which the builder shows ten that the window does not."""
 _CONTEXT_HITS = 16

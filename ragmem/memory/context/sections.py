@@ -25,7 +25,7 @@ from ragmem.text import ago, clip_middle, one_line
 
 _LEAST_LINE = 40
 """Shorter ones of a session that is told of say nothing."""
-_QUERY_CHARS = 500
+_QUERY_CHARS = 200
 """A past query is shown with at most so many characters."""
 
 
@@ -332,7 +332,7 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
 
 def relevance(hit: FactHit) -> str:
     """As it is shown: the similarity in percent, else how it was found."""
-    return "text match" if hit.similarity is None else f"{hit.similarity * 100:.0f}%"
+    return "text match" if hit.similarity is None else f"{max(0.0, hit.similarity):.0%}"
 
 
 def _fact_line(hit: FactHit, now: datetime) -> str:

@@ -15,7 +15,14 @@ from typing import Literal
 import msgspec
 
 from ragmem.memory.dates import Day, days
-from ragmem.memory.facts.words import own_words, plain, prose, sentences
+from ragmem.memory.facts.words import (
+    holds_secret,
+    is_about_person,
+    own_words,
+    plain,
+    prose,
+    sentences,
+)
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 
@@ -61,6 +68,8 @@ _DECISION = _any(
     r"^(?:ok(?:ay)?|alright|all right|fine|good),? (?:so |then )?we use \w.* then[.!]*$",
     r"^(?:ok(?:ay)?,? |so,? )*we(?:'ll| will) (?:use|adopt|drop|keep|switch to|move to|"
     r"migrate to)\b",
+    r"^(?:ok(?:ay)?,? |so,? |fine,? |no,? )*we (?:take|pick|choose) (?!(?:care|note|part|place|"
+    r"time|turns|it|this|that|them|an?|the)\b)\w",
     r"\bthe decision (?:is|was) (?:to|that)\b",
     r"\bwe (?:won't|will not|no longer) (?:use|support|keep|ship)\b",
     r"\b(?:we|i)(?:'ve| have)? (?:now |just |finally )?(?:switched|moved|migrated) (?:over )?"
@@ -254,7 +263,8 @@ _NO_PREFERENCE = _any(
 _DUE = _any(
     r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|"
     r"(?:maintenance|release|deployment) window)\b",
-    r"\b(?:postponed|rescheduled|brought forward|pushed back)\b.*\b(?:to|now|until)\b",
+    r"\b(?:postponed|rescheduled|brought forward|pushed back|delayed|moved|moves)\b.*\b(?:to|now|"
+    r"until)\b",
     r"\b(?:must|has to|have to|needs? to|should|will|shall|has got to|got to|want to|wants?|"
     r"going to|plan to|promised?|need|supposed to|'ll|expected|expects?)\b.*\b(?:by|before|until|"
     r"no later than|on|for|within|in|at the end|end)\b",
@@ -339,7 +349,7 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
             found += _read(sentence, "model", now)
     distinct: dict[tuple[str, str], Episode] = {}
     for episode in found:
-        distinct.setdefault((plain(episode.quote), episode.kind), episode)
+        distinct.setdefault((plain(episode.content), episode.kind), episode)
     return list(distinct.values())[:_MOST]
 
 
@@ -365,13 +375,19 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
         scope="user",
     )
     rest = _AND.sub("", sentence[name.end() :])
-    more = _read(rest[:1].upper() + rest[1:], "person", now)
+    rest = rest[:1].upper() + rest[1:]
+    more = _read(rest, "person", now)
+    if not more and is_about_person(rest):
+        more = [msgspec.structs.replace(named, content=rest)]
     return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
 
 
 def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
+        return []
+    if holds_secret(sentence):
+        # It is to be used, and nothing to be known later.
         return []
     due = _due(sentence, flat, now)
     kind: MemoryKind

@@ -20,6 +20,7 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
 from ragmem.memory.facts.words import (
+    holds_secret,
     is_about_person,
     is_greeting,
     is_instruction,
@@ -170,7 +171,7 @@ def believed(
     """
     source = sources.find(clean(item.evidence))
     content = one_line(clean(item.content), _CONTENT_CHARS)
-    if source is None or problem_with(content):
+    if source is None or problem_with(content) or holds_secret(content):
         return None
     kind = _kind(item)
     if kind == "rule" and source.trust == "person" and is_rule(source.quote):

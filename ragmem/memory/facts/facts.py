@@ -27,6 +27,7 @@ from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,
+    Evidence,
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
@@ -325,9 +326,11 @@ class Facts:
             writes = [*puts, *self._vectors.writes([put.memory for put in puts], rows), *beside]
             if writes:
                 await self._cache.write(store, writes)
+        written = {put.memory.memory_id for put, _ in settlement.puts}
         for remembered in out:
             self._metrics.count(f"memories.{remembered.action}")
-            if remembered.action in ("added", "updated"):
+            is_new = remembered.action in ("added", "updated")
+            if is_new and remembered.memory and remembered.memory.memory_id in written:
                 self._on_written(remembered)
         return out
 
@@ -358,11 +361,8 @@ class Facts:
             new, old = found
             if not may_supersede(new, old):
                 return False
-            merged = carried_over(new, [old])
-            evidence = merged.evidence if says_the_same else new.evidence
-            merged = msgspec.structs.replace(
-                merged, kind=new.kind, evidence=evidence, updated_at=now
-            )
+            merged = carried_over(new, [old], sources=[old] if says_the_same else ())
+            merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
             await self._put(store, merged, old.memory_id)
         self._metrics.count("memories.superseded")
         self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
@@ -569,6 +569,9 @@ class Facts:
                     edited = msgspec.structs.replace(edited, expires_at=expires_at)
                 if edited == current:
                     return current
+                if edited.content != current.content:
+                    said = Evidence(quote=edited.content, at=now)
+                    edited = msgspec.structs.replace(edited, evidence=(*edited.evidence, said))
                 await self._put(store, msgspec.structs.replace(edited, updated_at=now))
         return await self.find(memory.memory_id)
 

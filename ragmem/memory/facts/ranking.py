@@ -204,6 +204,8 @@ def search(
     _widen(book, asked, alive, scored)
     if is_generic(asked.text):
         latest = [i for i in sorted(alive) if i not in scored]
+        if _OF_PERSON.search(plain(asked.text)):
+            latest = [i for i in latest if book.entries[i].memory.project_id is None] or latest
         room = max(0, asked.limit - len(scored))
         scored |= dict.fromkeys(latest[:room], (0.0, "among the latest"))
     # Places go from the newest to the oldest: of two that are as good the newer comes first.
@@ -336,6 +338,13 @@ _ASKING = Regex(
     r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
     r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
 )
+
+
+_OF_PERSON = Regex(
+    r"\b(?:(?<!tell )(?<!show )(?<!remind )me|myself|who am i|(?<!-)moi|qui suis-je|mich|"
+    r"wer bin ich|quien soy|chi sono)\b"
+)
+"""Whoever asks so wants to hear of themselves, not of the project."""
 
 
 def is_generic(text: str) -> bool:

@@ -30,6 +30,10 @@ _NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ
 _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
+_WHEN = Regex(
+    rf"\d[\w.:-]*(?: (?:of )?(?:{_MONTH})\b)?|\b(?:{_MONTH}) \d\w*|\b(?:{any_of(WEEKDAYS)})\b"
+)
+"""When something is due, in plain words."""
 _LONG = 5
 """Letters from which the name of a day is nothing else."""
 PARTICULAR = Regex(
@@ -57,7 +61,13 @@ def compare(
         if normal(old.content) == text:
             return _again(old, new)
     words = words_of(new.content)
-    near = [m for m in alike if _is_near(new, words, m, similarity.get(m.memory_id), duplicate)]
+    near = [
+        old
+        for old in alike
+        if _is_near(new, words, old, similarity.get(old.memory_id), duplicate)
+        or _is_moved(new, old)
+        or _is_reversed(new, old)
+    ]
     if any(old.created_at > new.created_at for old in near):
         # What was said since is newer than what is only now looked through.
         return Remembered(action="known", memory=max(near, key=lambda old: old.created_at))
@@ -68,7 +78,7 @@ def compare(
     replaced = [old for old in near if rank(old) <= _TRUST[new.trust]]
     if not replaced:
         return Remembered(action="added", memory=new)
-    merged = carried_over(new, replaced)
+    merged = carried_over(new, replaced, sources=[m for m in replaced if _says_all_of(new, m)])
     return Remembered(action="updated", memory=merged, superseded=tuple(replaced))
 
 
@@ -84,8 +94,17 @@ def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
     return _TRUST[new.trust] >= rank(old)
 
 
-def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryRecord:
-    """The new one with the subjects, evidence and pin of those whose place it takes.
+def _says_all_of(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """Whether it tells what the other told, with more context; else it tells something else now."""
+    told, tells = (set(normal(each.content).split()) for each in (old, new))
+    return words_of(old.content) <= words_of(new.content) and told & _TURNING == tells & _TURNING
+
+
+def carried_over(
+    new: MemoryRecord, replaced: Sequence[MemoryRecord], *, sources: Iterable[MemoryRecord]
+) -> MemoryRecord:
+    """The new one with the subjects and pin of those whose place it takes, and the evidence of
+    those that are its `sources`: not of what it contradicts.
 
     Its own time to live wins. A plain fact in the place of a preference stays one.
     """
@@ -95,7 +114,7 @@ def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryR
         new,
         kind=kind,
         subjects=union(*(m.subjects for m in replaced), new.subjects),
-        evidence=_joined([*(e for m in replaced for e in m.evidence), *new.evidence]),
+        evidence=_joined([*(e for m in sources for e in m.evidence), *new.evidence]),
         pinned=new.pinned or any(m.pinned for m in replaced),
         at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
     )
@@ -208,6 +227,34 @@ def _is_near(
     if not _nearly_equal(words, words_of(old.content)):
         return False
     return new.kind != "rule" or not _are_of_two_things(new, old)
+
+
+_OF_DEADLINES = words_of(
+    "deadline due planned scheduled Frist Termin fällig geplant échéance prévu"
+)
+"""Words by which a sentence is a deadline, whatever is due."""
+
+
+def _is_moved(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """Whether both are deadlines of the same thing, with another day."""
+    if not new.kind == old.kind == "deadline" or new.at == old.at:
+        return False
+    first, second = _due_words(new), _due_words(old)
+    return bool(first) and first == second
+
+
+def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """ "Never use tabs", "Always use tabs": the same but for a word that turns it."""
+    tells, told = (normal(each.content).split() for each in (new, old))
+    turned = set(tells) ^ set(told)
+    return bool(turned) and turned <= _TURNING | {"t"}
+
+
+def _due_words(memory: MemoryRecord) -> frozenset[str]:
+    """What is due, without when, and without that this has changed."""
+    from ragmem.memory.since import CHANGE
+
+    return words_of(CHANGE.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
@@ -440,6 +487,8 @@ class Settlement:
         self._known: dict[str | None, dict[str, MemoryRecord]] = {}
         self._rows: dict[str, bytes] = {}
         self._puts: dict[str, PutMemory] = {}
+        self._replaced: dict[str, list[MemoryRecord]] = {}
+        """What was known before, by the new one that takes its place."""
 
     @property
     def puts(self) -> list[tuple[PutMemory, bytes]]:
@@ -471,9 +520,17 @@ class Settlement:
             current.pop(memory_id, None)
         current[put.memory_id] = put
         earlier = self._puts.pop(put.memory_id, None)
-        supersedes = (*(earlier.supersedes if earlier else ()), *gone)
+        # What was made of the same drafts a moment ago is nothing that anybody knew.
+        replaced = list[MemoryRecord]()
+        for one in outcome.superseded:
+            is_new = self._puts.pop(one.memory_id, None) and one.memory_id in self._replaced
+            replaced += self._replaced[one.memory_id] if is_new else [one]
+        if put.memory_id == memory.memory_id:
+            self._replaced[put.memory_id] = replaced
+        supersedes = (*(earlier.supersedes if earlier else ()), *(m.memory_id for m in replaced))
         self._puts[put.memory_id] = PutMemory(memory=put, supersedes=supersedes)
-        return outcome
+        action = "added" if gone and not replaced else outcome.action
+        return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
 
 
 REMEMBER = "remember"

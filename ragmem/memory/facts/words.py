@@ -172,6 +172,11 @@ def is_greeting(text: str) -> bool:
     return len(text) <= _LONGEST_GREETING and _GREETING.fullmatch(plain(text)) is not None
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a secret stood in it that was replaced."""
+    return "[redacted: " in text
+
+
 def problem_with(content: str) -> str:
     """Why a text is not worth keeping as a memory, for people; empty where it is."""
     words = _WORD.findall(content)

@@ -187,6 +187,17 @@ async def test_generic_questions(store: Store) -> None:
     assert await found(facts_of(store), "hello there", limit=2) == []
 
 
+async def test_who_asks_of_themselves_hears_of_themselves(store: Store) -> None:
+    """Where nothing is known of them, the latest."""
+    facts = facts_of(store)
+    await told(facts, "The pond is frozen")
+    assert await found(facts, "Who am I?") == ["The pond is frozen"]
+    await told(facts, "The person's name is Ana", scope="user")
+    for asked in ("Who am I?", "what do you know about me?", "que sais-tu de moi ?"):
+        assert await found(facts, asked) == ["The person's name is Ana"]
+    assert len(await found(facts, "Tell me what you remember")) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "generic"),
     [

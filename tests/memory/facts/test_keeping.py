@@ -8,7 +8,7 @@ from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.memory import Memory
-from ragmem.records import MEMORY_LEVEL, MemoryQuery, Profile
+from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 
@@ -58,7 +58,8 @@ async def test_an_edit(store: Store) -> None:
     assert (edited.content, edited.trust) == ("The API listens on port 8000", "person")
     assert (edited.created_at, edited.updated_at) == (NOW, NOW + timedelta(minutes=5))
     assert edited.expires_at == clock() + timedelta(days=7)
-    assert (edited.subjects, edited.evidence) == (("api",), quote)
+    own = Evidence(quote="The API listens on port 8000", at=clock())
+    assert (edited.subjects, edited.evidence) == (("api",), (*quote, own))
     [row] = (await store.small_vectors([first.memory_id], MEMORY_LEVEL, "hash-1")).values()
     (wanted,) = await embedder.embed(["The API listens on port 8000"])
     assert row == wanted.astype("<f4").tobytes()

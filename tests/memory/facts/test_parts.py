@@ -410,6 +410,44 @@ def test_no_moment(text: str) -> None:
     assert episodes(text, "", NOW) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "of_person"),
+    [
+        ("my name is Ana and I work in Vienna", "I work in Vienna"),
+        ("Je m'appelle Ana et j'habite à Vienne.", "J'habite à Vienne."),
+        ("My name is Ana, fix the tests", ""),
+    ],
+)
+def test_what_somebody_says_of_themselves_beside_their_name(text: str, of_person: str) -> None:
+    named, *more = episodes(text, "", NOW)
+    assert named.content == "The person's name is Ana"
+    assert [(e.kind, e.content, e.scope) for e in more] == [("fact", of_person, "user")][
+        : bool(of_person)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_decision"),
+    [
+        ("We take Postgres 16 for the jobs table, because we know it.", True),
+        ("We take MySQL 8 instead of Postgres, the customer insists.", True),
+        ("We take care of that later.", False),
+        ("We take a look at the parser now.", False),
+    ],
+)
+def test_what_is_taken_is_decided(text: str, is_decision: bool) -> None:
+    assert [e.kind for e in episodes(text, "", NOW)] == ["decision"] * is_decision
+
+
+def test_what_holds_a_secret_is_nothing_to_know() -> None:
+    """It was said to be used; a rule that needs none stands beside it."""
+    said = (
+        "I always use [redacted: GitHub token] for the pushes, please use it. Never push to main."
+    )
+    [rule] = episodes(said, "Understood, I'll use it.", NOW)
+    assert rule.content == "Never push to main."
+
+
 def test_a_sentence_may_tell_a_name_and_something_else() -> None:
     """Each is a moment of its own."""
     said = "My name is Ana and we decided to use metric units everywhere."

@@ -10,7 +10,9 @@ import pytest
 from ragmem.embedder import Thresholds
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.errors import StoreError
-from ragmem.memory.facts import Draft
+from ragmem.ids import new_id
+from ragmem.memory.facts import Draft, Remembered
+from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.trust import compare
 from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Write
 from ragmem.store import Store
@@ -122,6 +124,36 @@ async def test_more_context_takes_the_place(store: Store, embeds: bool) -> None:
     assert [m.memory_id for m in await facts.history(memory)] == [first.memory_id]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_source"),
+    [
+        (
+            "The kiln of the pottery runs on gas",
+            "The kiln of the pottery runs on gas since spring",
+            1,
+        ),
+        ("We use whole cents for amounts", "We use decimals for amounts, not whole cents", 0),
+        ("The kiln door is kept open at night", "The kiln door is not kept open at night", 0),
+        ("The pottery server has port 8080", "The pottery server has port 9090", 0),
+    ],
+)
+def test_what_it_contradicts_is_no_source(old: str, new: str, is_source: int) -> None:
+    """It stands in what a memory took the place of, with its own sources."""
+    first, second = (
+        MemoryRecord(
+            memory_id=content,
+            content=content,
+            created_at=NOW,
+            updated_at=NOW,
+            evidence=(evidence(content, turn_id=content),),
+        )
+        for content in (old, new)
+    )
+    found = compare(second, [first], {old: 0.97}, duplicate=Thresholds().duplicate)
+    assert found.superseded == (first,)
+    assert [e.quote for e in put(found).evidence] == [old, new][1 - is_source :]
+
+
 async def test_what_was_said_later_stays(store: Store) -> None:
     """Who comes late to an old turn does not undo what was said since."""
     clock = Clock()
@@ -203,6 +235,37 @@ def test_a_rule_takes_no_neighbours_place(
 ) -> None:
     """Rules that differ in a file or a number are two, however alike they are."""
     assert outcome(new, old, similarity, kind="rule") == action
+
+
+async def test_a_rule_gives_way_to_its_opposite(store: Store) -> None:
+    """The last word counts; what it took the place of is told."""
+    facts = facts_of(store)
+    first = put(await told(facts, "Never use tabs.", kind="rule"))
+    second = await told(facts, "Always use tabs.", kind="rule")
+    assert (second.action, second.superseded) == ("updated", (first,))
+    assert (await told(facts, "Always run the linter.", kind="rule")).action == "added"
+    assert await kept(store) == ["Always use tabs.", "Always run the linter."]
+
+
+async def test_what_is_learned_twice_of_one_turn_is_told_once(store: Store) -> None:
+    """By its words and by a model: nobody knew the one before the other."""
+    written: list[Remembered] = []
+
+    async def opened() -> Store:
+        return store
+
+    facts = Facts(opened, new_id(), on_written=written.append, clock=Clock())
+    before = put(await told(facts, "The kiln of the pottery runs on gas"))
+    said = "The kiln of the pottery runs on gas and on wood"
+    drafts = [
+        Draft(content=said, kind="preference", scope="project"),
+        Draft(content=f"{said} at night", kind="decision"),
+    ]
+    written.clear()
+    await facts.settle(drafts, HERE)
+    assert [each.memory.content for each in written if each.memory] == [f"{said} at night"]
+    assert written[0].superseded == (before,)
+    assert [m.content for m in await store.memories(ALL)] == [f"{said} at night", before.content]
 
 
 async def test_several_that_are_alike_become_one(store: Store) -> None:
@@ -488,9 +551,8 @@ async def test_several_at_once_are_compared_with_each_other(store: Store) -> Non
         Draft(content="mickael broke his shoulder on 10 january 2026"),
     ]
     done = await facts.settle(drafts, HERE)
-    assert [one.action for one in done] == ["added", "refused", "updated", "known"]
-    assert await kept(store) == ["Mickael broke his shoulder on 10 January 2026"]
-    assert len(await kept(store, ALL)) == 2
+    assert [one.action for one in done] == ["added", "refused", "added", "known"]
+    assert await kept(store, ALL) == ["Mickael broke his shoulder on 10 January 2026"]
 
 
 async def test_a_store_that_is_held_does_not_wait_for_ever(
