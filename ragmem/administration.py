@@ -6,8 +6,8 @@ The one door for it; what is asked of a memory goes through `ragmem.memory`.
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
-from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
+from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError
 from ragmem.files import forget_prompts
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.records import (
@@ -267,9 +267,16 @@ class Administration:
         for file in self.paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
             Tail(file, str).forget(session.session_id)
         RequestLog(self.paths.data_dir).forget(session.session_id)
-        with suppress(OSError):
-            forget_prompts(self.paths.prompt_history, lambda typed: typed.strip() in said)
         preimages.look_through()
+        history = self.paths.prompt_history
+        try:
+            forget_prompts(history, lambda typed: _stands_in(typed, said))
+        except OSError as error:
+            raise RagmemError(
+                f"The session is deleted, but what was typed in it is still in {history}: "
+                f"{error.strerror}.",
+                hint="Delete that file, or make it writable and delete the lines in it.",
+            ) from None
         return gone
 
     async def split(self, folder: Path) -> Split:
@@ -487,6 +494,17 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
     finally:
         for source in sources:
             source.connection.close()
+
+
+def _stands_in(typed: str, said: Collection[str]) -> bool:
+    """Whether a line that was typed is told in what was said, as a turn has it: a command without
+    blanks before it, and the words for a command of one's own within the prompt that it made.
+    """
+    typed = typed.strip()
+    if typed.startswith("!"):
+        return f"!{typed[1:].strip()}" in said
+    words = typed.partition(" ")[2].strip() if typed.startswith("/") else ""
+    return typed in said or (bool(words) and any(words in each for each in said))
 
 
 async def _left_by(

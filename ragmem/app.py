@@ -104,7 +104,8 @@ class App:
     With an `address` it is a guest in somebody else's process, which is left as it is.
     `patient`: nobody types meanwhile, so what is stored is waited for, as long as for a guest.
     `everyone`: sessions of other people in a shared store are gone on with too. `brief`: it ends
-    soon, so a process that has loaded what a search needs is asked first. `say` is told at
+    soon, so a process that has loaded what a search needs is asked first, and a graph is believed
+    that its schema is whole. `say` is told at
     once what a person has to wait for; without it that is a notice like others.
     """
 

@@ -289,9 +289,10 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
     How many went; 0 where there is no such file. OSError where it can't be written.
     """
     try:
-        lines = history.read_bytes().decode("utf-8", "replace").split("\n")
+        held = history.read_bytes()
     except FileNotFoundError:
         return 0
+    lines = held.decode("utf-8", "surrogateescape").split("\n")
     # Each entry is a blank line, a comment with the time, and its lines behind a plus sign.
     entries: list[list[str]] = [[]]
     for line in lines:
@@ -305,8 +306,10 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
         if not prompt or not is_meant(prompt)
     ]
     if len(kept) < len(entries):
+        if history.stat().st_size != len(held):  # Another chat has written meanwhile.
+            return forget_prompts(history, is_meant)
         text = "\n".join(line for entry in kept for line in entry)
-        replace_private(history, text.encode(), sync=True)
+        replace_private(history, text.encode("utf-8", "surrogateescape"), sync=True)
     return len(entries) - len(kept)
 
 

@@ -223,7 +223,8 @@ def ago(at: datetime, now: datetime) -> str:
     """
     minutes = max(0, int((now - at).total_seconds() // 60))
     if minutes >= _DAY:
-        minutes = _DAY * (now.astimezone().date() - at.astimezone().date()).days
+        # On the day when clocks go back 24 hours may lie within one date.
+        minutes = _DAY * max(1, (now.astimezone().date() - at.astimezone().date()).days)
     for size, unit in ((525_600, "year"), (43_800, "month"), (_DAY, "day"), (60, "hour")):
         if count := minutes // size:
             return f"{count} {unit}{'s' if count > 1 else ''} ago"

@@ -269,7 +269,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += "--project shows those of the whole project, with its worktrees.\n"
     if not everywhere:
         nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
-        nothing += "--join brings those of a folder that is gone here, if you say so.\n"
+        nothing += "--join brings here those of a folder that is gone, if you say so.\n"
     if not everyone:
         nothing += "--everyone shows those of other people too.\n"
     now, folders = datetime.now(UTC), query.cwd is None
@@ -686,10 +686,13 @@ async def _join_project(app: "App") -> None:
     if not (found := [*same, *moved]):
         raise UsageError(_why_none(app, project, known))
     say(f"This project: {await _described(app, project)}\n")
-    heads = {0: "The same repository or remote:\n"} if same else {}
-    heads |= {len(same): "Their folder is gone, and may be this one now:\n"} if moved else {}
-    for at, each in enumerate(found):
-        say(f"{heads.get(at, '')}  {at + 1}  {await _described(app, each)}\n")
+    for head, listed, first in (
+        ("The same repository or remote:", same, 1),
+        ("Their folder is gone, and may be this one now:", moved, len(same) + 1),
+    ):
+        say(f"{head}\n" if listed else "")
+        for number, each in enumerate(listed, first):
+            say(f"  {number}  {await _described(app, each)}\n")
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)

@@ -18,6 +18,7 @@ from ragmem.memory import others_of, sessions_by_id
 from ragmem.messages import Json
 from ragmem.records import (
     REFERENCE_HOWS,
+    UNDO,
     AccessType,
     CodeStore,
     CodeTurn,
@@ -44,8 +45,6 @@ _BY_ARGUMENT: dict[str, AccessType] = {
     "glob_files": "list",
 }
 EDITING_TOOLS = frozenset(name for name, kind in _BY_ARGUMENT.items() if kind == "write")
-UNDO = "undo"
-"""The call that says which edits the person has taken back."""
 _BY_RESULT = ("grep_files", "search_files", "brain_search")
 _WRAPPERS = ("files", "matches", "results")
 _CHARS_PER_PATH = 50
@@ -67,7 +66,7 @@ def extract_accessed_files(
     access: AccessType
     if call.tool_name in _BY_RESULT:
         access, paths = "search", _result_paths(result)
-    elif call.tool_name == UNDO:
+    elif call.is_undo:
         access, paths = "write", sorted(set().union(*_taken_back(call).values()))
     elif call.tool_name in _BY_ARGUMENT:
         # The tool's own word on the path is normalized; the argument may be `./a.py`.
@@ -108,7 +107,7 @@ class _Undone(msgspec.Struct, frozen=True):
 
 
 def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    if call.tool_name != UNDO or not call.result:
+    if not call.is_undo or not call.result:
         return {}
     try:
         return msgspec.json.decode(call.result, type=_Undone).taken_back

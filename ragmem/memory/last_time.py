@@ -18,7 +18,6 @@ from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.trust import is_outlived
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import (
-    UNDO,
     extract_accessed_files,
     locator,
     taken_back,
@@ -222,7 +221,7 @@ def recap(
             if was_tried(call) and (subject := subject_of(call)):
                 failed.pop(beginning(subject), None)
             for access in extract_accessed_files(call, locate=locate):
-                is_gone = call.tool_name == UNDO or access.path in gone.get(turn.turn_id, ())
+                is_gone = call.is_undo or access.path in gone.get(turn.turn_id, ())
                 if access.access_type == "write" and not is_gone:
                     changed.pop(access.path, None)
                     changed[access.path] = turn.turn_id

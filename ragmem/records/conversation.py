@@ -122,6 +122,10 @@ class FileAccess(Record, frozen=True, kw_only=True):
     """The tool call's order within the turn."""
 
 
+UNDO = "undo"
+"""What the call of a turn is called that says which edits the person has taken back."""
+
+
 class ToolCall(Record, frozen=True, kw_only=True):
     """A tool call as it happened, with its result."""
 
@@ -149,6 +153,11 @@ class ToolCall(Record, frozen=True, kw_only=True):
     def uuid(self) -> str:
         """As section A calls its id."""
         return self.tool_call_id
+
+    @property
+    def is_undo(self) -> bool:
+        """Whether the person has taken edits back by it; a model may call anything so."""
+        return self.tool_name == UNDO and self.origin == "person"
 
     @property
     def result_size_bytes(self) -> int:

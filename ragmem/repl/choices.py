@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.base import Effort
-from ragmem.memory.files import UNDO, extract_accessed_files, rewind_to, taken_back
+from ragmem.memory.files import extract_accessed_files, rewind_to, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
 from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
@@ -148,7 +148,7 @@ def turn_question(turns: Sequence[Turn]) -> PickQuestion:
 
 
 def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
-    calls = (call for call in turn.tool_calls if call.tool_name != UNDO)
+    calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
     changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
     return PickRow(

@@ -92,7 +92,7 @@ _READING = {
     "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
 """Commands that show something and change nothing."""
-_PICKING = {"config", "expand", "model", "resume", "rewind", "theme"}
+_PICKING = {"config", "expand", "forget", "model", "resume", "rewind", "theme"}
 """Commands that, alone, let something be picked."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
@@ -110,6 +110,8 @@ _TALKING = {
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
+_MOST_PICKED = 1_000
+"""Memories to pick one from, which typing filters."""
 _REMEMBERED_CHARS = 400
 _BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
@@ -569,14 +571,20 @@ async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
     None where the person picks none. UsageError where there is none to pick from.
     """
     facts, output, project_id = facts_of(chat.app.memory), chat.output, chat.session.project_id
-    if _MEMORY_ID.fullmatch(said):
-        return await _found(facts, said)
     if said:
         limit = _MEMORIES_FOUND
         hits = await facts.search(said, project_id=project_id, limit=limit, floor=False)
         found = [hit.memory for hit in hits]
+        if _MEMORY_ID.fullmatch(said):
+            try:
+                return await _found(facts, said)
+            except MemoryNotFound:  # Words and numbers may look like an id.
+                found = [each for each in found if said in each.content.casefold()]
+                if not found:
+                    raise
     else:
-        found = list(await facts.recent(project_id=project_id, limit=_LISTED))
+        limit = _MOST_PICKED if output.terminal.picks else _LISTED
+        found = list(await facts.recent(project_id=project_id, limit=limit))
     if not found:
         why = "Nothing of what is remembered is like that." if said else "Nothing is remembered."
         raise UsageError(why, hint="/memory shows what is remembered.")
@@ -584,6 +592,8 @@ async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
         key = await output.terminal.pick(memory_question(found))
     else:
         output.show(_memories(found, output.width))
+        if not said and len(found) == _LISTED:
+            output.note(f"The newest {_LISTED}; /forget and some words find others.")
         key = await output.terminal.ask(ChatQuestion("Which one? Its id; nothing for none:"))
     return await _found(facts, key.strip()) if key and key.strip() else None
 

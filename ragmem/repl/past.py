@@ -18,11 +18,11 @@ from rich.text import Text
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
-from ragmem.memory.files import UNDO, FileChange, Rewind, rewind_to, taken_back
+from ragmem.memory.files import FileChange, Rewind, rewind_to, taken_back
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.window import result_text, subject_of
 from ragmem.messages import Json
-from ragmem.records import ToolCall, Turn
+from ragmem.records import UNDO, ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, clipped, gutter, listing
@@ -356,7 +356,7 @@ async def undo(_: str, chat: ChatSession) -> None:
 
     turns = await _turns(chat)
     gone, passed = taken_back(turns), dict[str, list[str]]()
-    backs = [(turn, _of_turn(turn, gone)) for turn in turns if not _is_undo(turn)]
+    backs = [(t, _of_turn(t, gone)) for t in turns if not any(c.is_undo for c in t.tool_calls)]
     left = [(turn, back) for turn, back in backs if back.changes or turn.turn_id not in gone]
     for turn, back in reversed(left):
         if not back.changes:
@@ -380,10 +380,6 @@ async def undo(_: str, chat: ChatSession) -> None:
             await chat.record("/undo", UNDO, _told(what, done, passed))
         return
     output.note("There is nothing to take back: this session's edits are undone, or it made none.")
-
-
-def _is_undo(turn: Turn) -> bool:
-    return any(call.tool_name == UNDO for call in turn.tool_calls)
 
 
 def _of_turn(turn: Turn, gone: Mapping[str, Collection[str]]) -> Rewind:
@@ -449,6 +445,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         }
         if any(gone.values()):
             await left.record("/rewind", UNDO, _told(f"what {since} did to files", done, gone))
+    await _undo_again(turns[: back.turn_index], turns[back.turn_index :], chat)
     if output.terminal.picks:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
@@ -457,6 +454,16 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
             output.say(f"Not taken back: what {counted(count, what)}{of} did since.")
     output.say(f"The session with all of its turns is still there: /resume {before}")
     return "session"
+
+
+async def _undo_again(kept: Sequence[Turn], left: Sequence[Turn], chat: ChatSession) -> None:
+    """Tell a fork of what was taken back, where it was said in the turns that were left."""
+    ids = {turn.turn_id for turn in kept}
+    gone = {turn_id: sorted(each) for turn_id, each in taken_back(left).items() if turn_id in ids}
+    if gone:
+        paths = ", ".join(map(plain_or_quoted, sorted(set().union(*gone.values()))))
+        told = {"text": f"The person has taken back edits of: {paths}.", "taken_back": gone}
+        await chat.record("/undo", UNDO, told)
 
 
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:

@@ -13,6 +13,13 @@ from ragmem.errors import AmbiguousSession, ProviderUnavailable, RagmemError, Us
 from tests.cli.process import Ragmem
 
 
+def _left() -> SystemExit:
+    """As typer tells of a reader that goes away."""
+    error = SystemExit(1)
+    error.__context__ = BrokenPipeError()
+    return error
+
+
 def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     def fail(_: list[str]) -> int:
         raise error
@@ -31,6 +38,7 @@ def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
         (RagmemError("\x1b[31mred", hint="\x07"), 1, "error: \\e[31mred\n\\x07\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
+        (_left(), 141, ""),
         (SystemExit(3), 3, ""),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,

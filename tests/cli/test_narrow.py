@@ -77,6 +77,8 @@ def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
         "No sessions of /nowhere.",
         "--all shows those of every folder, --cwd DIR",
         "those of one that was renamed.",
+        "--join brings here those of a folder that is",
+        "gone, if you say so.",
         "--everyone shows those of other people too.",
     ]
 

@@ -102,6 +102,41 @@ def test_a_session_that_was_left_by_a_rewind_knows_that_its_files_were_taken_bac
     assert "a.py: restored." in left["turns"][1]["tool_calls"][0]["result"]["text"]
 
 
+def test_who_goes_back_to_before_an_undo_still_knows_of_it(house: House) -> None:
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.py"})]),
+        edits("hello", "one"),
+        Answer("Done."),
+        Answer("I see."),
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for_turn(r"^Done\.$")
+        chat.send("/undo\r")
+        chat.wait_for(r"^a\.py: restored$")
+        chat.send("/rewind 2\r")
+        chat.wait_for(r"^· The session with all of its turns is still there")
+        chat.send("\x15and now?\r")
+        chat.wait_for_turn(r"^I see\.$")
+    told = json.dumps(house.server.requests[-1].body["messages"], ensure_ascii=False)
+    assert "The person has taken back edits of: a.py." in told
+
+
+def test_an_edit_is_taken_back_though_the_model_has_called_a_tool_undo(house: House) -> None:
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.py"}), Call("undo", {})]),
+        edits("hello", "one"),
+        Answer("Done."),
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for_turn(r"^Done\.$")
+        chat.send("/undo\r")
+        chat.wait_for(r"^a\.py: restored$")
+
+
 def test_what_others_have_changed_since_is_not_taken_back(house: House) -> None:
     file = house.project / "a.py"
     house.server.extend(

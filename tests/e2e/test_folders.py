@@ -375,7 +375,7 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
 No sessions of …/new.
 --project shows those of the whole project, with its worktrees.
 --all shows those of every folder, --cwd DIR those of one that was renamed.
---join brings those of a folder that is gone here, if you say so.
+--join brings here those of a folder that is gone, if you say so.
 --everyone shows those of other people too.
 """
     )

@@ -58,7 +58,7 @@ class Process:
         self._code = 0
 
     def __del__(self) -> None:
-        """A test that failed has not waited for it: the next one is not told of that."""
+        """Close the socket of one that a failed test has not waited for."""
         if isinstance(self._status, socket.socket):
             self._status.close()
 

@@ -1,5 +1,6 @@
 """What was found on the prompt, as sections of the request."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,17 @@ def test_ages_in_words() -> None:
 def test_days_are_told_by_the_calendar() -> None:
     at, now = (datetime(2026, 11, *when).astimezone() for when in ((24, 9, 2), (26, 4, 43)))
     assert ago(at, now) == "2 days ago"
+
+
+def test_the_day_that_has_an_hour_more_is_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        at = datetime(2026, 10, 25, 0, 5).astimezone()
+        assert ago(at, at + timedelta(hours=24, minutes=45)) == "1 day ago"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_the_same_hits_give_the_same_bytes() -> None:

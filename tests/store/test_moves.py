@@ -1,5 +1,6 @@
 """Everything on its way: moved, backed up, in a session's document, waiting in the spool."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
+    UNDO,
     DropCodeFiles,
     EmbedderMark,
     Insight,
@@ -45,7 +47,17 @@ from tests.store.code_samples import (
     refers,
     scopes_there,
 )
-from tests.store.samples import at, created, finished, known, remembered, said, whole_turn
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    known,
+    remembered,
+    said,
+    whole_turn,
+)
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
 from tests.store.test_contract_split import MAIN, TREE, memories, project, split
@@ -440,6 +452,16 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
     stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
     with pytest.raises(UsageError, match="an insight is of another session"):
         decoded(encoded(stranger))
+
+
+async def test_a_copy_knows_which_of_its_turns_were_taken_back(source: Archive) -> None:
+    told = json.dumps({"text": "Taken back.", "taken_back": {"s1": ["a.py"]}})
+    undo = called("s", "s2", tool_name=UNDO, arguments="{}", result=told, origin="person")
+    await source.apply([created("s"), *whole_turn("s", "s1"), begun("s", "s2"), undo])
+    await source.apply([finished("s", "s2", "")])
+    copy = await import_document(source, await document_of(source, "s"), as_new=True)
+    first, second = await source.turns(copy.session_id)
+    assert json.loads(second.tool_calls[0].result)["taken_back"] == {first.turn_id: ["a.py"]}
 
 
 async def test_documents_of_other_versions(source: Archive, target: Archive) -> None:

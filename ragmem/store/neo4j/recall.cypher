@@ -146,7 +146,8 @@ SET v.epoch = coalesce(v.epoch, 0) + 1;
 MERGE (v:RagmemSchema {name: 'ragmem'})
 SET v.embedder = $embedder, v.dimension = $dimension, v.dropping = true,
     v.epoch = coalesce(v.epoch, 0) + 1,
-    v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1;
+    v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1
+REMOVE v.foundWhole;
 
 // :drop_foreign_vectors
 MATCH (v:RagmemSchema {name: 'ragmem'})

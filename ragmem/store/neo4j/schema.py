@@ -73,7 +73,7 @@ async def prepare(
     owner: str = "",
     believes: bool = False,
 ) -> Server:
-    """Make the schema complete; the server before. Safe to run again, and at the same time.
+    """Make the schema complete; what there was before. Safe to run again, and at the same time.
 
     What is to be made is waited for as long as it takes, and `say` told of it before. What stands
     without an owner is `owner`'s from here on. Who `believes` does not look where the graph says

@@ -4,6 +4,7 @@ Ids are kept. A fork's document has the turns that it shares too: where the
 session that it was forked from is not known, it stands by itself.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from ragmem.failpoints import failpoint
 from ragmem.files import is_a_path
 from ragmem.ids import new_id, short_id
 from ragmem.records import (
+    UNDO,
     AddSummary,
     Evidence,
     FileAccess,
@@ -111,6 +113,7 @@ _IDS = frozenset((
     "covers", "memory_id", "superseded_by", "supersedes",
 ))  # fmt: skip
 """The fields of a document that hold ids."""
+_AN_ID = re.compile(r"[\w-]+")
 _MOST_ID_BYTES = 1_000
 """Far more than any has; what a graph can index ends at 8,000."""
 _SHOWN_CHARS = 80
@@ -273,7 +276,12 @@ def _renamed(document: SessionDocument, ids: Mapping[str, str]) -> SessionDocume
     def renamed(value: Any, name: str = "") -> Any:
         match value:
             case dict():
-                return {key: renamed(each, key) for key, each in value.items()}
+                other = {key: renamed(each, key) for key, each in value.items()}
+                if value.get("tool_name") == UNDO and value.get("origin") == "person":
+                    # It names the turns whose edits were taken back, within what it says.
+                    told = value["result"]
+                    other["result"] = _AN_ID.sub(lambda each: ids.get(each[0], each[0]), told)
+                return other
             case list() | tuple():
                 return [renamed(each, name) for each in value]
             case str() if name in _IDS:
