@@ -371,13 +371,13 @@ async def undo(_: str, chat: ChatSession) -> None:
         if all(each.outcome == "as_before" for each in done):
             continue
         asked = one_line(turn.user_message, _ASKED_CHARS)
+        if any(passed.values()):
+            what = f"what turn {turn.turn_index} (“{asked}”) did to files"
+            await chat.record("/undo", UNDO, _told(what, done, passed))
         heading = f"Undo of turn {turn.turn_index}, “{asked}”:"
         _tell(done, output, {each.path for each in done}, heading)
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
-        if any(passed.values()):
-            what = f"what turn {turn.turn_index} (“{asked}”) did to files"
-            await chat.record("/undo", UNDO, _told(what, done, passed))
         return
     output.note("There is nothing to take back: this session's edits are undone, or it made none.")
 

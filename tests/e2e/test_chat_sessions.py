@@ -101,6 +101,7 @@ def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
         "what does it say?",
         "say goodbye",
         "say farewell",
+        "/rewind",
     ]
     assert whole["session_id"].endswith(before)
 
