@@ -37,7 +37,7 @@ _NAMES = {
     "redentials": "",
     "_key": "|".join(rf"(?<={word}_key)" for word in _KEYS),
     "-key": "|".join(rf"(?<={word}-key)" for word in _KEYS),
-    " key": "|".join(rf"(?<={word} key)" for word in (*_KEYS, "API")),
+    " key": "|".join(rf"(?<={word} key)|(?<={word.title()} key)" for word in (*_KEYS, "API")),
     "pikey": "(?<=apikey)",
 }
 """Ends of names of what is secret, without the letter whose case differs, and what stands there."""
@@ -46,18 +46,24 @@ _NAMES |= {"PASS": "(?<![A-Za-z]PASS)|(?<=SSHPASS)", "Pass": "", "Pwd": ""}
 _NAMES["Key"] = "|".join(
     rf"(?<={word}Key)|(?<={word.title()}Key)|(?<={word.title()}-Key)" for word in _KEYS
 )
+_NAMES[" Key"] = _NAMES[" key"].replace(" key", " Key") + "|(?<=API Key)"
 _ASSIGNED = (
-    r"(?P<after>\\?[\"']?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
+    r"(?P<after>\*\*:[ \t]{0,4}|:[ \t]{0,4}\*\*[ \t]{0,4}"
+    r"|\\?[\"']?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
     r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
     r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
 )
 _IN_WORDS = (
     r"(?P<after>(?: (?:for|of|to|on|in|at|from|für|von|vom|zu|zum|pour|de|du|del|para|di|van|voor)"
     r"\b[^.:=\n\"'`\\]{1,60}?)?"
-    r" {1,2}(?:is|was|ist|lautet|war|est|es|è|é|was set to|is now):? {1,2})"
-    r"(?P<quote>\\?[\"'`])?(?P<value>[^\s\"'`\\]{6,200}+)"
+    r"(?: {1,2}(?:is|was|ist|lautet|hei(?:ß|ss|\\u00df)t|war|est|es|è|é|was set to|is now)"
+    r"|(?:['’]|\\u2019)s)(?:(?:[ \u00a0\u202f]|\\u00a0|\\u202f){0,2}:)? {1,2})"
+    r"(?P<open>(?:__|[*(«“„‹ \u00a0\u202f]|\\u(?:00ab|00a0|202f|201c|201e|2039)|\\?[\"'`]){0,6})"
+    r"(?P<value>[^\s\"'`\\]{6,200}+)"
 )
-"""What a sentence says behind the name of a secret."""
+"""What a sentence says behind the name of a secret, also in Markdown and in quotation marks."""
+_CLOSED = Regex(r"(?:__|[*»“”›)])+[.,;:!?]*$|[.,;:)»“”›]+$")
+"""What stands behind a value that is emphasized or quoted."""
 _CREDENTIALS = r"(?P<value>[A-Za-z0-9_=~@.+/:-]{8,}+)(?![(\[{<])"
 _IN_HEADER = {
     "uthorization": (
@@ -90,6 +96,16 @@ _NO_PASSWORD = Regex(
     r"(?i:[0-9]+-?[a-z]+\b|(?:sha|md|base|utf|argon|pbkdf|aes|rsa|oauth|v)-?[0-9])"
 )
 """How a word with a digit begins that tells of a password what it is like."""
+_NO_VALUE = Regex(
+    r"[A-Za-z][\w+.-]*://|[^/]*/.*\.[a-z][a-z0-9]{0,4}$"
+    r"|[\w.-]+\.(?:pem|key|pub|crt|txt|env|json|ya?ml)$|[\w.]+\($"
+    r"|[A-Z]{2,5}-v[0-9]+$|[A-Za-z0-9]+-(?:managed|issued|signed|signiert|hashed|encoded"
+    r"|encrypted|protected|based|basiert|only|aware|style|like|compatible|specific)$"
+)
+"""An address, a file, a call, or a word of what a password is like; no password."""
+_IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
+"""What stands before the name of an argument; within quotation marks there is none."""
+_CALL_CHARS = 200
 _DIGIT_WITHIN = Regex(r"[0-9](?=[A-Za-z]{2})(?!Token|Key|Secret|Password|Hash|Sum)")
 _LEAST_ENTROPY = 2.5
 """Bits a character, of values of eight characters and more (gitleaks: 3.5, of ten and more)."""
@@ -160,15 +176,22 @@ def _is_credential(value: str, has_scheme: bool) -> bool:
 def _assigned(mark: Mark, found: re.Match[str]) -> str:
     group = "quoted" if found["quote"] else "bare"
     value = found[group]
+    if found["after"].rstrip().endswith("**"):
+        value = value.rstrip("*")
     if _REFERENCE.match(value) or not _is_secret(found, value):
         return found[0]
-    return _replaced(found, group, mark("assigned secret", value))
+    rest = found[group].removeprefix(value)
+    return _replaced(found, group, f"{mark('assigned secret', value)}{rest}")
 
 
 def _told(mark: Mark, found: re.Match[str]) -> str:
     """What a sentence says that a password is, less the sentence's own punctuation."""
-    value = found["value"].rstrip(".,;:!?)")
-    if _REFERENCE.match(value) or _NO_PASSWORD.match(value) or not _is_told(value):
+    value = found["value"].rstrip(".,;:)»“”")
+    if found["open"] and (closed := _CLOSED.search(found["value"])):
+        value = found["value"][: closed.start()]
+    if _NO_VALUE.match(value) or _REFERENCE.match(value) or _NO_PASSWORD.match(value):
+        return found[0]
+    if not _is_told(value):
         return found[0]
     rest = found["value"].removeprefix(value)
     return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")
@@ -198,8 +221,11 @@ def _is_secret(found: re.Match[str], value: str) -> bool:
         # at its end, between blanks or before a comma or a bracket.
         if "_" in value or "." in value.rstrip("."):
             return False
+        before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
         return sum(map(str.isdigit, value)) > 2 or (
-            found["after"] == "=" and _DIGIT_WITHIN.search(value) is not None
+            found["after"] == "="
+            and _DIGIT_WITHIN.search(value) is not None
+            and not _IN_CALL.search(before)
         )
     return _entropy(value) >= _LEAST_ENTROPY
 

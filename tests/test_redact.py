@@ -253,6 +253,13 @@ ASSIGNED = [
     "Server=db;User Id=sa;Pwd={};Timeout=30",
     "SSHPASS={} sshpass -e ssh ana@plum.example",
     "X-Api-Key: {}",
+    "API Key: {}",
+    "Api key = {}",
+    "Access Key: {}",
+    "- **Password**: {}",
+    "- **API key:** `{}`",
+    "- Password: **{}**",
+    'psycopg2.connect("host=plum password={}")',
 ]
 
 
@@ -323,6 +330,19 @@ SAID = [
     "Das Passwort ist {}, bitte merken",
     "Le mot de passe de la base est {}",
     "La contraseña del servidor es {}",
+    "Le mot de passe de la base est : {}",
+    "Le mot de passe est\u00a0: {}.",
+    "Le mot de passe est « {} »",
+    "Le mot de passe est «\u202f{}\u202f», je crois",
+    "The password is **{}**.",
+    "My password is: __{}__",
+    "The password is **`{}`**!",
+    "The password is “{}”.",
+    "The password's {}",
+    "The token’s {}, as ever",
+    "Das Passwort ist „{}“.",
+    "Das Passwort heißt {}",
+    "Das Passwort heisst {}.",
 ]
 
 
@@ -336,12 +356,25 @@ def test_a_password_that_is_said_in_a_sentence_is_replaced(sentence: str) -> Non
         assert json.loads(redact(json.dumps(said))) == shown
 
 
+def test_marks_that_may_be_of_a_password_go_with_it() -> None:
+    assert redact("The password is hunter22!!") == "The password is [redacted: assigned secret]"
+    assert redact("The password is Sommer(2024)") == "The password is [redacted: assigned secret])"
+
+
 NOT_SAID = [
     "The password is required, and is 8-characters long or 12digits.",
     "the password is SHA256-hashed; the token is base64url",
     "The password is stored in auth2.py",
     "the password is config.db2.value, the token is T_STRING2",
     "The secret of the first is in vault2, the password of user2 is checked in step3.",
+    "The private key is keys/deploy_2024.pem, the secret is deploy_2024.pem",
+    "The token is https://x.io/a1b2c3",
+    "The secret is k8s-managed; the pass is level1-only.",
+    "The token is auth0-issued.",
+    "der Token ist RS256-signiert",
+    "The token is JWT-v2.",
+    "The token is `get_token2()`, the password is *not* stored.",
+    "The password is **SHA256**-hashed",
 ]
 
 
@@ -356,6 +389,9 @@ NO_SECRET = [
     "password=${VAR}; DB_PASSWORD=$DB_PASSWORD",
     "PASSWORD=changeme TOKEN=<your token> SECRET=***",
     "token = response.token2",
+    "Client(token=s3client)",
+    "connect('db', secret=oauth2Client, x=1); f(password=b64decode)",
+    "Password: ********** and **token**: ***",
     "secret=settings.SECRET_KEY1",
     "password: str | None = None",
     "login(password=password1, api_key=api_key2)",
@@ -423,6 +459,9 @@ HOSTILE = {
     "headers": "Authorization: Bearer ",
     "addresses": "a://b:c",
     "logins": "curl -u a:b ",
+    "sentences": "The password for it's **«(**'s ",
+    "marks": "the password is " + "*" * 1000,
+    "arguments": "f('a', password=a1bcdef, b('c', ",
     "login values": "curl -u" + " a:" * 300,
     "almost long enough": "hf_aaaaaaaaaaa ",
     "key starts": "-----BEGIN PRIVATE KEY-----",

@@ -7,6 +7,7 @@ scope or by file; what a scope or file holds is the code index's affair.
 import json
 import os
 import posixpath
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -548,8 +549,10 @@ async def _told(
 
 def _names(memory: MemoryRecord, path: str) -> bool:
     """Whether it is about this file, rather than merely of a turn that touched it."""
+    name = re.escape(posixpath.basename(path))
     return (
-        any(e.path == path for e in memory.evidence) or posixpath.basename(path) in memory.content
+        any(e.path == path for e in memory.evidence)
+        or re.search(rf"(?<![\w.-]){name}(?![\w-]|\.\w)", memory.content) is not None
     )
 
 

@@ -271,6 +271,7 @@ def _due(draft: Draft) -> datetime | None:
 
 
 _TELLING = 12
+"""So many characters are not said by chance."""
 
 
 class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,7 +291,7 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
-    told = [_bare(each.content) for each in every]
+    told = [_bare(words) for each in every for words in (each.content, *_quoted(each))]
     with suppress(OSError):
         forget_prompts(paths.prompt_history, lambda typed: _says(_bare(typed), told))
     forgotten = _Forgotten(
@@ -302,6 +303,16 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     )
     log_deletion(paths.log_dir, forgotten)
     return count
+
+
+def _quoted(memory: MemoryRecord) -> list[str]:
+    """The person's own words that it comes from, of a clipped quote its beginning."""
+    said = memory.evidence if memory.trust == "person" else ()
+    return [
+        each.quote.removesuffix("…")
+        for each in said
+        if each.quote.strip() and not each.path and each.tool_name in ("", "remember")
+    ]
 
 
 def _says(typed: str, told: Sequence[str]) -> bool:

@@ -171,7 +171,7 @@ class Memory:
             with suppress(StoreError):
                 for known in await in_time((await self._store()).projects()):
                     if known.path == project.path:
-                        remote = known.remote or project.remote
+                        remote = project.remote or known.remote
                         return msgspec.structs.replace(known, remote=remote)
         return project
 

@@ -75,8 +75,8 @@ def locate(
     """The project of a normalized `cwd`.
 
     A new folder is taken for a known project that moved only when both have the same remote, or
-    without one the same first commit, and the old folder is gone: a clone can't claim another's
-    memory.
+    the same first commit that was made in it, and the old folder is gone: a clone beside another
+    can't claim its memory. A copy of the whole folder can, once the original is gone.
     A worktree is its repository's: what is said in one checkout is known in all, unless the person
     has split it off.
     """
@@ -97,15 +97,17 @@ def locate(
 
 def _at(root: Path, known: list[Project], now: datetime) -> Located:
     """The project whose top folder that is."""
-    path, remote = folder_name(root), origin_of(root)
+    path, signs = folder_name(root), _signs_of(root)
     for project in known:
         if project.path == path:
-            # Its first commit may be younger than what is known of it.
-            return Located(msgspec.structs.replace(project, remote=project.remote or remote))
-    for project in known if remote else ():
-        if project.remote == remote and _is_gone(project.path):
-            moved = msgspec.structs.replace(project, path=path)
-            return Located(moved, is_new=True, moved_from=project.path)
+            # Its remote, or its first commit, may be younger than what is known of it.
+            remote = next(iter(signs), project.remote)
+            return Located(msgspec.structs.replace(project, remote=remote))
+    for sign in signs:
+        for project in known:
+            if project.remote == sign and _is_gone(project.path):
+                moved = msgspec.structs.replace(project, path=path)
+                return Located(moved, is_new=True, moved_from=project.path)
     return Located(project_of_folder(root, known, now=now), is_new=True)
 
 
@@ -421,16 +423,27 @@ def read_remote(root: Path) -> str | None:
     return None
 
 
-_FIRST = re.compile(rb"0{40,64} ([0-9a-f]{40,64}) ")
+_FIRST = re.compile(rb"0{40,64} ([0-9a-f]{40,64}) [^\n]*?\tcommit \(initial\):")
+"""Of a clone the first line tells of the commit that was cloned, which others have too."""
+_FIRST_LIMIT = 2048
+"""Bytes of the log that are read: the first line has the name and the address of who made it."""
 _FIRST_COMMIT = "commit:"
 
 
 def origin_of(root: Path) -> str | None:
-    """Return what tells a checkout wherever it is: its remote, or the first commit that was made
-    in it, as `commit:<id>`; None without either."""
-    first = _FIRST.match(_bytes_of(root / ".git" / "logs" / "HEAD", _HEAD_LIMIT) or b"")
-    commit = f"{_FIRST_COMMIT}{first[1].decode()}" if first else None
-    return read_remote(root) or commit
+    """Return what tells a checkout wherever it is: its remote, or its first commit where that was
+    made in it, as `commit:<id>`; None without either."""
+    return next(iter(_signs_of(root)), None)
+
+
+def _signs_of(root: Path) -> list[str]:
+    """Return all that tells it, what tells it best first."""
+    remote = read_remote(root)
+    first = _FIRST.match(_bytes_of(root / ".git" / "logs" / "HEAD", _FIRST_LIMIT) or b"")
+    return [
+        *([remote] if remote else []),
+        *([f"{_FIRST_COMMIT}{first[1].decode()}"] if first else []),
+    ]
 
 
 def has_remote(project: Project) -> bool:

@@ -40,8 +40,8 @@ class Project(Record, frozen=True, kw_only=True):
     path: str
     """Real path of its top folder."""
     remote: str | None = None
-    """The checkout's `origin`, without user information; without one `commit:` and the id of the
-    first commit that was made in it."""
+    """The checkout's `origin`, without user information; without one `commit:` and the id of its
+    first commit, where that was made in it."""
     created_at: datetime
     joined_into: str | None = None
     """The project that it was joined to: whose its sessions are. Its own id once the person split

@@ -1,6 +1,8 @@
 """Projects and folders, and what their files tell an agent."""
 
 import os
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from ragmem.memory.projects import (
     folder_name,
     joinable,
     locate,
+    moved_text,
     normalize_cwd,
     project_at,
     read_remote,
@@ -94,6 +97,63 @@ def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
     assert found.is_new
     assert found.project.project_id != "p1"
     assert found.moved_from is None
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=Ana", "-c", "user.email=ana@garden.example")
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def repository(folder: Path) -> Path:
+    """One with its first commit, made there."""
+    git(folder, "init", "-q")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+def met(folder: Path, *others: Project) -> Project:
+    """What is known of a folder once a session was there."""
+    return locate(folder, others, now=NOW).project
+
+
+@pytest.mark.parametrize("met_since", [False, True])
+def test_a_repository_that_got_its_remote_later_is_known_when_it_moves(
+    tmp_path: Path, met_since: bool
+) -> None:
+    """Whether or not a session was there in between; and where the remote was removed since."""
+    old, new = repository(tmp_path / "old"), tmp_path / "new"
+    project = met(old)
+    git(old, "remote", "add", "origin", "https://example.org/team/app.git")
+    if met_since:
+        project = met(old, project)
+        assert project.remote == "https://example.org/team/app.git"
+    old.rename(new)
+    found = locate(new, [project], now=NOW)
+    assert found.moved_from == str(old)
+    assert ("same remote" if met_since else "same first commit") in moved_text(found)
+    git(new, "remote", "remove", "origin")
+    project = met(new, found.project)
+    new.rename(old)
+    assert locate(old, [project], now=NOW).moved_from == str(new)
+
+
+def test_a_clone_is_never_taken_for_another_that_is_gone(tmp_path: Path) -> None:
+    """What a clone has of its own is no first commit; a copy of the folder has its original's."""
+    template = repository(tmp_path / "template")
+    one, other = tmp_path / "shop", tmp_path / "blog"
+    for clone in (one, other):
+        git(tmp_path, "clone", "-q", str(template), str(clone))
+        git(clone, "remote", "remove", "origin")
+        git(clone, "commit", "-q", "--allow-empty", "-m", "second")
+    known_ones = [met(one), met(template)]
+    shutil.rmtree(one)
+    assert locate(other, known_ones, now=NOW).moved_from is None
+    shutil.copytree(template, tmp_path / "copy")
+    assert locate(tmp_path / "copy", known_ones, now=NOW).moved_from is None
+    shutil.rmtree(template)
+    assert locate(other, known_ones, now=NOW).moved_from is None
+    assert locate(tmp_path / "copy", known_ones, now=NOW).moved_from == str(template)
 
 
 @pytest.mark.parametrize(

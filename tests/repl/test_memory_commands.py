@@ -233,6 +233,30 @@ async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat:
     assert await chat.stored() == []
 
 
+@pytest.mark.parametrize(
+    ("content", "typed"),
+    [
+        ("The person's name is Ana", "My name is Ana."),
+        ("The person's name is Ana", "Je m'appelle Ana, et toi ?"),
+        ("The roof must be on by 6 May (2026-05-06)", "Hi. The roof  must be on by 6 May!"),
+    ],
+)
+async def test_what_was_typed_goes_also_where_the_memory_says_it_in_other_words(
+    chat: Chat, content: str, typed: str
+) -> None:
+    """Not what a file held, whoever typed it too, and nothing that is not of it."""
+    quotes = ("My name is Ana.", "Je m'appelle Ana", "The roof must be on by 6 May.")
+    evidence = tuple(Evidence(quote=quote, at=utc_now()) for quote in quotes)
+    read = Evidence(quote="make the garden", path="Makefile", at=utc_now())
+    memory = a_memory(content, trust="person", evidence=(*evidence, read))
+    await chat.put(memory)
+    others = ["Who is Ana?", "make the garden", "The roof is red."]
+    history = chat.app.paths.prompt_history
+    history.write_text("".join(f"\n# 2026-05-01\n+{each}\n" for each in (typed, *others)))
+    await chat.said(f"/forget {memory.memory_id}", "y")
+    assert [line[1:] for line in history.read_text().splitlines() if line[:1] == "+"] == others
+
+
 @pytest.mark.parametrize("columns", [60, 80, 200])
 async def test_nothing_stored_steers_the_terminal(chat: Chat, columns: int) -> None:
     """And each row keeps within the width."""
