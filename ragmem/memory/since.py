@@ -89,7 +89,7 @@ _DROPPED = Regex(
     r"plus besoin)\b"
 )
 """In what the person says: it is not to be done any more."""
-CHANGE = Regex(
+_CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
     r"chang(?:ed?|es|ing)|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|"
@@ -197,7 +197,7 @@ def _is_put_off(flat: str) -> bool:
 def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
     """With the sentence before it and the prompt, where it points to what was said."""
     flat = plain(sentence)
-    if not _POINTS.match(flat) and (len(_words(CHANGE.sub(" ", flat))) or not _IT.search(flat)):
+    if not _POINTS.match(flat) and (len(_words(_CHANGE.sub(" ", flat))) or not _IT.search(flat)):
         return sentence
     joint = "; " if before and before[-1] not in ".!…:" else " "
     return f"{before}{joint}{sentence} {_request(turn)}".strip("; ")
@@ -353,7 +353,7 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
     flat = _ORDERS.sub("", plain(text))
-    words = _words(CHANGE.sub(" ", _DATE.sub(" ", flat)))
+    words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
     subject = _SUBJECT.match(flat)
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
@@ -366,7 +366,7 @@ def _statement(text: str) -> _Statement:
         values=values,
         versions=versions,
         dates=frozenset(_DATE.findall(flat)),
-        is_change=CHANGE.search(flat) is not None,
+        is_change=_CHANGE.search(flat) is not None,
     )
 
 

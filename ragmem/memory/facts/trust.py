@@ -31,9 +31,19 @@ _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
 _WHEN = Regex(
-    rf"\d[\w.:-]*(?: (?:of )?(?:{_MONTH})\b)?|\b(?:{_MONTH}) \d\w*|\b(?:{any_of(WEEKDAYS)})\b"
+    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./](?:\d{{4}}|\d\d)?\b|"
+    rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
+    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
+    r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
+    rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
 )
-"""When something is due, in plain words."""
+"""When something is due, in plain words; a weekday behind another word is part of a name."""
+_MOVED = Regex(
+    r"\b(?:moved|moves|postponed|rescheduled|delayed|pushed back|brought forward|instead|actually|"
+    r"no longer|verschoben|vorgezogen|verlegt|jetzt|nun|statt|reportee?s?|repoussee?s?|avancee?s?|"
+    r"maintenant|finalement|au lieu)\b"
+)
+"""Words that say that the day is another one now."""
 _LONG = 5
 """Letters from which the name of a day is nothing else."""
 PARTICULAR = Regex(
@@ -229,8 +239,8 @@ def _is_near(
     return new.kind != "rule" or not _are_of_two_things(new, old)
 
 
-_OF_DEADLINES = words_of(
-    "deadline due planned scheduled Frist Termin fällig geplant échéance prévu"
+_OF_DEADLINES = frozenset(
+    terms("deadline due planned scheduled Frist Termin fällig geplant échéance prévu prévue")
 )
 """Words by which a sentence is a deadline, whatever is due."""
 
@@ -252,9 +262,7 @@ def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 def _due_words(memory: MemoryRecord) -> frozenset[str]:
     """What is due, without when, and without that this has changed."""
-    from ragmem.memory.since import CHANGE
-
-    return words_of(CHANGE.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
+    return words_of(_MOVED.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:

@@ -237,6 +237,45 @@ def test_a_rule_takes_no_neighbours_place(
     assert outcome(new, old, similarity, kind="rule") == action
 
 
+@pytest.mark.parametrize("similarity", [0.3, 0.8, None])
+@pytest.mark.parametrize(
+    ("old", "new", "action"),
+    [
+        ("Invoice 4 is due on 3 May.", "Invoice 5 is due on 10 May.", "added"),
+        ("Release 2.1 is due by 3 May.", "Release 2.2 is due by May 10th.", "added"),
+        ("v1 must ship by 2026-05-03.", "v2 must ship by 2026-05-10.", "added"),
+        ("The Monday report is due by 3 May.", "The Friday report is due by 10 May.", "added"),
+        ("Die Rechnung 4 ist am 3. Mai fällig.", "Die Rechnung 5 ist am 10. Mai fällig.", "added"),
+        ("La facture 4 est prévue le 3 mai.", "La facture 5 est prévue le 10 mai.", "added"),
+        ("Removal of the roof is due 4 May", "The roof is due 5 June", "added"),
+        ("Invoice 4 is due on 3 May.", "Invoice 4 is due on 10 May 2026 now.", "updated"),
+        ("The release is on 4 December.", "No, the release moved to 11 December.", "updated"),
+        ("The demo is due on Monday (2026-01-12).", "The demo is on Friday now.", "updated"),
+        ("The demo is due on 3 May at 10:30.", "The demo is due on 4 May at 2 pm.", "updated"),
+        ("Die Abgabe ist am 3. Mai.", "Die Abgabe ist auf den 9.5.2026 verschoben.", "updated"),
+        ("La remise est prévue le 3 mai.", "La remise est reportée au 9 mai.", "updated"),
+    ],
+)
+def test_a_deadline_takes_the_place_of_the_same_on_another_day_alone(
+    similarity: float | None, old: str, new: str, action: str
+) -> None:
+    """What has another number, or its weekday as a name, is something else."""
+    first, second = (
+        MemoryRecord(
+            memory_id=content,
+            kind="deadline",
+            content=content,
+            created_at=NOW,
+            updated_at=NOW,
+            at=NOW + timedelta(days=days),
+        )
+        for content, days in ((old, 1), (new, 2))
+    )
+    near = {} if similarity is None else {old: similarity}
+    found = compare(second, [first], near, duplicate=Thresholds().duplicate)
+    assert found.action == action
+
+
 async def test_a_rule_gives_way_to_its_opposite(store: Store) -> None:
     """The last word counts; what it took the place of is told."""
     facts = facts_of(store)
