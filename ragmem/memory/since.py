@@ -83,7 +83,7 @@ _HAPPENS = Regex(
 """What happens then by itself."""
 _TO_DROP = (
     r"(?:skip|drop|forget|cancel|scrap|leave (?:it|that|this|\w+ \w+) out|weglassen|"
-    r"lassen wir .*weg|lass das|streich(?:en?)?|vergiss|vergessen|laisse tomber|laissons tomber|"
+    r"lassen wir .*weg|lass das|streich(?:en?)?|vergiss|laisse tomber|laissons tomber|"
     r"abandonn\w+|oublie[zr]?|oublions)\b"
 )
 _DROPPED = Regex(
@@ -94,7 +94,7 @@ _DROPPED = Regex(
 _NOT_DROPPED = Regex(
     r"(?:n't|\b(?:not|never|dont|ne|nicht|nie|niemals)|\bn'(?=\w))"
     rf"\b[^,;:]*\b{_TO_DROP}|\b(?:vergiss|streich(?:en?)?)\b[^,;:]*\bnicht\b|"
-    r"\bi (?:\w+ )?forget\b"
+    r"\b(?:i (?:\w+ )?forget|j'oublie)\b"
 )
 """The same where that is not to be, or only happens."""
 _CHANGE = Regex(

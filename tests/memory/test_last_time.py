@@ -479,6 +479,8 @@ def test_what_was_dropped_is_not_open(prompt: str, answer: str) -> None:
         "Do we skip the README?",
         "Did we forget the README?",
         "I always forget the README.",
+        "Das README habe ich vergessen.",
+        "J'oublie toujours le README.",
         "N'oublions pas le README.",
         "Il ne faut pas oublier le README.",
         "N'abandonne pas le README.",

@@ -124,7 +124,7 @@ def carried_over(
         new,
         kind=kind,
         subjects=union(*(m.subjects for m in replaced), new.subjects),
-        evidence=_joined([*(e for m in sources for e in m.evidence), *new.evidence]),
+        evidence=joined([*(e for m in sources for e in m.evidence), *new.evidence]),
         pinned=new.pinned or any(m.pinned for m in replaced),
         at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
     )
@@ -310,7 +310,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
         pinned=known.pinned or new.pinned,
         expires_at=new.expires_at if trusted else known.expires_at,
         at=known.at or new.at,
-        evidence=_joined([*known.evidence, *new.evidence]),
+        evidence=joined([*known.evidence, *new.evidence]),
     )
     if merged == known:
         return Remembered(action="known", memory=known)
@@ -320,7 +320,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     return Remembered(action="known" if same else "updated", memory=merged)
 
 
-def _joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """Each place once; of many the first and the newest."""
     places = {(e.turn_id, e.tool_call_id, e.path, plain(e.quote)): e for e in reversed(evidence)}
     found = list(reversed(list(places.values())))
@@ -497,6 +497,8 @@ class Settlement:
         self._puts: dict[str, PutMemory] = {}
         self._replaced: dict[str, list[MemoryRecord]] = {}
         """What was known before, by the new one that takes its place."""
+        self._later: dict[str, str] = {}
+        """What took the place of each, by their ids."""
 
     @property
     def puts(self) -> list[tuple[PutMemory, bytes]]:
@@ -526,6 +528,7 @@ class Settlement:
         gone = tuple(one.memory_id for one in outcome.superseded)
         for memory_id in gone:
             current.pop(memory_id, None)
+            self._later[memory_id] = put.memory_id
         current[put.memory_id] = put
         earlier = self._puts.pop(put.memory_id, None)
         # What was made of the same drafts a moment ago is nothing that anybody knew.
@@ -539,6 +542,16 @@ class Settlement:
         self._puts[put.memory_id] = PutMemory(memory=put, supersedes=supersedes)
         action = "added" if gone and not replaced else outcome.action
         return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
+
+    def in_the_end(self, outcome: Remembered) -> Remembered:
+        """The outcome after all that were settled: whose place another took is known by that."""
+        memory_id = before = outcome.memory.memory_id if outcome.memory else ""
+        while memory_id in self._later:
+            memory_id = self._later[memory_id]
+        if memory_id == before:
+            return outcome
+        memory = self._puts[memory_id].memory
+        return Remembered(action="known", memory=memory, note=outcome.note)
 
 
 REMEMBER = "remember"

@@ -18,6 +18,7 @@ from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Wri
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line, away
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore
@@ -582,7 +583,12 @@ async def test_while_the_store_is_away(tmp_path: Path) -> None:
 
 async def test_several_at_once_are_compared_with_each_other(store: Store) -> None:
     """Of one batch, too; a write beside them is made in the same transaction."""
-    facts = facts_of(store)
+    metrics = Metrics()
+
+    async def opened() -> Store:
+        return store
+
+    facts = Facts(opened, new_id(), metrics=metrics, clock=Clock())
     drafts = [
         Draft(content="Mickael broke his shoulder", subjects=("mickael",)),
         Draft(content="hello"),
@@ -590,8 +596,11 @@ async def test_several_at_once_are_compared_with_each_other(store: Store) -> Non
         Draft(content="mickael broke his shoulder on 10 january 2026"),
     ]
     done = await facts.settle(drafts, HERE)
-    assert [one.action for one in done] == ["added", "refused", "added", "known"]
+    assert [one.action for one in done] == ["known", "refused", "added", "known"]
     assert await kept(store, ALL) == ["Mickael broke his shoulder on 10 January 2026"]
+    assert {each.memory for each in done} == {None, *await store.memories(ALL)}
+    counts = {name: n for name, n in metrics.counts.items() if name.startswith("memories.")}
+    assert counts == {"memories.added": 1, "memories.known": 2, "memories.refused": 1}
 
 
 async def test_a_store_that_is_held_does_not_wait_for_ever(
