@@ -33,7 +33,7 @@ from tests.store.samples import summed
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
 from .test_memory import begin, its_project
-from .working import a_builder, a_memory, context
+from .working import a_memory, context
 
 
 def since(turn: Turn) -> Turn:
@@ -584,7 +584,7 @@ async def test_a_new_session_begins_with_what_the_last_ones_came_to(
 async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(
     store: Store, tmp_path: Path
 ) -> None:
-    """However many sessions with small questions came between."""
+    """Of the newest twelve sessions, whatever small questions were asked in the others."""
     async with a_memory(store) as memory:
         session = await begin(memory, tmp_path)
         planned = tasks(Dig_the_pond="open", Lay_the_gravel_path="open", Paint_the_shed="open")
@@ -656,19 +656,6 @@ def last_time_of(request: str) -> str:
     """The section alone."""
     _, heading, rest = request.partition("## Last Time")
     return rest.partition("\n\n")[0] if heading else ""
-
-
-async def test_of_what_was_asked_before_the_last_is_repeated(store: Store, tmp_path: Path) -> None:
-    """A long chat does not send all its old questions with each new one."""
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        for number in range(30):
-            await told(memory, session, f"Bed {number}? " + "x" * 400, answer="It is wet. " * 90)
-        session = (await memory.load_session(session.session_id)).session
-        request = (await context(memory, session, "And now?", a_builder(20_000))).text()
-    listed = request.split("## Last User Queries\n")[1].split("\n\n")[0].split("\n")
-    assert 0 < len(listed) <= 10
-    assert max(map(len, listed)) < 250
 
 
 async def test_what_the_person_prefers_stands_in_every_request(
