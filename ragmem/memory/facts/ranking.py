@@ -343,7 +343,7 @@ _ASKING = Regex(
 
 _OF_PERSON = Regex(
     r"\b(?:(?:about|of|know|remember) (?:me|myself)|who am i|(?:de|sur) moi|qui suis-je|"
-    r"uber mich|von mir|wer bin ich|quien soy|chi sono)\b"
+    r"(?:uber|an|du) mich|von mir|wer bin ich|quien soy|chi sono)\b"
 )
 """Whoever asks so wants to hear of themselves, not of the project."""
 

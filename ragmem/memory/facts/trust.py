@@ -31,9 +31,9 @@ _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
 _WHEN = Regex(
-    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./](?:\d{{4}}|\d\d)?\b|"
+    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
     rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
-    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
+    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am(?! \d)|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
     r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
     rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
 )
