@@ -61,6 +61,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[TimeSpan, ...] = ()
 
 
+def relevance(similarity: float | None) -> str:
+    """A similarity as it is shown: in percent, without one how such a hit is found."""
+    return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
+
+
 BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
 BY_TIME = "its time"
@@ -117,8 +122,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def relevance(self) -> str:
-        """As it is shown: the similarity in percent, else how it was found."""
-        return "text match" if self.similarity is None else f"{max(0.0, self.similarity):.0%}"
+        """The similarity as it is shown."""
+        return relevance(self.similarity)
 
     def facts(self, now: datetime) -> list[str]:
         """For people: what it is, where it stands, how old it is, and why it was found.

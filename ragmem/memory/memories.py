@@ -271,7 +271,7 @@ def _due(draft: Draft) -> datetime | None:
 
 
 _TELLING = 12
-"""So many characters are not said by chance."""
+"""Characters of a memory from which a prompt that has them anywhere says it."""
 
 
 class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ragmem.errors import StoreError, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import new_id
 from ragmem.records import Project, RegisterProject, Session, utc_now
-from ragmem.text import mark_for, one_line, quoted, visible
+from ragmem.text import Regex, mark_for, one_line, quoted, visible
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
@@ -173,10 +173,15 @@ def gone(project: Project, known: Iterable[Project]) -> list[Project]:
     ]
 
 
+_NAME_WORDS = Regex(r"[^\W\d_]+|\d+")
+
+
 def is_called_like(project: Project, other: Project) -> bool:
-    """Whether the folder of one is called as the other's, or that and something more."""
-    ours, theirs = (Path(each.path).name.casefold() for each in (project, other))
-    return bool(ours and theirs) and (ours in theirs or theirs in ours)
+    """Whether the name of one's folder has all words of the other's: "shop", "shop-2"."""
+    ours, theirs = (
+        set(_NAME_WORDS.findall(Path(each.path).name.casefold())) for each in (project, other)
+    )
+    return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
 
 
 def project_to_split(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:

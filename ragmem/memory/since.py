@@ -38,6 +38,8 @@ _TAKEN_UP = 0.35
 where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
 """The same, where a word has another number there, or both say what the same is or has."""
+_LEAST_OF_IT = 2
+"""Words that are said of something, to know by them what takes its place."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -68,28 +70,34 @@ _UNDONE = Regex(
     r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
     r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
 )
-_WHEN_LATER = (
-    r"(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
-    r"nachste woche|nicht jetzt|demain|plus tard|la prochaine fois|la semaine prochaine|"
-    r"pas maintenant)"
+_THEN = (
+    r"(?:tomorrow|next (?:time|week|session)|morgen|nachstes mal|nachste woche|demain|"
+    r"la prochaine fois|la semaine prochaine)"
 )
-_LATER = Regex(rf"\b{_WHEN_LATER}\b")
+_LATER = Regex(rf"\b(?:{_THEN}|later|not now|spater|nicht jetzt|plus tard|pas maintenant)\b")
 """In the person's own words only what is put off is open: all else was answered."""
 _HAPPENS = Regex(
-    rf"\b(?:is|are|comes?|ist|sind|kommt|est|sont|vient) (?:\w+ )?{_WHEN_LATER}\b|"
-    rf"^{_WHEN_LATER},? (?:is|are|ist|sind|kommt|c'est|est)\b"
+    r"\b(?:is|are|comes?|ist|sind|kommt|est|sont|vient) (?:(?!for |fur |pour )\w+ )?"
+    rf"{_THEN}\b(?!'s| dran)|^{_THEN},? (?:is|are|ist|sind|kommt|c'est|est)\b"
 )
 """What happens then by itself."""
+_TO_DROP = (
+    r"(?:skip|drop|forget|cancel|scrap|leave (?:it|that|this|\w+ \w+) out|weglassen|"
+    r"lassen wir .*weg|lass das|streich(?:en?)?|vergiss|laisse tomber|laissons tomber|"
+    r"abandonn\w+|oublie[zr]?|oublions)\b"
+)
 _DROPPED = Regex(
-    r"\b(?<!n't )(?<!not )(?<!never )(?:skip|drop|forget|cancel|scrap|never ?mind|"
-    r"leave (?:it|that|this|\w+ \w+) out|no need|(?:not|n't|no longer) needed|"
-    r"(?:do|wo)(?:n't| not) (?:need|do)|"
-    r"weglassen|lassen wir|lass das|streichen?|vergiss(?! nicht)|brauchen wir (?:\w+ )?nicht|"
-    r"laisse tomber|laissons tomber|abandonn\w+|(?<!n')oublie[zr]?|oublions|pas besoin|"
-    r"plus besoin)\b"
+    rf"\b(?:{_TO_DROP}|(?:never ?mind|no need|(?:not|n't|no longer) needed|"
+    r"(?:do|wo)(?:n't| not) (?:need|do)|brauchen wir (?:\w+ )?nicht|pas besoin|plus besoin)\b)"
 )
 """In what the person says: it is not to be done any more."""
-CHANGE = Regex(
+_NOT_DROPPED = Regex(
+    r"(?:n't|\b(?:not|never|dont|ne|nicht|nie|niemals)|\bn'(?=\w))"
+    rf"\b[^,;:]*\b{_TO_DROP}|\b(?:vergiss|streich(?:en?)?)\b[^,;:]*\bnicht\b|"
+    r"\b(?:i (?:\w+ )?forget|j'oublie)\b"
+)
+"""The same where that is not to be, or only happens."""
+_CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
     r"chang(?:ed?|es|ing)|wrong|after all|actually|on second thoughts?|used to|left|gone|raised|"
@@ -191,13 +199,17 @@ def left_open(turn: Turn) -> list[str]:
 
 
 def _is_put_off(flat: str) -> bool:
-    return _LATER.search(flat) is not None and _HAPPENS.search(flat) is None
+    """Whether a part of a plain sentence says when to do something, and not what happens then."""
+    return any(
+        _LATER.search(part) is not None and _HAPPENS.search(part) is None
+        for part in _CLAUSE.split(flat)
+    )
 
 
 def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
     """With the sentence before it and the prompt, where it points to what was said."""
     flat = plain(sentence)
-    if not _POINTS.match(flat) and (len(_words(CHANGE.sub(" ", flat))) or not _IT.search(flat)):
+    if not _POINTS.match(flat) and (len(_words(_CHANGE.sub(" ", flat))) or not _IT.search(flat)):
         return sentence
     joint = "; " if before and before[-1] not in ".!…:" else " "
     return f"{before}{joint}{sentence} {_request(turn)}".strip("; ")
@@ -211,8 +223,13 @@ def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
 
 
 def _drops(turn: Turn) -> bool:
-    said = plain(own_words(turn.user_message))
-    return _DROPPED.search(said) is not None and not _LATER.search(said)
+    """Whether the person says that something is not to be done any more, nor later."""
+    said = map(plain, sentences(own_words(turn.user_message)))
+    return any(
+        _DROPPED.search(_NOT_DROPPED.sub(" ", each)) is not None and not _LATER.search(each)
+        for each in said
+        if not each.endswith("?")
+    )
 
 
 def _without_samples(turn: Turn) -> str:
@@ -333,6 +350,8 @@ class _Statement(msgspec.Struct, frozen=True):
     """Of all its words."""
     subject: Word
     """The terms of what it says something of, where that is plain."""
+    predicate: frozenset[Word]
+    """What it says of that."""
     particulars: frozenset[str]
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
@@ -353,8 +372,9 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
     flat = _ORDERS.sub("", plain(text))
-    words = _words(CHANGE.sub(" ", _DATE.sub(" ", flat)))
+    words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
     subject = _SUBJECT.match(flat)
+    said_of_it = flat[subject.end() :] if subject else ""
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
     return _Statement(
@@ -362,11 +382,12 @@ def _statement(text: str) -> _Statement:
         words=words,
         terms=frozenset(chain(*words)),
         subject=frozenset(chain(*_words(subject[1]))) if subject else frozenset(),
+        predicate=words & _words(said_of_it),
         particulars=particulars(text),
         values=values,
         versions=versions,
         dates=frozenset(_DATE.findall(flat)),
-        is_change=CHANGE.search(flat) is not None,
+        is_change=_CHANGE.search(flat) is not None,
     )
 
 
@@ -576,6 +597,10 @@ class Aftermath:
 
     def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
         is_other = bool(told.subject and later.subject) and told.subject.isdisjoint(later.terms)
+        if is_other and later.is_change:
+            # It was replaced where all that was said of it is said of the other now.
+            kept = _shared(told.predicate, later.terms)
+            is_other = len(kept) < max(_LEAST_OF_IT, len(told.predicate))
         if is_other or told.terms.isdisjoint(later.terms):
             return False
         revalued = _revalued(told.versions, later.versions) or (

@@ -17,9 +17,9 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
-from ragmem.memory import Hit, Question
+from ragmem.memory import Hit, Question, relevance
 from ragmem.memory.context.builder import OUTSIDE, is_outside
-from ragmem.memory.context.sections import dated, relevance, told_by
+from ragmem.memory.context.sections import dated, told_by
 from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.trust import REMEMBER, vouch
 from ragmem.memory.files import stored_path
@@ -289,7 +289,7 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """A memory that was found, on one line: what is said about it stands before it."""
-    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit)}")
+    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit.similarity)}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:

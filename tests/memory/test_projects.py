@@ -12,6 +12,7 @@ import pytest
 from ragmem.memory.projects import (
     find_instructions,
     folder_name,
+    is_called_like,
     joinable,
     locate,
     moved_text,
@@ -218,6 +219,23 @@ def test_what_can_be_joined(tmp_path: Path) -> None:
     assert joinable(here, every, tmp_path / "here") == [one]
     assert joinable(joined, every, Path("/two")) == []
     assert joinable(known("/none", None, "none"), every, Path("/none")) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("shop", "Shop", True),
+        ("shop", "my-shop_2", True),
+        ("shop2", "shop", True),
+        ("a", "webapp", False),
+        ("shop", "workshop", False),
+        ("shop-old", "shop-new", False),
+        ("-", "shop", False),
+    ],
+)
+def test_folders_are_called_alike_by_their_words(one: str, other: str, alike: bool) -> None:
+    first, second = known(f"/here/{one}"), known(f"/there/{other}")
+    assert is_called_like(first, second) == is_called_like(second, first) == alike
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """A turn from its end to its place in what is recalled, on each real store."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,26 @@ async def test_at_most_ten_of_them_are_shown(store: Store, tmp_path: Path) -> No
         assert listed == [f"summary of bed {first - 2 - i}" for i in range(10)]
         other = await context(memory, memory.new_session(tmp_path, project), "?", a_builder(7_000))
         assert "Level 1 Summaries" not in other.sizes
+
+
+async def test_of_what_was_asked_before_the_window_the_last_ten_are_repeated(
+    store: Store, tmp_path: Path
+) -> None:
+    """In short: a long chat does not send all its old questions with each new one."""
+    async with a_memory(store) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        for number in range(40):
+            await tell(memory, session, project, f"bed {number}? {'x' * 400}", "It is wet. " * 90)
+        current = await memory.find_session(session.session_id)
+        built = await context(memory, current, "?", a_builder(30_000))
+        sections = {section.name: section for section in built.sections}
+        first = int(sections["Recent Conversation"].items[0].label.split(":")[0].split(" ")[1])
+        listed = built.text().split("## Last User Queries\n")[1].split("\n\n")[0].split("\n")
+        assert sorted(re.findall(r"bed \d+", "".join(listed))) == sorted(
+            f"bed {number}" for number in range(first - 11, first - 1)
+        )
+        assert max(map(len, listed)) < 250
 
 
 def _named(data: str) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from ragmem.ids import short_id
-from ragmem.memory import Hit, repeats
+from ragmem.memory import Hit, relevance, repeats
 from ragmem.memory.context import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
@@ -330,11 +330,6 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
     return f"due {day}" if memory.kind == "deadline" else day
 
 
-def relevance(hit: FactHit) -> str:
-    """As it is shown: the similarity in percent, else how it was found."""
-    return "text match" if hit.similarity is None else f"{max(0.0, hit.similarity):.0%}"
-
-
 def _fact_line(hit: FactHit, now: datetime) -> str:
     """What is said about it stands before it, where its own text can't imitate that."""
     memory = hit.memory
@@ -343,7 +338,7 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         dated(memory, now),
         ago(memory.created_at, now),
         told_by(memory),
-        f"Relevance: {relevance(hit)}",
+        f"Relevance: {relevance(hit.similarity)}",
     ]
     return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
 from ragmem.memory.facts.words import (
     holds_secret,
@@ -68,8 +69,6 @@ _DECISION = _any(
     r"^(?:ok(?:ay)?|alright|all right|fine|good),? (?:so |then )?we use \w.* then[.!]*$",
     r"^(?:ok(?:ay)?,? |so,? )*we(?:'ll| will) (?:use|adopt|drop|keep|switch to|move to|"
     r"migrate to)\b",
-    r"^(?:ok(?:ay)?,? |so,? |fine,? |no,? )*we (?:take|pick|choose) (?!(?:care|note|part|place|"
-    r"time|turns|it|this|that|them|an?|the)\b)\w",
     r"\bthe decision (?:is|was) (?:to|that)\b",
     r"\bwe (?:won't|will not|no longer) (?:use|support|keep|ship)\b",
     r"\b(?:we|i)(?:'ve| have)? (?:now |just |finally )?(?:switched|moved|migrated) (?:over )?"
@@ -109,6 +108,11 @@ _DECISION = _any(
     r"(?:not|instead of|rather than|never) \w",
     r"\bwe use \w+ here[.!]*$",
 )
+_TAKEN = re.compile(
+    r"^(?i:ok(?:ay)?,? |so,? |fine,? |no,? )*[Ww]e (?:take|pick|choose) [A-ZÀ-ÖØ-Þ]"
+    r"(?!.*\b(?:off|over|back|along|later)\b)"
+)
+"""In a sentence as it was written: something that has a name is taken."""
 _NO_DECISION = _any(
     r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
     r"settl|cho)",
@@ -260,11 +264,15 @@ _NO_PREFERENCE = _any(
     r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",
     r"\bj'(?:aime bien|adore)[\s.!]*$",
 )
+_A_DAY = (
+    rf"(?:\d{{4}}-\d\d|\d\d?[/.]\d|\d\d?(?:st|nd|rd|th)?(?: of)? (?:{any_of(MONTHS)})\b|"
+    rf"(?:{any_of((*MONTHS, *WEEKDAYS))})\b|next\b|tomorrow\b|end\b)"
+)
 _DUE = _any(
     r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|"
     r"(?:maintenance|release|deployment) window)\b",
-    r"\b(?:postponed|rescheduled|brought forward|pushed back|delayed|moved|moves)\b.*\b(?:to|now|"
-    r"until)\b",
+    r"\b(?:postponed|rescheduled|brought forward|pushed back|delayed)\b.*\b(?:to|now|until)\b",
+    rf"\bmove[ds]\b.*\b(?:to|now|until)(?: on| the)* {_A_DAY}",
     r"\b(?:must|has to|have to|needs? to|should|will|shall|has got to|got to|want to|wants?|"
     r"going to|plan to|promised?|need|supposed to|'ll|expected|expects?)\b.*\b(?:by|before|until|"
     r"no later than|on|for|within|in|at the end|end)\b",
@@ -394,7 +402,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
     scope: MemoryScope | None = None
     if due is not None:
         kind = "deadline"
-    elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
+    elif (_DECISION.search(flat) or _TAKEN.search(sentence)) and not _NO_DECISION.search(flat):
         kind = "decision"
     elif speaker == "person" and _OF_SELF.match(flat) and is_preference(sentence):
         # "I prefer tabs, always" is how they like it, in whatever project.

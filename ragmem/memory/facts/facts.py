@@ -321,16 +321,15 @@ class Facts:
                 Remembered(action="refused", note=problem) if problem else next(kept)
                 for _, problem in told
             ]
+            out = list(map(settlement.in_the_end, out))
             puts = [redacted(put) for put, _ in settlement.puts]
             rows = [row for _, row in settlement.puts]
             writes = [*puts, *self._vectors.writes([put.memory for put in puts], rows), *beside]
             if writes:
                 await self._cache.write(store, writes)
-        written = {put.memory.memory_id for put, _ in settlement.puts}
         for remembered in out:
             self._metrics.count(f"memories.{remembered.action}")
-            is_new = remembered.action in ("added", "updated")
-            if is_new and remembered.memory and remembered.memory.memory_id in written:
+            if remembered.action in ("added", "updated"):
                 self._on_written(remembered)
         return out
 
@@ -547,6 +546,7 @@ class Facts:
 
         `project_id`: to which project it moves with `scope="project"`. UsageError, StoreError.
         """
+        from ragmem.memory.facts.trust import joined
         from ragmem.memory.facts.words import changed
 
         now = self._clock()
@@ -571,7 +571,8 @@ class Facts:
                     return current
                 if edited.content != current.content:
                     said = Evidence(quote=edited.content, at=now)
-                    edited = msgspec.structs.replace(edited, evidence=(*edited.evidence, said))
+                    sources = joined([*edited.evidence, said])
+                    edited = msgspec.structs.replace(edited, evidence=sources)
                 await self._put(store, msgspec.structs.replace(edited, updated_at=now))
         return await self.find(memory.memory_id)
 

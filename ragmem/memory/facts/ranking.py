@@ -329,7 +329,8 @@ _KNOWING = frozenset(
         recent recently already people""",
         """sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
         memoire avant precedemment derniere fois dernier appris fait faits""",
-        """weisst wissen kennst erinnerst vorher zuletzt letztes mal sabes conoces recuerdas antes
+        """weisst wissen kennst erinnerst uber mich mir vorher zuletzt letztes mal
+        sabes conoces recuerdas antes
         sai conosci ricordi prima weet""",
     )
     for word in words.split()
@@ -341,8 +342,8 @@ _ASKING = Regex(
 
 
 _OF_PERSON = Regex(
-    r"\b(?:(?<!tell )(?<!show )(?<!remind )me|myself|who am i|(?<!-)moi|qui suis-je|mich|"
-    r"wer bin ich|quien soy|chi sono)\b"
+    r"\b(?:(?:about|of|know|remember) (?:me|myself)|who am i|(?:de|sur) moi|qui suis-je|"
+    r"(?:uber|an|du) mich|von mir|wer bin ich|quien soy|chi sono)\b"
 )
 """Whoever asks so wants to hear of themselves, not of the project."""
 

@@ -31,9 +31,19 @@ _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
 _WHEN = Regex(
-    rf"\d[\w.:-]*(?: (?:of )?(?:{_MONTH})\b)?|\b(?:{_MONTH}) \d\w*|\b(?:{any_of(WEEKDAYS)})\b"
+    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
+    rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
+    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am(?! \d)|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
+    r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
+    rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
 )
-"""When something is due, in plain words."""
+"""When something is due, in plain words; a weekday behind another word is part of a name."""
+_MOVED = Regex(
+    r"\b(?:moved|moves|postponed|rescheduled|delayed|pushed back|brought forward|instead|actually|"
+    r"no longer|verschoben|vorgezogen|verlegt|jetzt|nun|statt|reportee?s?|repoussee?s?|avancee?s?|"
+    r"maintenant|finalement|au lieu)\b"
+)
+"""Words that say that the day is another one now."""
 _LONG = 5
 """Letters from which the name of a day is nothing else."""
 PARTICULAR = Regex(
@@ -114,7 +124,7 @@ def carried_over(
         new,
         kind=kind,
         subjects=union(*(m.subjects for m in replaced), new.subjects),
-        evidence=_joined([*(e for m in sources for e in m.evidence), *new.evidence]),
+        evidence=joined([*(e for m in sources for e in m.evidence), *new.evidence]),
         pinned=new.pinned or any(m.pinned for m in replaced),
         at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
     )
@@ -229,8 +239,8 @@ def _is_near(
     return new.kind != "rule" or not _are_of_two_things(new, old)
 
 
-_OF_DEADLINES = words_of(
-    "deadline due planned scheduled Frist Termin fällig geplant échéance prévu"
+_OF_DEADLINES = frozenset(
+    terms("deadline due planned scheduled Frist Termin fällig geplant échéance prévu prévue")
 )
 """Words by which a sentence is a deadline, whatever is due."""
 
@@ -252,9 +262,7 @@ def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 def _due_words(memory: MemoryRecord) -> frozenset[str]:
     """What is due, without when, and without that this has changed."""
-    from ragmem.memory.since import CHANGE
-
-    return words_of(CHANGE.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
+    return words_of(_MOVED.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
@@ -302,7 +310,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
         pinned=known.pinned or new.pinned,
         expires_at=new.expires_at if trusted else known.expires_at,
         at=known.at or new.at,
-        evidence=_joined([*known.evidence, *new.evidence]),
+        evidence=joined([*known.evidence, *new.evidence]),
     )
     if merged == known:
         return Remembered(action="known", memory=known)
@@ -312,7 +320,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     return Remembered(action="known" if same else "updated", memory=merged)
 
 
-def _joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """Each place once; of many the first and the newest."""
     places = {(e.turn_id, e.tool_call_id, e.path, plain(e.quote)): e for e in reversed(evidence)}
     found = list(reversed(list(places.values())))
@@ -489,6 +497,8 @@ class Settlement:
         self._puts: dict[str, PutMemory] = {}
         self._replaced: dict[str, list[MemoryRecord]] = {}
         """What was known before, by the new one that takes its place."""
+        self._later: dict[str, str] = {}
+        """What took the place of each, by their ids."""
 
     @property
     def puts(self) -> list[tuple[PutMemory, bytes]]:
@@ -518,6 +528,7 @@ class Settlement:
         gone = tuple(one.memory_id for one in outcome.superseded)
         for memory_id in gone:
             current.pop(memory_id, None)
+            self._later[memory_id] = put.memory_id
         current[put.memory_id] = put
         earlier = self._puts.pop(put.memory_id, None)
         # What was made of the same drafts a moment ago is nothing that anybody knew.
@@ -531,6 +542,16 @@ class Settlement:
         self._puts[put.memory_id] = PutMemory(memory=put, supersedes=supersedes)
         action = "added" if gone and not replaced else outcome.action
         return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
+
+    def in_the_end(self, outcome: Remembered) -> Remembered:
+        """The outcome after all that were settled: whose place another took is known by that."""
+        memory_id = before = outcome.memory.memory_id if outcome.memory else ""
+        while memory_id in self._later:
+            memory_id = self._later[memory_id]
+        if memory_id == before:
+            return outcome
+        memory = self._puts[memory_id].memory
+        return Remembered(action="known", memory=memory, note=outcome.note)
 
 
 REMEMBER = "remember"

@@ -238,6 +238,7 @@ _ABOUT_PERSON = Regex(
     r"living|working (?:at|for|as|in)|based|called|named|\d+ years old|married|ill|sick|on holiday|"
     r"vegetarian|vegan|allergic|left-handed|colou?r-?blind|deaf|blind|fluent|retired)\b|"
     rf"\b(?:mon|ma|mes) {_KIN_FR}\b|"
+    r"\b(?:wohne|lebe|ich arbeite) (?:in|bei|als)\b|"
     r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|je suis ne|je parle|"
     r"je suis (?:un|une|malade|en vacances|marie|developpeu\w+|ingenieur\w*))\b"
 )

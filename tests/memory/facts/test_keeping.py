@@ -77,6 +77,19 @@ async def test_an_edit(store: Store) -> None:
     assert len(await store.memories(ALL)) == 1
 
 
+async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(store: Store) -> None:
+    """Twenty edits would else be twenty lines of `why`."""
+    clock = Clock()
+    facts = facts_of(store, clock=clock)
+    said = evidence("listens on 80")
+    memory = put(await told(facts, "The API listens on port 80", evidence=(said,)))
+    for port in range(8000, 8020):
+        clock.move(minutes=1)
+        memory = await facts.edit(memory, content=f"The API listens on port {port}")
+    assert (len(memory.evidence), memory.evidence[0]) == (10, said)
+    assert memory.evidence[-1].quote == "The API listens on port 8019"
+
+
 @pytest.mark.parametrize("content", ["", "thanks!", "why?", "```\nx\n```"])
 async def test_an_edit_that_says_nothing(store: Store, content: str) -> None:
     """It is refused, and nothing changes."""

@@ -189,6 +189,10 @@ def test_any_text_has_days_or_none(text: str) -> None:
             "The release must be out by Friday (2026-01-16).",
         ),
         ("Deadline: 2026-02-01", "deadline", None),
+        ("The release moved to 3 May.", "deadline", "The release moved to 3 May (2026-05-03)."),
+        ("We moved the demo to Friday", "deadline", "We moved the demo to Friday (2026-01-16)"),
+        ("We moved to Postgres on 3 May.", "decision", None),
+        ("We've moved to Postgres 16 on 3 May.", "decision", None),
         ("Die Abgabe ist der 3. März.", "deadline", "Die Abgabe ist der 3. März (2026-03-03)."),
         (
             "Noch was: der Termin ist auf den 3. März vorgezogen.",
@@ -278,6 +282,7 @@ def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind:
         ("Au fait, les noms restent en français, je relis tout moi-même.", "", "preference"),
         ("Sentences over 20 words are tiring.", "That is so.", ""),
         ("Sentences over 20 words are tiring.", "Understood: 20 words.", "preference"),
+        ("Warnungen stehen vor dem Handlungsschritt.", "Verstanden.", ""),
         ("Joost is leaving in May, Priya takes over.", "Noted: Priya.", ""),
         ("Joost is leaving in May, Priya takes over.", "A pity.", ""),
         ("Sentences over 20 words?", "Noted.", ""),
@@ -379,6 +384,8 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "I'd like you to fix the parser",
         "Can you finish it by Friday?",
         "We shipped it on Friday",
+        "I moved the file to src on 4 May.",
+        "I moved the file to src on Monday.",
         "def decided(x):\n    return x",
         "```\nWe decided to use PostgreSQL.\n```",
         "<stdin>\nWe decided to use PostgreSQL.\n</stdin>",
@@ -415,7 +422,10 @@ def test_no_moment(text: str) -> None:
     [
         ("my name is Ana and I work in Vienna", "I work in Vienna"),
         ("Je m'appelle Ana et j'habite à Vienne.", "J'habite à Vienne."),
+        ("Ich heiße Ana und ich wohne in Wien.", "Ich wohne in Wien."),
+        ("Ich heiße Ana und wohne in Wien.", "Wohne in Wien."),
         ("My name is Ana, fix the tests", ""),
+        ("Ich heiße Ana, arbeite in kleinen Schritten", ""),
     ],
 )
 def test_what_somebody_says_of_themselves_beside_their_name(text: str, of_person: str) -> None:
@@ -431,8 +441,16 @@ def test_what_somebody_says_of_themselves_beside_their_name(text: str, of_person
     [
         ("We take Postgres 16 for the jobs table, because we know it.", True),
         ("We take MySQL 8 instead of Postgres, the customer insists.", True),
+        ("Fine, we pick Redis.", True),
         ("We take care of that later.", False),
         ("We take a look at the parser now.", False),
+        ("We pick up where we left off.", False),
+        ("We take notes in Obsidian.", False),
+        ("We take Friday off.", False),
+        ("We take over the billing module from Ana.", False),
+        ("We take another look.", False),
+        ("We choose between A and B later.", False),
+        ("We take two steps back.", False),
     ],
 )
 def test_what_is_taken_is_decided(text: str, is_decision: bool) -> None:

@@ -18,6 +18,7 @@ from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Wri
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line, away
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore
@@ -235,6 +236,48 @@ def test_a_rule_takes_no_neighbours_place(
 ) -> None:
     """Rules that differ in a file or a number are two, however alike they are."""
     assert outcome(new, old, similarity, kind="rule") == action
+
+
+@pytest.mark.parametrize("similarity", [0.3, 0.8, None])
+@pytest.mark.parametrize(
+    ("old", "new", "action"),
+    [
+        ("Invoice 4 is due on 3 May.", "Invoice 5 is due on 10 May.", "added"),
+        ("Release 2.1 is due by 3 May.", "Release 2.2 is due by May 10th.", "added"),
+        ("v1 must ship by 2026-05-03.", "v2 must ship by 2026-05-10.", "added"),
+        ("The Monday report is due by 3 May.", "The Friday report is due by 10 May.", "added"),
+        ("Die Rechnung 4 ist am 3. Mai fällig.", "Die Rechnung 5 ist am 10. Mai fällig.", "added"),
+        ("Die Abgabe der Rechnung 4 am 3. Mai.", "Die Abgabe der Rechnung 5 am 10. Mai.", "added"),
+        ("We must ship 2.1.10 by 3 May.", "We must ship 2.1.11 by 10 May.", "added"),
+        ("By 3 May we must ship 2.1.", "By 10 May we must ship 2.2.", "added"),
+        ("La facture 4 est prévue le 3 mai.", "La facture 5 est prévue le 10 mai.", "added"),
+        ("Removal of the roof is due 4 May", "The roof is due 5 June", "added"),
+        ("Invoice 4 is due on 3 May.", "Invoice 4 is due on 10 May 2026 now.", "updated"),
+        ("The release is on 4 December.", "No, the release moved to 11 December.", "updated"),
+        ("The demo is due on Monday (2026-01-12).", "The demo is on Friday now.", "updated"),
+        ("The demo is due on 3 May at 10:30.", "The demo is due on 4 May at 2 pm.", "updated"),
+        ("Die Abgabe ist am 3. Mai.", "Die Abgabe ist auf den 9.5.2026 verschoben.", "updated"),
+        ("La remise est prévue le 3 mai.", "La remise est reportée au 9 mai.", "updated"),
+    ],
+)
+def test_a_deadline_takes_the_place_of_the_same_on_another_day_alone(
+    similarity: float | None, old: str, new: str, action: str
+) -> None:
+    """What has another number, or its weekday as a name, is something else."""
+    first, second = (
+        MemoryRecord(
+            memory_id=content,
+            kind="deadline",
+            content=content,
+            created_at=NOW,
+            updated_at=NOW,
+            at=NOW + timedelta(days=days),
+        )
+        for content, days in ((old, 1), (new, 2))
+    )
+    near = {} if similarity is None else {old: similarity}
+    found = compare(second, [first], near, duplicate=Thresholds().duplicate)
+    assert found.action == action
 
 
 async def test_a_rule_gives_way_to_its_opposite(store: Store) -> None:
@@ -543,7 +586,12 @@ async def test_while_the_store_is_away(tmp_path: Path) -> None:
 
 async def test_several_at_once_are_compared_with_each_other(store: Store) -> None:
     """Of one batch, too; a write beside them is made in the same transaction."""
-    facts = facts_of(store)
+    metrics = Metrics()
+
+    async def opened() -> Store:
+        return store
+
+    facts = Facts(opened, new_id(), metrics=metrics, clock=Clock())
     drafts = [
         Draft(content="Mickael broke his shoulder", subjects=("mickael",)),
         Draft(content="hello"),
@@ -551,8 +599,11 @@ async def test_several_at_once_are_compared_with_each_other(store: Store) -> Non
         Draft(content="mickael broke his shoulder on 10 january 2026"),
     ]
     done = await facts.settle(drafts, HERE)
-    assert [one.action for one in done] == ["added", "refused", "added", "known"]
+    assert [one.action for one in done] == ["known", "refused", "added", "known"]
     assert await kept(store, ALL) == ["Mickael broke his shoulder on 10 January 2026"]
+    assert {each.memory for each in done} == {None, *await store.memories(ALL)}
+    counts = {name: n for name, n in metrics.counts.items() if name.startswith("memories.")}
+    assert counts == {"memories.added": 1, "memories.known": 2, "memories.refused": 1}
 
 
 async def test_a_store_that_is_held_does_not_wait_for_ever(
