@@ -484,10 +484,14 @@ class App:
             return None
         known = await (await self.store()).projects()
         for each in gone(located.project, known):
-            query = SessionQuery(project_ids=(each.project_id,), mine=True, limit=1)
-            if is_called_like(located.project, each) and await self.memory.sessions(query):
+            if is_called_like(located.project, each) and await self.is_own(each):
                 return each
         return None
+
+    async def is_own(self, project: Project) -> bool:
+        """Whether the person has sessions in it."""
+        query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
+        return bool(await self.memory.sessions(query))
 
     async def new_session_here(self) -> Session:
         """One that is not stored, of this folder's project."""

@@ -682,7 +682,7 @@ async def _join_project(app: "App") -> None:
     known = await (await app.store()).projects()
     same = joinable(project, known, app.cwd)
     theirs = [each for each in gone(project, known) if each not in same]
-    moved = [each for each in theirs if await _is_own(app, each)]
+    moved = [each for each in theirs if await app.is_own(each)]
     if not (found := [*same, *moved]):
         raise UsageError(_why_none(app, project, known))
     say(f"This project: {await _described(app, project)}\n")
@@ -715,11 +715,6 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
         )
     remote = visible(project.remote or "")
     return f"No other project is known that has the remote {remote}."
-
-
-async def _is_own(app: "App", project: Project) -> bool:
-    query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
-    return bool(await app.memory.sessions(query))
 
 
 async def _described(app: "App", project: Project) -> str:
