@@ -362,6 +362,25 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True)
 
 
+def test_a_chat_names_the_gone_folder_that_its_own_may_have_been(
+    tmp_path: Path, ragmem: Ragmem
+) -> None:
+    """One that is called alike, in the first chat; none that is there, or of another name."""
+    shop, barn, there, moved = (tmp_path / name for name in ("shop", "barn", "my-shop", "shop-2"))
+    for folder in (shop, barn, there):
+        folder.mkdir()
+        asked(ragmem, folder, "Before")
+    shop.rename(moved)
+    barn.rmdir()
+    said = chatted(ragmem, moved, "First")
+    assert f"{shop} is gone. If it is this one now, `ragmem sessions list --join`" in said
+    assert said.count("is gone") == 1
+    assert "is gone" not in chatted(ragmem, moved, "Second")
+    other = tmp_path / "mill"
+    other.mkdir()
+    assert "is gone" not in chatted(ragmem, other, "Elsewhere")
+
+
 def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) -> None:
     """Nothing but its name tells a folder without a remote: it is said where to look."""
     old, new = tmp_path / "old", tmp_path / "new"
