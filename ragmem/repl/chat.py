@@ -33,6 +33,7 @@ from ragmem.repl.terminal import (
     Submission,
     Terminal,
     abandon,
+    is_foreground,
     restored,
 )
 from ragmem.text import one_line
@@ -128,6 +129,8 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
         await loop.settle()
         working.cancel()
         await asyncio.wait({working})
+        if left.done() and not left.exception() and not is_foreground():
+            abandon(left.result())  # by a signal, while its shell has the terminal
         loop.terminal.close()
         await asyncio.wait({typing})
     for task in (working, typing):

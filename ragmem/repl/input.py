@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application, in_terminal, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
@@ -54,6 +54,7 @@ from ragmem.repl.terminal import (
     PickQuestion,
     PressedTwice,
     Submission,
+    suspend,
 )
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
@@ -511,6 +512,16 @@ class LiveTerminal:
         """Open the draft in $VISUAL or $EDITOR."""
         if not self.question and not self._away:
             self._leave_screen(self.buffer.open_in_editor())
+
+    def suspend(self) -> None:
+        """Give the terminal to the shell, until it gives it back."""
+
+        async def suspended() -> None:
+            async with in_terminal():
+                await suspend()
+
+        if not self._away:
+            self._leave_screen(suspended())
 
     async def page(self, text: str) -> None:
         """Open the text in $PAGER, or less; print it where there is none."""

@@ -45,6 +45,6 @@ def key_bindings(terminal: "LiveTerminal", host: Host) -> KeyBindings:
     add(terminal.end, "c-d", when=typing & Condition(lambda: not terminal.buffer.text))
     ends_with_paste = Condition(lambda: terminal.paste_mark != "")
     add(terminal.delete_mark, "backspace", when=typing & ends_with_paste)
-    keys.add("c-z")(lambda event: event.app.suspend_to_background())
+    add(terminal.suspend, "c-z", when=True)
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: terminal.paste(event.data))
     return keys

@@ -18,6 +18,8 @@ Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
 EditingKeys = Literal["emacs", "vi"]
 LEAVE_WITHIN_S = 2.0
+_LOOK_S = 0.1
+"""So often one in the background looks whether the terminal is its own again."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -354,6 +356,25 @@ class PlainTerminal(Terminal):
         self.idle()
 
 
+def is_foreground() -> bool:
+    """Return whether the terminal is ours: its shell may have it, or there may be none."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return True
+
+
+async def suspend() -> None:
+    """Stop our process group, as Ctrl-Z asks; return once the terminal is ours again.
+
+    A shell lets what is stopped go on without its terminal (`bg`, and `kill`, that it may end):
+    whoever touches the terminal then is stopped once more.
+    """
+    os.kill(0, signal.SIGTSTP)
+    while not is_foreground():
+        await asyncio.sleep(_LOOK_S)
+
+
 _restores: list[Callable[[], None]] = []
 
 
@@ -377,6 +398,8 @@ def restored() -> Iterator[None]:
         return
 
     def restore() -> None:
+        if not is_foreground():
+            return  # it was given back when we were stopped
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
         with contextlib.suppress(ValueError):

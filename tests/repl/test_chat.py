@@ -804,6 +804,37 @@ def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
         chat.until(lambda: chat.prompts == ["draft goes on"])
 
 
+def test_one_that_is_stopped_can_be_ended_without_its_terminal(tmp_path: Path) -> None:
+    """`kill %1` of a shell lets it go on beside the shell: the terminal is not its own then."""
+    ending = "; echo is stopped; read; kill -TERM %1; wait %1; echo ended with $?; read"
+    with FakeChat(tmp_path, through=ending, jobs=True) as chat:
+        chat.wait_until_loaded()
+        chat.send("\x1a")
+        chat.wait_for(r"^is stopped$")
+        chat.send("\r")
+        chat.wait_for(r"^ended with 143$")
+        assert chat.log("closed")
+        assert chat.is_restored()
+
+
+def test_one_in_the_background_goes_on_and_shows_it_in_the_foreground(tmp_path: Path) -> None:
+    """`bg`, and `fg` when it is done."""
+    ending = "; echo is stopped; bg; read; fg"
+    with FakeChat(tmp_path, through=ending, jobs=True) as chat:
+        chat.wait_until_loaded()
+        chat.send("limited\r")
+        chat.wait_for_screen("rate limited")
+        chat.send("\x1a")
+        chat.wait_for(r"^is stopped$")
+        assert not chat.log("finished")
+        chat.let("limit")
+        chat.until(lambda: chat.log("finished"))
+        assert "At last." not in chat.text
+        chat.send("\r")
+        chat.wait_for(r"^is stopped\n[\s\S]*^At last\.")
+        chat.leave()
+
+
 def test_a_signal_while_it_is_stopped_is_not_lost(tmp_path: Path) -> None:
     """SIGTERM while stopped by Ctrl-Z."""
     ending = "; echo is stopped; read; kill -TERM %1; fg"
