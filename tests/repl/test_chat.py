@@ -806,13 +806,14 @@ def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
 
 def test_one_that_is_stopped_can_be_ended_without_its_terminal(tmp_path: Path) -> None:
     """`kill %1` of a shell lets it go on beside the shell: the terminal is not its own then."""
-    ending = "; echo is stopped; read; kill -TERM %1; wait %1; echo ended with $?; read"
+    ended = "while kill -0 %1 2>&-; do sleep 0.1; done; echo has ended; read"
+    ending = f"; echo is stopped; read; kill -TERM %1; {ended}"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
         chat.wait_until_loaded()
         chat.send("\x1a")
         chat.wait_for(r"^is stopped$")
         chat.send("\r")
-        chat.wait_for(r"^ended with 143$")
+        chat.wait_for(r"^has ended$")
         assert chat.log("closed")
         assert chat.is_restored()
 
