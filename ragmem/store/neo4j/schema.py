@@ -95,7 +95,7 @@ async def prepare(
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
-        await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
+        await _wait_for(gateway, name)
     filled = not has_all_words and await fill(gateway)
     if 0 < server.schema_version < VERSION:
         await bring_into_utc(gateway)
@@ -311,6 +311,17 @@ async def _make(gateway: Gateway, name: str, statement: str) -> None:
                 str(error),
                 hint=f"{error.hint} Are they ragmem's own, `ragmem store repair` mends them.",
             ) from None
+
+
+async def _wait_for(gateway: Gateway, name: str) -> None:
+    """Return once the index answers: of a million entries that is after most of an hour."""
+    while True:
+        try:
+            await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
+            return
+        except StoreRefused as error:
+            if "ProcedureTimedOut" not in str(error):
+                raise
 
 
 def _name(statement: str) -> str:
