@@ -505,7 +505,7 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         PutMemory: Batch._put_memories,
         PutProfile: Batch._put_profile,
         PutOwner: Batch._put_owners,
-        **dict.fromkeys(OF_SESSIONS, Batch._put_of_sessions),
+        **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
         MarkExtracted: Batch._mark_extracted,
         PutCodeFile: Batch._put_code_files,
         DropCodeFiles: Batch._drop_code_files,

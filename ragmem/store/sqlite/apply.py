@@ -461,7 +461,7 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     PutMemory: _put_memory,
     PutProfile: _put_profile,
     PutOwner: _put_owner,
-    **dict.fromkeys(OF_SESSIONS, _put_whole),
+    **{each.put: _put_whole for each in OF_SESSIONS},
     MarkExtracted: _mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,
@@ -486,7 +486,7 @@ _OF_A_SESSION = (
     ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
     ("summaries", "session_id = :id"),
     ("turns", "session_id = :id"),
-    *((TABLES[kind][0], "session_id = :id") for kind in OF_SESSIONS.values()),
+    *((each.table, "session_id = :id") for each in OF_SESSIONS),
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )

@@ -88,7 +88,7 @@ TABLES: dict[type[Record], tuple[str, str]] = {
     ToolCall: ("tool_calls", "tool_call_id"),
     Summary: ("summaries", "summary_id"),
     MemoryRecord: ("memories", "memory_id"),
-    **{kind: (f"{kind.__name__.lower()}s", "session_id") for kind in OF_SESSIONS.values()},
+    **{each.record: (each.table, "session_id") for each in OF_SESSIONS},
 }
 """Where each kind of record is, and the key that it is told by."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"

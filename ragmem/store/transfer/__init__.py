@@ -84,9 +84,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                     *await source.get(PutVectors, embedded),
                     *await source.get(PutReferences, [put.turn.turn_id for put in turns]),
                     *[
-                        put(**{put.holds: each})
-                        for put, kind in OF_SESSIONS.items()
-                        for each in await source.get(kind, portion.session_ids)
+                        kind.put.of(each)
+                        for kind in OF_SESSIONS
+                        for each in await source.get(kind.record, portion.session_ids)
                     ],
                 ]
         async for code in _code_of(source, projects):
@@ -317,7 +317,7 @@ def stream_of_lines(file: Path) -> Stream:
 
 KINDS = (
     "projects", "code_files", "scopes", "sessions", "turns", "tool_calls", "references",
-    "summaries", "memories", "profile", "owners", *(f"{put.holds}s" for put in OF_SESSIONS),
+    "summaries", "memories", "profile", "owners", *(each.table for each in OF_SESSIONS),
     "vectors",
 )  # fmt: skip
 _SHOWN = 5
@@ -377,6 +377,10 @@ def _memory_went_on(ours: MemoryRecord, theirs: MemoryRecord) -> bool:
     return theirs.updated_at > ours.updated_at
 
 
+def _later_by(changed_at: str) -> Callable[[Any, Any], bool]:
+    return lambda ours, theirs: bool(getattr(theirs, changed_at) > getattr(ours, changed_at))
+
+
 _MOVED: dict[type[Write], _Moved] = {
     RegisterProject: _Moved(
         "projects", "project", "project_id", lambda target, _: target.projects()
@@ -407,11 +411,11 @@ _MOVED: dict[type[Write], _Moved] = {
         lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
     **{
-        put: _Moved(
-            f"{put.holds}s", f"{put.holds} into", "session_id",
-            later=lambda ours, theirs: theirs.created_at > ours.created_at,
+        each.put: _Moved(
+            each.table, each.words, "session_id",
+            later=_later_by(each.changed_at),
         )
-        for put in OF_SESSIONS
+        for each in OF_SESSIONS
     },
     PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
     PutReferences: _Moved("references", "references of", "turn_id"),
@@ -439,7 +443,7 @@ async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]
                 else target.get(type(writes[0].record), ids)
             )
             for each in await there:
-                write = each if isinstance(each, kind) else kind(**{kind.holds: each})
+                write = each if isinstance(each, kind) else kind.of(each)
                 found[key_of(write)] = write
     return [found.get(key_of(write)) for write in batch]
 
@@ -547,7 +551,10 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
 
 
-_CHANGEABLE: tuple[type[Any], ...] = (PutMemory, PutProfile, PutOwner, *OF_SESSIONS)
+_CHANGEABLE: tuple[type[Any], ...] = (
+    *(PutMemory, PutProfile, PutOwner),
+    *(each.put for each in OF_SESSIONS),
+)
 
 
 def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
