@@ -176,8 +176,8 @@ async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection)
     )
     assert row["n"] == {
         "sessionId": "s",
-        "mainTopic": "shade",
-        "keyFindings": ["ferns like it"],
+        "mainTopic": "Shade",
+        "keyFindings": ["ferns like shade", "é"],
         "actionItems": ["plant them"],
         "createdAt": at(9),
     }

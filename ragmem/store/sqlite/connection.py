@@ -64,7 +64,7 @@ def _is_struct(kind: object) -> bool:
 
 @cache
 def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], object] | None]:
-    """The fields of a record that are columns, each with what reads it, if it is not as it is."""
+    """The fields of a record that are columns, each with what reads it where that takes more."""
     found: dict[str, Callable[[Any], object] | None] = {}
     types = get_type_hints(kind)
     for name in kind.__struct_fields__:
