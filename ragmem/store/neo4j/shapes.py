@@ -19,6 +19,7 @@ from ragmem.records import (
     OF_SESSIONS,
     Attempts,
     BeginTurn,
+    CodeScope,
     Evidence,
     FileAccess,
     Finding,
@@ -358,7 +359,10 @@ class Shape(NamedTuple):
 
     @property
     def own_id(self) -> str:
-        """What is there twice keeps it once; the other gets an id of its own, or is set aside."""
+        """The statement by which one of the nodes with an id keeps it, and the others get new ones.
+
+        Those that need not be told apart are set aside instead, under another label.
+        """
         later = f"n.{self.time} IS NULL, n.{self.time} DESC, " if self.time else ""
         order = "COUNT { (n)--() } DESC, " if self.is_told else later
         change = f"REMOVE n:{self.label} SET n:Salvaged{self.label}"
@@ -378,7 +382,7 @@ class Shape(NamedTuple):
 
     @property
     def wrong(self) -> str:
-        """The statement that lists those with anything but what belongs there."""
+        """The statement that lists the nodes with a property that is not of its kind."""
         rights = [f"n.{name} IS :: {_TYPES[kind]}" for name, kind in self.kinds.items()]
         # Of one that is not there this is null, which no condition holds for.
         rights += [
@@ -519,9 +523,8 @@ SHAPES = (
     ),
     *map(_of_a_session, OF_SESSIONS),
     _shape(
-        "Scope", "scopeId",
-        more="text: scopeId kind name qualifiedName nameKey qualifiedKey tailKey signature "
-        "docstring hash projectId path; whole: startLine endLine", called="a scope",
+        "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
+        called="a scope",
         # No text has that hash: the next look at the file puts the right one.
         fill={
             "kind": "'text'", "name": "''", "qualifiedName": "n.name",

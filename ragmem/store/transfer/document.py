@@ -101,7 +101,7 @@ async def memory_writes(
 def _together(
     here: Sequence[Evidence], given: Sequence[Evidence], session_id: str
 ) -> tuple[Evidence, ...]:
-    """What is here, and of what is given the places in the session; in the order of that."""
+    """The stored evidence, and of the given evidence the places in this session."""
     if set(map(_place, here)) <= set(map(_place, given)):
         known = set(map(_place, here))
         return tuple(
@@ -185,7 +185,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
 
 
 async def _lineage(store: Archive, session: Session) -> list[Span]:
-    """Whose turns the session sees, from the first on."""
+    """The spans of turns that a session sees, its parents' first."""
     spans: list[Span] = []
     last = session.turn_count
     current: Session | None = session
@@ -210,7 +210,7 @@ def _turn_document(put: PutTurn) -> TurnDocument:
 
 
 def encoded(document: msgspec.Struct) -> bytes:
-    """As it is written, indented by 2."""
+    """The document as JSON, indented by 2."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
@@ -344,7 +344,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
 
 
 async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]:
-    """Lower levels first; without what they digest that is neither here nor in the document."""
+    """The document's summaries, lower levels first, covering only what is stored or comes along."""
     ids = {turn.turn_id for turn in document.turns}
     ids |= {summary.summary_id for summary in document.summaries}
     others = {each for summary in document.summaries for each in summary.covers if each not in ids}
@@ -370,7 +370,7 @@ async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
 
 
 def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
-    """As a session of its own, with new ids for what belongs to others; or for everything."""
+    """The document without a parent: with new ids for shared turns, `as_new` for everything."""
     before = document.session.session_id
     ids: dict[str, str] = {}
     for turn in document.turns:
@@ -409,8 +409,10 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
 
 
 async def _with_those_here(store: Archive, document: SessionDocument) -> SessionDocument:
-    """With the ids of memories in the store that say the same: a second copy of a session says it
-    a second time, and makes no second fact."""
+    """The document with the ids of stored memories that say the same as its own.
+
+    So a second copy of a session says a fact a second time, and makes no second memory.
+    """
     query = MemoryQuery(everywhere=True, with_superseded=True)
     here = {_saying(each): each.memory_id for each in await store.memories(query)}
     memories = document.memories
@@ -426,7 +428,7 @@ def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
 async def _in_its_project(
     store: Archive, document: SessionDocument
 ) -> tuple[SessionDocument, list[Write]]:
-    """In the project that its folder is here; where that is none, its own is registered."""
+    """The document in the project of its folder here, with the writes that register its own."""
     session = document.session
     path = session.project_path or session.cwd
     known: Sequence[Project] = await store.projects()
@@ -440,7 +442,7 @@ async def _in_its_project(
 
 
 def _put(turn: TurnDocument) -> PutTurn:
-    """A turn for the store; one that ran when it was exported runs no more."""
+    """The write of a turn; one that ran when it was exported counts as interrupted."""
     calls = []
     for call in turn.tool_calls:
         fields = msgspec.structs.asdict(call) | {"turn_id": turn.turn_id}
