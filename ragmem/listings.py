@@ -363,7 +363,12 @@ _MEMORY = "id kind content subjects trust scope pinned created_at expires_at sup
 
 
 def document(names: str, *records: object, **others: object) -> Document:
-    """The values of these names in their order: of `others`, else of the first record with one."""
+    """The values of these names in their order: of `others`, else of the first record with one.
+
+    TypeError for others that are not named: nobody would miss them.
+    """
+    if unknown := others.keys() - names.split():
+        raise TypeError(f"A document of {names} has no place for {', '.join(sorted(unknown))}.")
 
     def value(name: str) -> object:
         return next((getattr(each, name) for each in records if hasattr(each, name)), None)
@@ -462,15 +467,18 @@ def memory_document(
     That is when it happened or is due, and when it was said where nobody knows.
     """
     places = ("session_id", "turn_index", "tool_name", "path")
+    others: Document = {
+        "occurred_at": memory.at or memory.created_at,
+        "evidence": [
+            {name: getattr(each, name) or None for name in places} for each in memory.evidence
+        ],
+    }
     return document(
         f"{_MEMORY} {more}",
         memory,
         id=memory.memory_id,
         said_by=people.get(memory.owner),
-        occurred_at=memory.at or memory.created_at,
-        evidence=[
-            {name: getattr(each, name) or None for name in places} for each in memory.evidence
-        ],
+        **{name: others[name] for name in more.split()},
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from markdown_it import MarkdownIt
 
-from ragmem.memory.window import has_failed, prompts_of, result_text
+from ragmem.memory.window import Said, blocks_of, has_failed, result_text
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, one_line, visible
@@ -161,16 +161,17 @@ def markdown(session: Session, turns: Sequence[Turn]) -> str:
         f"Session `{session.session_id}` in `{one_line(session.cwd, 400)}`, "
         f"started {session.started_at:%Y-%m-%d %H:%M} UTC.",
     ]
-    for turn in turns:
-        mark = "" if turn.status == "completed" else f" ({turn.status})"
-        prompt, later = prompts_of(turn)
-        lines += ["", f"## {turn.turn_index}{mark}", "", *_quoted(prompt)]
-        for call in turn.tool_calls:
-            lines += ["", *_call(call)]
-            if words := later.get(call.tool_call_id):
-                lines += ["", *_quoted(words)]
-        if turn.assistant_message:
-            lines += ["", visible(turn.assistant_message)]
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                mark = "" if block.status == "completed" else f" ({block.status})"
+                lines += ["", f"## {block.turn_index}{mark}"]
+            case Said("person", text):
+                lines += ["", *_quoted(text)]
+            case Said("agent", text):
+                lines += ["", visible(text)]
+            case ToolCall():
+                lines += ["", *_call(block)]
     return redact("\n".join(lines)) + "\n"
 
 
@@ -183,8 +184,7 @@ def _call(call: ToolCall) -> list[str]:
         f" — failed: {one_line(call.error or '', 200)}" if call.result and not call.success else ""
     )
     line, others = _arguments(call)
-    lines = [visible(call.preamble), ""] if call.preamble else []
-    lines.append(f"**{one_line(call.tool_name, 80)}**{_code(visible(line))}{why}")
+    lines = [f"**{one_line(call.tool_name, 80)}**{_code(visible(line))}{why}"]
     for name, value in others:
         lines += ["", f"{one_line(name, 80)}:", *_fenced(value)]
     return [*lines, "", *_fenced(result_text(call))]
@@ -272,29 +272,28 @@ def html(session: Session, turns: Sequence[Turn]) -> str:
         f'<p class="facts">{started} · {counted(len(turns), "turn")} · <code>{where}</code> · '
         f"session <code>{escape(session.session_id)}</code></p>\n</header>",
     ]
-    for turn in turns:
-        parts += _turn_html(turn, shown)
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                parts += ["</section>"] if block is not turns[0] else []
+                parts += _turn_heading(block)
+            case Said("person", text):
+                parts.append(f'<div class="prompt">{_text(text)}</div>')
+            case Said("agent", text):
+                parts.append(str(shown.render(visible(redact(text)))))
+            case ToolCall():
+                parts += _call_html(block)
+    parts += ["</section>"] if turns else []
     parts.append("</body>\n</html>\n")
     # Entities are decoded by the parser: what hides behind one is shown here, in attributes too.
     return visible("\n".join(parts))
 
 
-def _turn_html(turn: Turn, shown: MarkdownIt) -> Iterator[str]:
+def _turn_heading(turn: Turn) -> Iterator[str]:
     mark = "" if turn.status == "completed" else f" · {turn.status}"
     model = f" · {_line(turn.model, 100)}" if turn.model else ""
     yield f'<section id="turn-{turn.turn_index}">'
     yield f'<p class="number">{turn.turn_index}{mark}{model}</p>'
-    prompt, later = prompts_of(turn)
-    yield f'<div class="prompt">{_text(prompt)}</div>'
-    for call in turn.tool_calls:
-        if call.preamble:
-            yield _rendered(call.preamble, shown)
-        yield from _call_html(call)
-        if words := later.get(call.tool_call_id):
-            yield f'<div class="prompt">{_text(words)}</div>'
-    if turn.assistant_message:
-        yield _rendered(turn.assistant_message, shown)
-    yield "</section>"
 
 
 def _call_html(call: ToolCall) -> Iterator[str]:
@@ -349,7 +348,3 @@ def _line(text: str, limit: int) -> str:
 
 def _text(text: str) -> str:
     return escape(visible(redact(text)))
-
-
-def _rendered(text: str, shown: MarkdownIt) -> str:
-    return str(shown.render(visible(redact(text))))

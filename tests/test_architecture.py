@@ -9,6 +9,7 @@ from msgspec.structs import fields
 from ragmem.records.writes import OF_SESSIONS
 from ragmem.store.neo4j import shapes
 from ragmem.store.sqlite.connection import stored_fields
+from ragmem.store.transfer.document import SessionDocument
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -50,12 +51,14 @@ def test_the_recipe_of_a_record_names_every_file_that_puts_or_holds_one() -> Non
 
 
 def test_a_record_of_a_session_has_fields_that_both_stores_keep() -> None:
-    """Others would be left out without a word."""
-    for record in OF_SESSIONS.values():
+    """Others would be left out without a word, and so would a kind that documents lack."""
+    for kind in OF_SESSIONS:
+        record = kind.record
         assert [f.name for f in shapes._fields(record) if not f.kind and not f.part] == []
         assert [f.name for f in fields(record)] == list(stored_fields(record))
         kept_as_json = [f.name for f in fields(record) if get_origin(f.type) in (dict, list, set)]
         assert kept_as_json == []
+        assert kind.table in SessionDocument.__struct_fields__
 
 
 def test_the_recipe_of_a_tool_names_where_the_tools_are_put_together() -> None:

@@ -334,12 +334,13 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
 
 def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> Document:
     """What is indexed; with what a look at the disk came to, where there was one."""
+    looked = {"seconds": round(found.seconds, 3)} if found else {}
     return document(
         f"{STATUS} changed removed seconds" if found else STATUS,
         status,
         found,
         refreshed_at=datetime.fromisoformat(at) if (at := status.refreshed_at) else None,
-        seconds=found and round(found.seconds, 3),
+        **looked,
     )
 
 

@@ -63,7 +63,14 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, gone, has_remote, joinable, normalize_cwd
-from ragmem.memory.window import UNKNOWN_EFFECTS, has_failed, prompts_of, result_text, subject_of
+from ragmem.memory.window import (
+    UNKNOWN_EFFECTS,
+    Said,
+    blocks_of,
+    has_failed,
+    result_text,
+    subject_of,
+)
 from ragmem.records import (
     Insight,
     Project,
@@ -99,25 +106,29 @@ def conversation_text(
 ) -> str:
     """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
     lines = [_heading(session), _facts(session)]
-    for turn in turns:
-        mark = "" if turn.status == "completed" else f" ({turn.status})"
-        prompt, later = prompts_of(turn)
-        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(prompt)}"]
-        if reasoning and turn.reasoning:
-            lines += ["", *_quoted(turn.reasoning, "~ ")]
-        for call in turn.tool_calls:
-            lines += ["", visible(call.preamble)] if call.preamble else []
-            lines.append("".join(text for text, _ in _call_parts(call, failed=has_failed(call))))
-            lines += _quoted(result_text(call), "  ⎿ ") if results else []
-            if words := later.get(call.tool_call_id):
-                lines.append(f"› {visible(words)}")
-        if turn.assistant_message:
-            lines += ["", visible(turn.assistant_message)]
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                lines += ["", _turn_heading(block)]
+            case Said("person", text):
+                lines.append(f"› {visible(text)}")
+            case Said("agent", text):
+                lines += ["", visible(text)]
+            case Said(_, text) if reasoning:
+                lines += ["", *_quoted(text, "~ ")]
+            case ToolCall():
+                lines.append("".join(text for text, _ in _call_parts(block)))
+                lines += _quoted(result_text(block), "  ⎿ ") if results else []
     return "\n".join(lines) + "\n"
 
 
 def _heading(session: Session) -> str:
     return session_name(session) + visible(session_marks(session))
+
+
+def _turn_heading(turn: Turn) -> str:
+    mark = "" if turn.status == "completed" else f" ({turn.status})"
+    return f"── {turn.turn_index}{mark}"
 
 
 def _facts(session: Session) -> str:
@@ -131,8 +142,8 @@ def _quoted(text: str, mark: str) -> list[str]:
     return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
 
 
-def _call_parts(call: ToolCall, *, failed: bool) -> list[Part]:
-    mark = ("✗", "red") if failed else ("●", "green")
+def _call_parts(call: ToolCall) -> list[Part]:
+    mark = ("✗", "red") if has_failed(call) else ("●", "green")
     reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
     if not call.result:
         mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
@@ -149,37 +160,28 @@ def conversation_painted(
     results: bool = False,
 ) -> str:
     """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
-    from ragmem.repl.output import wrap
+    from ragmem.repl.output import answer, wrap
+    from ragmem.repl.output import paint as rendered
 
     def dim(rows: list[str]) -> list[str]:
         return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
 
     rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
-    for turn in turns:
-        mark = "" if turn.status == "completed" else f" ({turn.status})"
-        rows += ["", *dim([f"── {turn.turn_index}{mark}"])]
-        prompt, later = prompts_of(turn)
-        rows += _prompt(prompt, width, paint)
-        if reasoning and turn.reasoning:
-            rows += ["", *dim(_quoted(turn.reasoning, "~ "))]
-        for call in turn.tool_calls:
-            rows += _said(call.preamble, width, paint)
-            rows += _fitted(_call_parts(call, failed=has_failed(call)), width, paint)
-            rows += dim(_quoted(result_text(call), "  ⎿ ")) if results else []
-            if words := later.get(call.tool_call_id):
-                rows += _prompt(words, width, paint)
-        rows += _said(turn.assistant_message, width, paint)
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                rows += ["", *dim([_turn_heading(block)])]
+            case Said("person", text):
+                rows += _prompt(text, width, paint)
+            case Said("agent", text):
+                # Set as Markdown.
+                rows += ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
+            case Said(_, text) if reasoning:
+                rows += ["", *dim(_quoted(text, "~ "))]
+            case ToolCall():
+                rows += _fitted(_call_parts(block), width, paint)
+                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
     return joined(rows)
-
-
-def _said(text: str, width: int, paint: Paint) -> list[str]:
-    """What the agent said, set as Markdown, below an empty row; nothing where it said nothing."""
-    from ragmem.repl.output import answer
-    from ragmem.repl.output import paint as rendered
-
-    if not text:
-        return []
-    return ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
 
 
 def _prompt(text: str, width: int, paint: Paint) -> list[str]:

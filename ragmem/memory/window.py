@@ -8,9 +8,10 @@ own words, and summaries.
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -153,6 +154,37 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
     return prompt, dict(reversed(later.items()))
+
+
+class Said(NamedTuple):
+    """Words of a conversation."""
+
+    by: Literal["person", "agent", "thought"]
+    """Whose they are; `thought`: what the model said to itself."""
+    text: str
+
+
+def blocks_of(turns: Sequence[Turn]) -> Iterator[Turn | Said | ToolCall]:
+    """A conversation in the order in which it is read.
+
+    Each turn by itself, for its heading; then its prompt, what the model thought, and its calls,
+    each after what the agent said before it; words that the person said meanwhile stand after
+    their call, and the answer last.
+    """
+    for turn in turns:
+        yield turn
+        prompt, later = prompts_of(turn)
+        yield Said("person", prompt)
+        if turn.reasoning:
+            yield Said("thought", turn.reasoning)
+        for call in turn.tool_calls:
+            if call.preamble:
+                yield Said("agent", call.preamble)
+            yield call
+            if words := later.get(call.tool_call_id):
+                yield Said("person", words)
+        if turn.assistant_message:
+            yield Said("agent", turn.assistant_message)
 
 
 def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:

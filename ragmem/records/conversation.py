@@ -5,7 +5,7 @@ id stays while its name and kind stay in the file, and goes with it where it is 
 """
 
 from datetime import UTC, datetime
-from typing import ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,21 @@ AccessType = Literal["read", "write", "search", "list"]
 CallOrigin = Literal["model", "mention", "person"]
 
 DEFAULT_TITLE = "New Conversation"
+
+
+class IdOf(NamedTuple):
+    """Marks a text as the id of a record: where a copy gets other ids, it stands for another."""
+
+    kind: str
+
+
+ProjectId = Annotated[str, IdOf("project")]
+SessionId = Annotated[str, IdOf("session")]
+TurnId = Annotated[str, IdOf("turn")]
+ToolCallId = Annotated[str, IdOf("tool call")]
+SummaryId = Annotated[str, IdOf("summary")]
+RecordId = Annotated[str, IdOf("turn, summary, memory or session")]
+"""Where something is of records of several kinds."""
 
 
 def utc_now() -> datetime:
@@ -36,14 +51,14 @@ class Record(msgspec.Struct, frozen=True):
 class Project(Record, frozen=True, kw_only=True):
     """A folder whose sessions share their memory."""
 
-    project_id: str
+    project_id: ProjectId
     path: str
     """Real path of its top folder."""
     remote: str | None = None
     """The checkout's `origin`, without user information; without one `commit:` and the id of its
     first commit, where that was made in it."""
     created_at: datetime
-    joined_into: str | None = None
+    joined_into: ProjectId | None = None
     """The project that it was joined to: whose its sessions are. Its own id once the person split
     it off again: then only they join it, never its being a worktree."""
 
@@ -61,10 +76,10 @@ class Session(Record, frozen=True, kw_only=True):
     """
 
     texts = ("title", "summary", "tags")
-    session_id: str
+    session_id: SessionId
     cwd: str
     """Real path; see `ragmem.memory.projects.normalize_cwd`."""
-    project_id: str
+    project_id: ProjectId
     project_path: str | None = None
     title: str = DEFAULT_TITLE
     summary: str | None = None
@@ -84,7 +99,7 @@ class Session(Record, frozen=True, kw_only=True):
     """Of one that was never named: the first message of its own turns that asked something."""
     last_message: str | None = None
     """The newest user message."""
-    parent_session_id: str | None = None
+    parent_session_id: SessionId | None = None
     forked_at_index: int | None = None
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
     owner: str = ""
@@ -130,8 +145,8 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A tool call as it happened, with its result."""
 
     texts = ("tool_name", "arguments", "result", "error", "preamble")
-    tool_call_id: str
-    turn_id: str
+    tool_call_id: ToolCallId
+    turn_id: TurnId
     order: int
     iteration: int = 0
     """Which model call of the turn asked for it, 0-based."""
@@ -200,8 +215,8 @@ class Turn(Record, frozen=True, kw_only=True):
     """One prompt of the person and all that followed from it."""
 
     texts = ("user_message", "assistant_message", "reasoning", "tool_calls")
-    turn_id: str
-    session_id: str
+    turn_id: TurnId
+    session_id: SessionId
     """The session that it was said in (a fork's shared turns keep their parent's)."""
     turn_index: int = 0
     """Assigned by the store, from 1."""
@@ -248,8 +263,8 @@ class Summary(Record, frozen=True, kw_only=True):
     """A digest of turns (level 1) or of summaries of the level below."""
 
     texts = ("text", "key_findings", "topics")
-    summary_id: str
-    session_id: str
+    summary_id: SummaryId
+    session_id: SessionId
     text: str
     level: int
     turn_count: int
@@ -258,7 +273,7 @@ class Summary(Record, frozen=True, kw_only=True):
     tools_used: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     created_at: datetime
-    covers: tuple[str, ...]
+    covers: tuple[RecordId, ...]
     """Ids of the turns (level 1) or summaries (level 2 and up) that it digests."""
     extractive: bool = False
     """Cut from the turns without a model; to be redone."""
@@ -477,7 +492,7 @@ class CodeFile(Record, frozen=True, kw_only=True):
     """A file of a project with what it defines."""
 
     texts = ("scopes",)
-    project_id: str
+    project_id: ProjectId
     """Of the folder that it is in, itself, not of what that was joined to."""
     path: str
     """Relative to the project's folder, with `/`; as in `FileAccess`."""

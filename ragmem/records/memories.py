@@ -1,12 +1,12 @@
 """What is known beyond the conversations: memories, the person's profile, insights."""
 
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.records.conversation import Record
+from ragmem.records.conversation import IdOf, ProjectId, Record, SessionId, ToolCallId, TurnId
 from ragmem.text import one_line
 
 MemoryKind = Literal["fact", "preference", "decision", "deadline", "failure", "rule"]
@@ -18,6 +18,7 @@ Trust = Literal["person", "model", "tool"]
 MemorySource = Literal["conversation", "chat", "note"]
 """Learned from what was said; told with `remember` or `#text`; written with `memory add`."""
 MemoryScope = Literal["user", "project"]
+MemoryId = Annotated[str, IdOf("memory")]
 
 MEMORY_LEVEL = -1
 """Where a level is asked for (0: a turn, 1 and up: a summary), that of a memory."""
@@ -30,11 +31,11 @@ class Evidence(Record, frozen=True, kw_only=True):
     """One place where a memory comes from."""
 
     texts = ("path", "quote")
-    session_id: str = ""
-    turn_id: str = ""
+    session_id: SessionId = ""
+    turn_id: TurnId = ""
     """Of the turn in which it was said or read; empty for a note of the person."""
     turn_index: int = 0
-    tool_call_id: str = ""
+    tool_call_id: ToolCallId = ""
     """Of the call whose result it stood in."""
     tool_name: str = ""
     path: str = ""
@@ -48,16 +49,16 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     """Something worth knowing later, in a sentence, with where it comes from."""
 
     texts = ("content", "subjects", "evidence")
-    memory_id: str
+    memory_id: MemoryId
     kind: MemoryKind = "fact"
     content: str
     subjects: tuple[str, ...] = ()
     """Flat tags, casefolded."""
     trust: Trust = "person"
     source: MemorySource = "conversation"
-    project_id: str | None = None
+    project_id: ProjectId | None = None
     """The project that it belongs to; None: it is the person's, and known in all of them."""
-    joined_from: str | None = None
+    joined_from: ProjectId | None = None
     """The project that it was made known in, where that one was joined to `project_id` since; a
     split gives it back."""
     pinned: bool = False
@@ -70,7 +71,7 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     """Past it nothing shows it any more; None: it lasts."""
     valid_until: datetime | None = None
     """When another took its place; None: it is current."""
-    superseded_by: str | None = None
+    superseded_by: MemoryId | None = None
     """The memory that took its place."""
     evidence: tuple[Evidence, ...] = ()
     owner: str = ""
@@ -123,7 +124,7 @@ class Insight(Record, frozen=True, kw_only=True):
     """What a look over a whole session found; one a session."""
 
     texts = ("main_topic", "key_findings", "action_items")
-    session_id: str
+    session_id: SessionId
     main_topic: str
     key_findings: tuple[str, ...] = ()
     action_items: tuple[str, ...] = ()

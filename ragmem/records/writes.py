@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -15,20 +15,25 @@ from ragmem.records.conversation import (
     FileAccess,
     FoundScope,
     Project,
+    ProjectId,
     Record,
+    RecordId,
     ScopeQuery,
     Session,
+    SessionId,
     SessionQuery,
     SessionStatus,
     Summary,
     ToolCall,
+    ToolCallId,
     Turn,
+    TurnId,
     TurnQuery,
     TurnsQuery,
     TurnStatus,
     Usage,
 )
-from ragmem.records.memories import Insight, MemoryQuery, MemoryRecord, Owner
+from ragmem.records.memories import Insight, MemoryId, MemoryQuery, MemoryRecord, Owner
 
 
 class _Write(Record, frozen=True, tag_field="write"):
@@ -39,6 +44,11 @@ class _Write(Record, frozen=True, tag_field="write"):
     def record(self) -> Any:
         """What is put: the record that it holds, or the write itself."""
         return getattr(self, self.holds) if self.holds else self
+
+    @classmethod
+    def of(cls, record: Any) -> Self:
+        """The write that puts this record, of a kind that holds one."""
+        return cls(**{cls.holds: record})
 
 
 class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
@@ -68,7 +78,7 @@ class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
     """Change what is given, leave what is None."""
 
     texts = ("title", "summary", "tags")
-    session_id: str
+    session_id: SessionId
     title: str | None = None
     summary: str | None = None
     summarized_count: int | None = None
@@ -85,8 +95,8 @@ class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
     """
 
     texts = ("user_message",)
-    turn_id: str
-    session_id: str
+    turn_id: TurnId
+    session_id: SessionId
     user_message: str
     started_at: datetime
     model: str | None = None
@@ -101,7 +111,7 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
 
     holds = "call"
     texts = ("call", "accesses")
-    session_id: str
+    session_id: SessionId
     call: ToolCall
     accesses: tuple[FileAccess, ...] = ()
 
@@ -113,8 +123,8 @@ class RecordAnswer(_Write, frozen=True, kw_only=True, tag="answer"):
     """
 
     texts = ("assistant_message",)
-    turn_id: str
-    session_id: str
+    turn_id: TurnId
+    session_id: SessionId
     assistant_message: str
 
 
@@ -122,8 +132,8 @@ class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
     """The turn has ended, whichever way. A turn that is `completed` stays so."""
 
     texts = ("assistant_message", "reasoning")
-    turn_id: str
-    session_id: str
+    turn_id: TurnId
+    session_id: SessionId
     status: TurnStatus
     assistant_message: str = ""
     reasoning: str | None = None
@@ -147,7 +157,7 @@ class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
     """
 
     texts = ()
-    record_id: str
+    record_id: RecordId
     level: int
     """0 for a turn, 1 and up for a summary; MEMORY_LEVEL, SESSION_LEVEL: with one vector."""
     embedder: str
@@ -182,7 +192,7 @@ class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
     holds = "turn"
     texts = ("turn",)
     turn: Turn
-    accesses: dict[str, tuple[FileAccess, ...]] = msgspec.field(default_factory=dict)
+    accesses: dict[ToolCallId, tuple[FileAccess, ...]] = msgspec.field(default_factory=dict)
     """By `tool_call_id`."""
 
 
@@ -197,7 +207,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
     holds = "memory"
     texts = ("memory",)
     memory: MemoryRecord
-    supersedes: tuple[str, ...] = ()
+    supersedes: tuple[MemoryId, ...] = ()
 
 
 class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
@@ -232,7 +242,7 @@ class MarkExtracted(_Write, frozen=True, kw_only=True, tag="extracted"):
     """These turns were looked through for memories: none of them is due for it any more."""
 
     texts = ()
-    turn_ids: tuple[str, ...]
+    turn_ids: tuple[TurnId, ...]
 
 
 class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
@@ -254,7 +264,7 @@ class DropCodeFiles(_Write, frozen=True, kw_only=True, tag="code_files_drop"):
     """
 
     texts = ()
-    project_id: str
+    project_id: ProjectId
     paths: tuple[str, ...]
 
 
@@ -266,7 +276,7 @@ class PutReferences(_Write, frozen=True, kw_only=True, tag="references"):
     """
 
     texts = ()
-    turn_id: str
+    turn_id: TurnId
     references: tuple[CodeReference, ...]
 
 
@@ -293,8 +303,29 @@ Write = (
 )
 
 
-OF_SESSIONS: dict[type[PutInsight], type[Insight]] = {PutInsight: Insight}
-"""Records of which a session has one, by what puts them: kept, moved and deleted alike."""
+class OfASession(NamedTuple):
+    """A kind of record of which a session has one: its id is the record's key.
+
+    Such a record goes where its session goes: it is moved, backed up, copied into a document and
+    deleted with it.
+    """
+
+    put: type[Any]
+    """The Write that puts it, in place of what the session had of its kind."""
+    record: type[Record]
+    table: str
+    """Where SQLite keeps it, and what such records are called in counts and in documents."""
+    called: str
+    """What one is called, with its article."""
+    words: str
+    """What it is called before its session's id."""
+    changed_at: str
+    """The field with the time of its last change: of two the later one stays."""
+
+
+OF_SESSIONS = (
+    OfASession(PutInsight, Insight, "insights", "an insight", "insight into", "created_at"),
+)
 
 
 def changed(write: Write, **fields: object) -> Write:

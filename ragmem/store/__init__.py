@@ -49,9 +49,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -107,7 +107,7 @@ class RecallStore(Protocol):
         """
 
     async def embedder(self) -> EmbedderMark | None:
-        """Of which its vectors are; None before there are any."""
+        """The embedder of the store's vectors; None before there are any."""
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
         """From now on vectors are of this one: those of another are dropped, and wait to be made.
@@ -157,7 +157,7 @@ class MemoryStore(Protocol):
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
-        """What this one took the place of, and what that did, and so on; newest first."""
+        """The memories that this one superseded, what those had superseded …; newest first."""
 
     async def small_vectors(
         self, record_ids: Sequence[str], level: int, embedder: str
@@ -222,7 +222,7 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         """Give up every session of this owner; its running turns become interrupted."""
 
     async def info(self) -> StoreInfo:
-        """What it is, where, and how much is in it."""
+        """The store's kind, place and version, and how much is in it."""
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
@@ -245,10 +245,10 @@ class Archive(Store, Protocol):
         """Everybody who has something here, or a name, by id."""
 
     async def profiles(self) -> list[Profile]:
-        """Everybody's, whoever the store was opened for."""
+        """The profile of every owner, whoever the store was opened for."""
 
     async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
-        """All of the kind; one stands after those that it covers, or that it superseded."""
+        """The ids of all records of a kind, each after those that it covers or superseded."""
 
     async def code_projects(self) -> list[str]:
         """Every project whose files define scopes."""
@@ -265,7 +265,38 @@ class Archive(Store, Protocol):
         """
 
     async def check(self) -> list[Finding]:
-        """What is broken: the files, links, indexes of turns, counters. Empty when all is well."""
+        """What is broken of files, links, indexes of turns and counters; empty when all is well."""
+
+
+_INT64 = 2**63 - 1
+
+
+def stored(value: Any) -> Any:
+    """The value as every store keeps it: clean text, integers of 64 bits, times in UTC.
+
+    Within a record, a mapping, a list or a tuple each value is so; what is none of these stays.
+    """
+    match value:
+        case str():
+            return clean(value)
+        case bool() | float() | bytes():
+            return value
+        case int():
+            return max(-_INT64 - 1, min(_INT64, value))
+        case datetime():
+            return value.astimezone(UTC)
+        case msgspec.Struct():
+            return msgspec.structs.replace(
+                value, **{name: stored(getattr(value, name)) for name in value.__struct_fields__}
+            )
+        case Mapping():
+            return {key: stored(item) for key, item in value.items()}
+        case tuple():
+            return tuple(map(stored, value))
+        case Sequence():
+            return [stored(item) for item in value]
+        case _:
+            return value
 
 
 def touches_memories(writes: Sequence[Write]) -> bool:
@@ -289,7 +320,7 @@ def misplaced(session_id: str, turn_index: int) -> StoreRefused:
 
 
 def turn_stays(put: Turn, status: str, said: int) -> bool:
-    """Whether a turn that is there went on since the one that is put in its place was kept.
+    """Whether a stored turn stays as it is, since it went on after the one that is put was copied.
 
     `status`, and the characters of the person's message, `said`, are of the one that is there.
     """
@@ -391,7 +422,7 @@ class Room:
         self._end = most * _FOR_THE_END // TURN_BYTES
 
     def said(self, text: str) -> str:
-        """What the person has said: at most half of all."""
+        """The person's message, cut to at most half of the room."""
         return self._taken(_cut(text, self._left // 2))
 
     def call(self, call: ToolCall) -> ToolCall:
@@ -405,12 +436,12 @@ class Room:
         )
 
     def arguments(self, text: str) -> str:
-        """Those of a call: a JSON object, cut or not."""
+        """The arguments of a call, cut or not: a JSON object."""
         room = self._for_a_call
         return self._taken(text if _fits(text, room) else _cut_value({"cut": text}, "cut", room))
 
     def result(self, text: str) -> str:
-        """That of a call: its text is cut, what else is told of it stays."""
+        """The result of a call with its text cut; the other fields of the JSON object stay."""
         room = self._for_a_call
         if _fits(text, room):
             return self._taken(text)
@@ -425,15 +456,15 @@ class Room:
         return self._taken(_cut_value(told, "text", room))
 
     def words(self, text: str) -> str:
-        """What else a call has: the words before it, its error."""
+        """The other texts of a call, cut: the words before it, its error."""
         return self._taken(_cut(text, self._for_a_call))
 
     def so_far(self, answer: str) -> str:
-        """What has come of the answer: it takes no room, since the whole answer will."""
+        """The part of an answer that has come, cut; it takes no room: the whole answer will."""
         return _cut(answer, self._left)
 
     def end(self, answer: str, reasoning: str) -> tuple[str, str]:
-        """The answer first, and what it was reasoned with in what that leaves."""
+        """The answer and the reasoning, cut to the room that is left: the answer comes first."""
         answer = self._taken(_cut(answer, self._left))
         return answer, self._taken(_cut(reasoning, self._left))
 
@@ -451,7 +482,7 @@ def _fits(text: str, room: int) -> bool:
 
 
 def _cut(text: str, room: int) -> str:
-    """Without secrets first: half of one would not be known for what it is."""
+    """The text without secrets, then cut: half of a secret would not be recognised."""
     return text if _fits(text, room) else clip_bytes(redact(text), room)
 
 

@@ -8,18 +8,18 @@ import msgspec
 
 from ragmem.records import (
     DEFAULT_TITLE,
+    OF_SESSIONS,
     AddSummary,
     BeginTurn,
     CreateSession,
     FileAccess,
     FinishTurn,
-    Insight,
     MemoryRecord,
     Profile,
     Project,
-    PutInsight,
     PutMemory,
     PutProfile,
+    Record,
     RecordAnswer,
     RecordToolCall,
     RegisterProject,
@@ -79,7 +79,8 @@ class Model:
         """By tool call."""
         self.summaries: dict[str, Summary] = {}
         self.memories: dict[str, MemoryRecord] = {}
-        self.insights: dict[str, Insight] = {}
+        self.of_sessions: dict[tuple[type[Record], str], Record] = {}
+        """By kind and session, where a session has one of them."""
         self.profile: dict[str, str] = {}
         self.profile_at: datetime | None = None
         self.attached: frozenset[tuple[str, str]] = frozenset()
@@ -137,10 +138,11 @@ class Model:
         match write:
             case PutMemory():
                 self._remember(write)
-            case PutInsight(insight=insight):
-                self.insights[insight.session_id] = insight
             case PutProfile():
                 self._describe(write)
+            case _ if type(write) in {each.put for each in OF_SESSIONS}:
+                record = write.record
+                self.of_sessions[type(record), record.session_id] = record
             case _:
                 raise TypeError(f"the model knows no {type(write).__name__}")
 
@@ -270,7 +272,8 @@ class Model:
             key: each for key, each in model.summaries.items() if each.session_id != session_id
         }
         model.attached = frozenset(pair for pair in model.attached if pair[1] != session_id)
-        model.insights.pop(session_id, None)
+        for kind in OF_SESSIONS:
+            model.of_sessions.pop((kind.record, session_id), None)
         model.unsay(session_id)
         return model
 
@@ -354,8 +357,15 @@ class Model:
                 reverse=True,
             ),
             "profile": Profile(values=self.profile, updated_at=self.profile_at),
-            "insights": [self.insights[each] for each in ids if each in self.insights],
             "counts": self.counts(),
+            **{
+                kind.table: [
+                    self.of_sessions[kind.record, each]
+                    for each in ids
+                    if (kind.record, each) in self.of_sessions
+                ]
+                for kind in OF_SESSIONS
+            },
         }
 
     def counts(self) -> dict[str, int]:

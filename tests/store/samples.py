@@ -12,16 +12,19 @@ from ragmem.records import (
     FinishTurn,
     Insight,
     MemoryRecord,
+    Project,
     PutInsight,
     PutMemory,
     PutProfile,
     RecordAnswer,
     RecordToolCall,
+    RegisterProject,
     Session,
     Summary,
     ToolCall,
     Turn,
     TurnStatus,
+    UpdateSession,
     Usage,
     Write,
 )
@@ -185,8 +188,50 @@ def said(session_id: str, turn_id: str, quote: str = "ferns, you know", **more: 
     )
 
 
+def insight(session_id: str, topic: str = "Shade", **more: object) -> PutInsight:
+    """The write that stores what a look over a session has found."""
+    fields: dict[str, object] = {
+        "key_findings": ("ferns like shade", "é"),
+        "action_items": ("plant them",),
+        "created_at": at(5),
+    }
+    return PutInsight(
+        insight=Insight(session_id=session_id, main_topic=topic, **fields | more)  # type: ignore[arg-type]
+    )
+
+
+def garden() -> list[Write]:
+    """A memory with everything in it: forks of forks, failures, summaries of summaries."""
+    return [
+        RegisterProject(
+            project=Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
+        ),
+        created("root", title="Der Garten 🌱", tags=("été", "x"), project_path="/home/ana/garden"),
+        *whole_turn("root", "r1", "one", started_at=at(1)),
+        begun("root", "r2", "two", started_at=at(2)),
+        called("root", "r2", 0, "plants.txt", "beds/north.txt", tool_call_id="c1"),
+        called("root", "r2", 1, "plants.txt", tool_call_id="c2", success=False, error="gone",
+               preamble="I'll look.", iteration=1, origin="mention"),
+        finished("root", "r2", "Ferns.", reasoning="Shade.", finished_at=at(3),
+                 usage=Usage(input_tokens=7, cost_usd=0.1 + 0.2, model_calls=3, api_ms=5)),
+        created("fork", parent_session_id="root", forked_at_index=2, started_at=at(4)),
+        *whole_turn("fork", "f3", "three", started_at=at(5)),
+        created("deep", parent_session_id="fork", forked_at_index=3, started_at=at(6)),
+        *whole_turn("root", "r3", "other three", started_at=at(7)),
+        begun("root", "r4", "four", started_at=at(8)),
+        finished("root", "r4", "", status="interrupted", finished_at=at(9)),
+        *whole_turn("deep", "d4", "deepest", started_at=at(10)),
+        created("empty", cwd="/elsewhere", status="archived", started_at=at(11)),
+        begun("deep", "d5", "still at it", owner_id="some-process", started_at=at(12)),
+        summed("root", "r1", "r2", summary_id="s1"),
+        summed("deep", "f3", "d4", summary_id="s2"),
+        summed("deep", "s2", "s1", level=2, summary_id="s3", extractive=True),
+        UpdateSession(session_id="root", title="Garten", summary="Plants.", at=at(20)),
+    ]  # fmt: skip
+
+
 def known() -> list[Write]:
-    """What is known beyond the conversations of `garden` (tests/store/test_transfer.py)."""
+    """What is known beyond the conversations of `garden`, of all `OF_SESSIONS` too."""
     in_call = said("root", "r2", "ferns", tool_call_id="c1", tool_name="read_file", path="a.txt")
     return [
         remembered("m-old", "The ferns stand in the sun.", evidence=(said("root", "r1"),)),
@@ -200,10 +245,7 @@ def known() -> list[Write]:
                    created_at=at(23)),
         PutProfile(key="name", value="Ana 🌱", at=at(24)),
         PutProfile(key="language", value="fr", at=at(25)),
-        PutInsight(
-            insight=Insight(session_id="root", main_topic="Shade", key_findings=("ferns", "é"),
-                            action_items=("plant",), created_at=at(26))
-        ),
+        insight("root", created_at=at(26)),
     ]  # fmt: skip
 
 

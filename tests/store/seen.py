@@ -1,6 +1,6 @@
 """All that the queries of a store tell."""
 
-from ragmem.records import Insight, MemoryQuery, SessionQuery
+from ragmem.records import OF_SESSIONS, MemoryQuery, SessionQuery
 from ragmem.store import Store
 
 
@@ -17,6 +17,6 @@ async def seen(store: Store) -> dict[str, object]:
         "projects": await store.projects(),
         "memories": await store.memories(MemoryQuery(everywhere=True, with_superseded=True)),
         "profile": await store.profile(),
-        "insights": await store.get(Insight, ids),
         "counts": (await store.info()).counts,
+        **{each.table: await store.get(each.record, ids) for each in OF_SESSIONS},
     }

@@ -11,10 +11,10 @@ import pytest
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import repair
 from tests.store.code_samples import put, refers
-from tests.store.samples import known
+from tests.store.samples import garden, known
 from tests.store.test_contract_recall import EAST, MARK, embedded
 from tests.store.test_sqlite_rebuild import rebuilt
-from tests.store.test_transfer import garden, sqlite
+from tests.store.test_transfer import sqlite
 
 DAMAGE = [
     ("what is referred to exists", "DELETE FROM turns WHERE turn_id = 'r2'"),

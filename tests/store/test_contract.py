@@ -12,10 +12,8 @@ import pytest
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     Applied,
-    Insight,
     MarkExtracted,
     Project,
-    PutInsight,
     PutProfile,
     RegisterProject,
     ToolCall,
@@ -32,6 +30,7 @@ from tests.store.samples import (
     called,
     created,
     finished,
+    insight,
     remembered,
     said,
     summed,
@@ -73,7 +72,7 @@ def a_story() -> list[Write]:
         PutProfile(key="name", value="Ana", at=at(11)),
         PutProfile(key="editor", value="vim", at=at(12)),
         PutProfile(key="editor", value=None, at=at(13)),
-        PutInsight(insight=Insight(session_id="s", main_topic="Shade", created_at=at(14))),
+        insight("s", "Shade", created_at=at(14)),
     ]
 
 

@@ -33,7 +33,6 @@ from ragmem.records import (
     Pending,
     Profile,
     Project,
-    PutInsight,
     PutMemory,
     PutProfile,
     PutSession,
@@ -55,6 +54,7 @@ from tests.store.samples import (
     called,
     created,
     finished,
+    insight,
     remembered,
     said,
     summed,
@@ -164,12 +164,7 @@ async def test_any_text_at_all(store: Store) -> None:
             created("s"),
             remembered("m", odd, subjects=(short, "b"), evidence=(evidence,)),
             PutProfile(key=short, value=odd, at=at(1)),
-            PutInsight(
-                insight=Insight(
-                    session_id="s", main_topic=short, key_findings=(odd,), action_items=(short,),
-                    created_at=at(1),
-                )
-            ),
+            insight("s", short, key_findings=(odd,), action_items=(short,)),
         ]
     )  # fmt: skip
     memory = await one(store, "m")
@@ -179,9 +174,9 @@ async def test_any_text_at_all(store: Store) -> None:
         replace(evidence, session_id="s", quote=clean, tool_name=clean, path=clean),
     )
     assert (await store.profile()).values == {clean: kept}
-    [insight] = await store.get(Insight, ["s"])
-    assert (insight.main_topic, insight.key_findings) == (clean, (kept,))
-    assert insight.action_items == (clean,)
+    assert await store.get(Insight, ["s"]) == [
+        insight("s", clean, key_findings=(kept,), action_items=(clean,)).insight
+    ]
     assert await ids(store, replace(CURRENT, subjects=(short,))) == ["m"]
 
 
@@ -682,17 +677,6 @@ async def test_a_profile_is_one_in_a_store(open_store: OpenStore) -> None:
     assert len(profile.values) == 20
     assert profile.updated_at == at(9)
     assert await second.profile() == profile
-
-
-def insight(session_id: str, topic: str = "Shade", **more: object) -> PutInsight:
-    fields: dict[str, object] = {
-        "key_findings": ("ferns like shade", "é"),
-        "action_items": ("plant them",),
-        "created_at": at(5),
-    }
-    return PutInsight(
-        insight=Insight(session_id=session_id, main_topic=topic, **fields | more)  # type: ignore[arg-type]
-    )
 
 
 async def test_insights(store: Store) -> None:

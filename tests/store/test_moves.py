@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,
+    OF_SESSIONS,
     SESSION_LEVEL,
     UNDO,
     DropCodeFiles,
@@ -20,14 +21,19 @@ from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
     Project,
-    PutInsight,
     PutMemory,
     PutOwner,
     PutProfile,
     PutReferences,
+    PutSession,
+    PutTurn,
     PutVectors,
+    Record,
     RegisterProject,
     ScopeQuery,
+    SessionId,
+    Turn,
+    TurnId,
     TurnsQuery,
     UpdateSession,
     Write,
@@ -36,7 +42,7 @@ from ragmem.store import Archive, Store
 from ragmem.store.spool import Patience, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.transfer import compare, copy, stream_of, stream_of_lines, write_lines
-from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
+from ragmem.store.transfer.document import decoded, document_of, encoded, import_document, renamed
 from tests.store.code_samples import (
     GARDEN,
     KITCHEN,
@@ -48,11 +54,15 @@ from tests.store.code_samples import (
     scopes_there,
 )
 from tests.store.samples import (
+    a_session,
+    answered,
     at,
     begun,
     called,
     created,
     finished,
+    garden,
+    insight,
     known,
     remembered,
     said,
@@ -68,7 +78,6 @@ from tests.store.test_transfer import (
     EITHER_WAY,
     INTO_A_GRAPH,
     OF_A_GRAPH,
-    garden,
     moved,
     pair,
     source,
@@ -80,7 +89,7 @@ __all__ = ["home", "pair", "source", "target"]
 
 replace = msgspec.structs.replace
 ALL = MemoryQuery(everywhere=True, with_superseded=True)
-TURNS = ("r1", "r2", "r3", "r4", "f3", "d4", "d5")
+TURNS = ("r1", "r2", "r3", "r4", "f3", "d4", "d5", "t1")
 SMALL = ["m-new", "m-old", "m-due", "root"]
 
 
@@ -99,51 +108,77 @@ def small(record_id: str, vector: bytes, level: int = MEMORY_LEVEL) -> Write:
 
 async def filled(store: Archive) -> None:
     """All kinds, with scopes that no file defines any more, and vectors of all that has some."""
-    shed = Project(project_id=SHED, path="/home/ana/shed", created_at=at(40))
-    named = PutOwner(owner="ana-id", name="Ana", at=at(1))
-    await store.apply([*garden(), *known(), RegisterProject(project=shed), named])
-    await store.apply(
-        [
-            put("a.py", "one", a_scope("two", "Bed.two", 9), imports=("b.py", "gone.py")),
-            put("b.py", "four"),
-            put("empty.py", imports=("a.py",)),
-            put("gone.py", "three"),
-            put("a.py", "kitchen", project_id=KITCHEN),
-            put("shed.py", "shed", project_id=SHED),
-            refers("r1", one="edited", two="read"),
-            refers("r3", two="named", three="found", shed="read"),
-            refers("r4", four="read"),
-            refers("d4", kitchen="named"),
-            refers("f3"),
-            put("a.py", a_scope("one", line=30), imports=("b.py",), hash="later"),
-            DropCodeFiles(project_id=GARDEN, paths=("gone.py",)),
-            DropCodeFiles(project_id=SHED, paths=("shed.py",)),
-        ]
-    )
+    await store.apply(content())
     assert await scopes_there(store) == {
         "one": "a.py", "two": "(a.py)", "three": "(gone.py)", "four": "b.py", "kitchen": "a.py",
         "shed": "(shed.py)",
     }  # fmt: skip
     await store.use_embedder(MARK)
-    await store.apply(
-        [
+    await store.apply(vectors())
+
+
+def content() -> list[Write]:
+    """Writes of every kind, but for vectors."""
+    shed = Project(project_id=SHED, path="/home/ana/shed", created_at=at(40))
+    brought = Turn(
+        turn_id="t1",
+        session_id="taken-in",
+        turn_index=1,
+        user_message="?",
+        status="failed",
+        started_at=at(41),
+        finished_at=at(42),
+    )
+    return [
+        *garden(),
+        *known(),
+        RegisterProject(project=shed),
+        PutOwner(owner="ana-id", name="Ana", at=at(1)),
+        answered("deep", "d5", "So far."),
+        MarkExtracted(turn_ids=("r3",)),
+        PutSession(session=a_session("taken-in")),
+        PutTurn(turn=brought),
+        put("a.py", "one", a_scope("two", "Bed.two", 9), imports=("b.py", "gone.py")),
+        put("b.py", "four"),
+        put("empty.py", imports=("a.py",)),
+        put("gone.py", "three"),
+        put("a.py", "kitchen", project_id=KITCHEN),
+        put("shed.py", "shed", project_id=SHED),
+        refers("r1", one="edited", two="read"),
+        refers("r3", two="named", three="found", shed="read"),
+        refers("r4", four="read"),
+        refers("d4", kitchen="named"),
+        refers("f3"),
+        put("a.py", a_scope("one", line=30), imports=("b.py",), hash="later"),
+        DropCodeFiles(project_id=GARDEN, paths=("gone.py",)),
+        DropCodeFiles(project_id=SHED, paths=("shed.py",)),
+    ]
+
+
+def vectors() -> list[Write]:
+    """Those of records of each kind that has some."""
+    return [
             embedded("r1", EAST, NORTH, text_hash="one"), embedded("d4", UP),
             embedded("s1", NORTH, level=1), embedded("f3"),
             small("m-new", EAST), small("m-old", NORTH), small("root", UP, SESSION_LEVEL),
             embedded("m-due", level=MEMORY_LEVEL),
-        ]
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def test_every_kind_of_write_has_a_sample() -> None:
+    """So that a kind that is new is moved, backed up and compared by the tests here."""
+    assert {type(each) for each in (*content(), *vectors())} == set(get_args(Write))
 
 
 async def everything(store: Archive) -> dict[str, object]:
     """All that the queries tell, and the small vectors, as one value."""
-    vectors = [
+    small_vectors = [
         await store.small_vectors(SMALL, level, "model-a")
         for level in (MEMORY_LEVEL, SESSION_LEVEL)
     ]
     code = await code_seen(store, *TURNS)
     due = set(await waiting(store, "vectors"))
-    return await seen(store) | {"code": code, "vectors": vectors, "due": due}
+    return await seen(store) | {"code": code, "small": small_vectors, "due": due}
 
 
 # --- moving ---------------------------------------------------------------------------
@@ -156,9 +191,9 @@ async def test_all_kinds_are_moved(source: Archive, target: Archive) -> None:
     before = await everything(source)
     for _ in range(2):
         assert await moved(source, target) == {
-            "projects": 2, "code_files": 4, "scopes": 3, "sessions": 4, "turns": 7, "tool_calls": 2,
+            "projects": 2, "code_files": 4, "scopes": 3, "sessions": 5, "turns": 8, "tool_calls": 2,
             "references": 4, "summaries": 3, "memories": 4, "profile": 2, "owners": 1,
-            "insights": 1, "vectors": 8,
+            **{kind.table: 1 for kind in OF_SESSIONS}, "vectors": 8,
         }  # fmt: skip
         assert await everything(target) == before
         assert await target.embedder() == MARK
@@ -221,7 +256,7 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
             PutMemory(memory=later),
             remembered("m-newest", "All is well.", created_at=at(61), supersedes=("m-ana",)),
             PutProfile(key="name", value="Anna", at=at(62)),
-            PutInsight(insight=Insight(session_id="root", main_topic="Sun", created_at=at(63))),
+            insight("root", "Sun", created_at=at(63)),
             UpdateSession(session_id="root", summary="Other plants.", at=at(64)),
             *whole_turn("root", "r5", "five", started_at=at(65)),
             finished("deep", "d5", "Done.", finished_at=at(66)),
@@ -249,7 +284,7 @@ async def test_what_was_changed_in_the_source_comes_along(source: Archive, targe
             refers("r2", one="found"),
             remembered("m-newest", "In the sun.", created_at=at(61), supersedes=("m-new",)),
             PutProfile(key="name", value="Anna", at=at(62)),
-            PutInsight(insight=Insight(session_id="root", main_topic="Sun", created_at=at(63))),
+            insight("root", "Sun", created_at=at(63)),
         ]
     )
     await moved(source, target)
@@ -282,7 +317,7 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
         [
             PutMemory(memory=replace(await one(target, "m-ana"), content="Ana hates shade.")),
             PutProfile(key="name", value=None, at=at(24)),
-            PutInsight(insight=Insight(session_id="root", main_topic="Soil", created_at=at(26))),
+            insight("root", "Soil", created_at=at(26)),
             embedded("r1", UP),
             embedded("d4", UP, text_hash="other"),
         ]
@@ -399,12 +434,7 @@ async def conversation(store: Archive) -> None:
             ),
             remembered("elsewhere", "No.", created_at=at(8), evidence=(said("r", "r1"),)),
             created("f", parent_session_id="s", forked_at_index=1),
-            PutInsight(
-                insight=Insight(
-                    session_id="s", main_topic="the weather", key_findings=("it rains",),
-                    action_items=("take a coat",), created_at=at(9),
-                )
-            ),
+            insight("s", "the weather"),
         ]
     )  # fmt: skip
 
@@ -452,6 +482,20 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
     stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
     with pytest.raises(UsageError, match="an insight is of another session"):
         decoded(encoded(stranger))
+
+
+def test_ids_are_known_by_their_type_whatever_a_field_is_called() -> None:
+    """A copy refers to its own turns; a text that only reads like an id stays."""
+
+    class Bookmark(Record, frozen=True, kw_only=True):
+        of: SessionId
+        newest: TurnId | None
+        marked: tuple[TurnId, ...]
+        turn_id: str = "t1"
+
+    before = Bookmark(of="s", newest="t2", marked=("t1", "other"))
+    copy = renamed(before, {"s": "copy", "t1": "first", "t2": "second"})
+    assert copy == Bookmark(of="copy", newest="second", marked=("first", "other"))
 
 
 async def test_a_copy_knows_which_of_its_turns_were_taken_back(source: Archive) -> None:
@@ -646,7 +690,7 @@ async def test_what_is_learned_waits_and_arrives(home: Home) -> None:
         PutProfile(key="name", value="Ana\0", at=at(4)),
         PutProfile(key="gone", value="x", at=at(5)),
         PutProfile(key="gone", value=None, at=at(6)),
-        PutInsight(insight=Insight(session_id="s", main_topic="T", created_at=at(7))),
+        insight("s", "T", created_at=at(7)),
         MarkExtracted(turn_ids=("t1", "t2")),
         put("b.py", a_scope("three", "half \ud83d\0"), "one"),
         refers("t1", one="edited", three="read"),
@@ -708,14 +752,11 @@ def test_nothing_that_is_known_holds_a_secret() -> None:
         "m", f"The key is {key}", subjects=(key, "x"),
         evidence=(said("s", "t", f"key {key}", path="a.py"),),
     )  # fmt: skip
-    insight = Insight(
-        session_id="s", main_topic=key, key_findings=(key,), action_items=(key,), created_at=at(1)
-    )
     writes: list[Write] = [
         memory,
         PutProfile(key="key", value=key, at=at(1)),
         PutProfile(key="key", value=None, at=at(1)),
-        PutInsight(insight=insight),
+        insight("s", key, key_findings=(key,), action_items=(key,)),
         MarkExtracted(turn_ids=("t",)),
         finished("s", "t"),
     ]

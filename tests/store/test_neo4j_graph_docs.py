@@ -13,10 +13,8 @@ from ragmem.records import (
     CodeScope,
     EmbedderMark,
     FileAccess,
-    Insight,
     Project,
     PutCodeFile,
-    PutInsight,
     PutReferences,
     PutVectors,
     ReferenceHow,
@@ -27,7 +25,17 @@ from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.vectors import EMBEDDED
 from tests.fakes.neo4j import ask, in_thread, open_empty_neo4j_store
-from tests.store.samples import at, begun, called, created, finished, remembered, said, summed
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    insight,
+    remembered,
+    said,
+    summed,
+)
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "graph.md").read_text("utf-8")
 HOME = "/home/ana/garden"
@@ -151,7 +159,7 @@ def small_graph() -> list[Write]:
         command("k", "v1", "c9", "make jam", 1),
         finished("k", "v1"),
         summed("s", "t1", "t2"),
-        PutInsight(insight=Insight(session_id="s", main_topic="Shade", created_at=at(30))),
+        insight("s", "Shade", created_at=at(30)),
         remembered("old", "Ferns go south.", kind="decision", project_id="garden",
                    created_at=at(1), evidence=(said("s", "t1", "south, I think", at=at(1)),)),
         remembered("new", "Ferns go north.", kind="decision", project_id="garden",

@@ -9,12 +9,10 @@ from ragmem.errors import StoreRefused
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
-    Insight,
     MarkExtracted,
     MemoryQuery,
     MemoryRecord,
     Project,
-    PutInsight,
     PutProfile,
     RegisterProject,
     UpdateSession,
@@ -26,22 +24,11 @@ from ragmem.store.neo4j.memories import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
-from tests.store.samples import START, at, called, created, remembered, said, whole_turn
+from tests.store.samples import START, at, called, created, insight, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
 
 EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
-
-
-def insight(session_id: str = "s") -> PutInsight:
-    found = Insight(
-        session_id=session_id,
-        main_topic="shade",
-        key_findings=("ferns like it",),
-        action_items=("plant them",),
-        created_at=at(9),
-    )
-    return PutInsight(insight=found)
 
 
 def known() -> list[Write]:
@@ -65,7 +52,7 @@ def known() -> list[Write]:
             ),
         ),
         PutProfile(key="name", value="Ana", at=at(5)),
-        insight(),
+        insight("s", created_at=at(9)),
     ]  # fmt: skip
 
 
@@ -189,8 +176,8 @@ async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection)
     )
     assert row["n"] == {
         "sessionId": "s",
-        "mainTopic": "shade",
-        "keyFindings": ["ferns like it"],
+        "mainTopic": "Shade",
+        "keyFindings": ["ferns like shade", "é"],
         "actionItems": ["plant them"],
         "createdAt": at(9),
     }

@@ -6,19 +6,18 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import ALL_TURNS, Finding, Insight, PutInsight, PutProfile, SessionQuery
+from ragmem.records import ALL_TURNS, Finding, PutProfile, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import PROMISES, Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.code_samples import GARDEN, put
 from tests.store.damage import Damage, at_once
-from tests.store.samples import at, remembered
+from tests.store.samples import at, garden, insight, remembered
 from tests.store.seen import seen
 from tests.store.test_neo4j_code import DAMAGE as DAMAGE_OF_CODE
 from tests.store.test_neo4j_memories import DAMAGE as DAMAGE_OF_MEMORIES
 from tests.store.test_neo4j_schema import constraint_names
-from tests.store.test_transfer import garden
 
 
 @pytest.fixture
@@ -411,7 +410,7 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(server: Connection) -> 
             put("b.py", imports=("a.py",)),
             remembered("m"),
             PutProfile(key="name", value="Ana", at=at(1)),
-            PutInsight(insight=Insight(session_id="deep", main_topic="Ferns", created_at=at(1))),
+            insight("deep", "Ferns", created_at=at(1)),
         ]
     )
     await store.aclose()

@@ -13,7 +13,7 @@ import pytest
 from ragmem.cli.output import Paint
 from ragmem.cli.sessions import conversation_painted, conversation_text
 from ragmem.ids import new_id
-from ragmem.listings import conversation_document
+from ragmem.listings import conversation_document, document
 from ragmem.memory.window import with_said
 from ragmem.pages import anonymous, html, markdown
 from ragmem.records import Session, ToolCall, Turn
@@ -228,6 +228,13 @@ def test_a_command_that_was_cut_off_is_unknown_and_not_failed_wherever_it_is_sho
     assert "? sleep 30" in pages[1]
     (shown,) = conversation_document(told, turns)["turns"][0]["tool_calls"]
     assert (shown["success"], shown["result"]) == (None, None)
+
+
+def test_a_document_has_a_place_for_all_that_it_is_given() -> None:
+    """Else a field that nobody has listed would be left out without a word."""
+    assert document("b a title", session("Beds"), a=1) == {"b": None, "a": 1, "title": "Beds"}
+    with pytest.raises(TypeError, match="no place for colour"):
+        document("a b", a=1, colour="green")
 
 
 def test_arguments_stand_as_they_were_called() -> None:

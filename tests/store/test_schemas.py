@@ -41,7 +41,10 @@ from tests.store.test_times import NAMED_ZONE, OTHER_FORMS
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
 _WITH_MEMORIES, _WITH_CODE = 4, 5
-RELEASED = sorted(int(file.stem.split("-")[1]) for file in FIXTURES.glob("schema-*.sql"))
+KEPT = sorted(int(file.stem.split("-")[1]) for file in FIXTURES.glob("schema-*.sql"))
+"""The schemas of which there is a fixture: this one, and those of each release before."""
+TOGETHER = sorted(set(range(1, KEPT[-1])) - set(KEPT))
+"""Came out together with the next: no database of a release has them alone."""
 TIMES = frozenset(
     [
         "at",
@@ -66,12 +69,16 @@ TIMES = frozenset(
 def content(version: int) -> list[Write]:
     """What was in it, as the version that had the schema told it."""
     lines = (FIXTURES / f"schema-{version}.writes.jsonl").read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=Write) for line in lines]
+    return stored([msgspec.json.decode(line, type=Write) for line in lines])
 
 
 async def held(store: Archive) -> list[Write]:
-    """All that it holds, but for what is not stored: a session's first message is its turn's."""
-    writes: list[Write] = [write async for batch in stream_of(store)() for write in batch]
+    """All that it holds."""
+    return stored([write async for batch in stream_of(store)() for write in batch])
+
+
+def stored(writes: list[Write]) -> list[Write]:
+    """Without what is derived: a session's first message is its turn's."""
     return [
         PutSession(session=msgspec.structs.replace(write.session, first_message=None))
         if isinstance(write, PutSession)
@@ -92,10 +99,11 @@ def old_database(home: Path, version: int) -> Path:
 
 def between(home: Path, version: int) -> Path:
     """A database of a schema that came out together with the next."""
-    path = old_database(home, RELEASED[-1])
+    before = max(each for each in KEPT if each < version)
+    path = old_database(home, before)
     database = apsw.Connection(str(path))
     for number, _, sql in schema.migrations():
-        if RELEASED[-1] < number <= version:
+        if before < number <= version:
             database.execute(sql)
     database.pragma("user_version", version)
     database.close()
@@ -172,16 +180,20 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
 # --- older ------------------------------------------------------------------------
 
 
-def test_every_older_schema_has_its_fixture() -> None:
-    """Whoever adds a migration keeps a fixture of what was before."""
-    together = {6, 7}  # Came out with 8: no database of a release has them alone.
-    assert set(RELEASED) >= set(range(1, schema.VERSION)) - together
-    assert schema.VERSION == graph_schema.VERSION
-    for version in RELEASED:
+def test_this_schema_has_its_fixture_and_both_stores_count_alike(tmp_path: Path) -> None:
+    """Whoever changes it makes one by `fixtures/make.py`, and keeps those of releases."""
+    assert schema.VERSION == graph_schema.VERSION == KEPT[-1]
+    for version in KEPT:
         assert sum(file.stat().st_size for file in FIXTURES.glob(f"schema-{version}.*")) < 60_000
+    made = apsw.Connection(str(tmp_path / "made.db"))
+    for _, _, sql in schema.migrations():
+        made.execute(sql)
+    statements = "SELECT name, sql FROM sqlite_schema WHERE name <> 'identity' ORDER BY name"
+    kept = apsw.Connection(str(old_database(tmp_path / "kept", KEPT[-1])))
+    assert made.execute(statements).fetchall() == kept.execute(statements).fetchall()
 
 
-@pytest.mark.parametrize("version", RELEASED)
+@pytest.mark.parametrize("version", KEPT)
 async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
     """All of it is there, it is whole, and work goes on."""
     database = old_database(tmp_path / "home", version)
@@ -195,7 +207,7 @@ async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("version", mostly([RELEASED[0], RELEASED[-1]], RELEASED))
+@pytest.mark.parametrize("version", mostly([KEPT[0], KEPT[-2]], KEPT))
 async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> None:
     """The same on Neo4j, with times as they were written of old."""
     await old_graph(neo4j_server, version)
@@ -209,7 +221,7 @@ async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> Non
     assert await ask(neo4j_server, OTHER_FORMS) == [{"found": []}]
 
 
-@pytest.mark.parametrize("version", RELEASED)
+@pytest.mark.parametrize("version", KEPT)
 async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> None:
     """A damaged database need not be of this version to be saved."""
     database = old_database(tmp_path / "home", version)
@@ -226,7 +238,7 @@ async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> N
 
 async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
     """Refused politely; byte for byte as before."""
-    database = old_database(tmp_path / "home", RELEASED[-1])
+    database = old_database(tmp_path / "home", KEPT[-1])
     connection = apsw.Connection(str(database))
     connection.pragma("user_version", 99)
     connection.close()
@@ -247,7 +259,7 @@ async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.changes_schema
 async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
     """No node, relationship, constraint or index is touched."""
-    await old_graph(neo4j_server, RELEASED[-1])
+    await old_graph(neo4j_server, KEPT[-1])
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
     await ask(neo4j_server, "DROP INDEX session_cwd")
     before = await graph_as_it_is(neo4j_server)
@@ -313,8 +325,8 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
     """A whole schema, the old, the new or one that was between
     them, and all that was in it."""
     database = old_database(tmp_path / "home", 1)
-    known = [schema_of(old_database(tmp_path / str(each), each)) for each in RELEASED]
-    known += [schema_of(between(tmp_path / str(each), each)) for each in (6, 7)]
+    known = [schema_of(old_database(tmp_path / str(each), each)) for each in KEPT]
+    known += [schema_of(between(tmp_path / str(each), each)) for each in TOGETHER]
     reference = old_database(tmp_path / "reference", 1)
     await (await SQLiteStore.open(reference, locks_dir=tmp_path / "reference" / "locks")).aclose()
     died = killed(_OPEN_SQLITE, str(tmp_path / "home"), moment)

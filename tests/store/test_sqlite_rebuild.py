@@ -20,6 +20,7 @@ from tests.store.samples import (
     called,
     created,
     finished,
+    garden,
     known,
     remembered,
     said,
@@ -27,7 +28,7 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
-from tests.store.test_transfer import garden, sqlite
+from tests.store.test_transfer import sqlite
 
 PAGE = 4096
 TURNS = 300

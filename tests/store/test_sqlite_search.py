@@ -18,7 +18,7 @@ from ragmem.store.sqlite.apply import apply, prepare_split
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.repair import WORDS
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
-from tests.store.samples import begun, called, created, finished, summed, whole_turn
+from tests.store.samples import begun, called, created, finished, garden, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,
     MARK,
@@ -34,7 +34,7 @@ from tests.store.test_contract_split import MAIN, TREE, split
 from tests.store.test_contract_split import project as registered
 from tests.store.test_schemas import RELEASED, old_database
 from tests.store.test_sqlite_rebuild import rebuilt
-from tests.store.test_transfer import garden, sqlite
+from tests.store.test_transfer import sqlite
 
 
 def opened(home: Path) -> Database:

@@ -7,18 +7,22 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreRefused, UsageError
-from ragmem.records import Project, PutTurn, RegisterProject, Span, UpdateSession, Usage, Write
+from ragmem.records import PutTurn, Span, Usage
 from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.damage import mostly
-from tests.store.samples import at, begun, called, created, finished, known, summed, whole_turn
+from tests.store.samples import (
+    begun,
+    created,
+    finished,
+    garden,
+    known,
+    whole_turn,
+)
 from tests.store.seen import seen
-
-GARDEN = Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
-
 
 WAYS = ["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"]
 EITHER_WAY = pytest.mark.parametrize("pair", WAYS, indirect=True)
@@ -56,34 +60,6 @@ def target(pair: tuple[Archive, Archive]) -> Archive:
 
 async def sqlite(home: Path) -> SQLiteStore:
     return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
-
-
-def garden() -> list[Write]:
-    """A memory with everything in it: forks of forks, failures, summaries of summaries."""
-    return [
-        RegisterProject(project=GARDEN),
-        created("root", title="Der Garten 🌱", tags=("été", "x"), project_path="/home/ana/garden"),
-        *whole_turn("root", "r1", "one", started_at=at(1)),
-        begun("root", "r2", "two", started_at=at(2)),
-        called("root", "r2", 0, "plants.txt", "beds/north.txt", tool_call_id="c1"),
-        called("root", "r2", 1, "plants.txt", tool_call_id="c2", success=False, error="gone",
-               preamble="I'll look.", iteration=1, origin="mention"),
-        finished("root", "r2", "Ferns.", reasoning="Shade.", finished_at=at(3),
-                 usage=Usage(input_tokens=7, cost_usd=0.1 + 0.2, model_calls=3, api_ms=5)),
-        created("fork", parent_session_id="root", forked_at_index=2, started_at=at(4)),
-        *whole_turn("fork", "f3", "three", started_at=at(5)),
-        created("deep", parent_session_id="fork", forked_at_index=3, started_at=at(6)),
-        *whole_turn("root", "r3", "other three", started_at=at(7)),
-        begun("root", "r4", "four", started_at=at(8)),
-        finished("root", "r4", "", status="interrupted", finished_at=at(9)),
-        *whole_turn("deep", "d4", "deepest", started_at=at(10)),
-        created("empty", cwd="/elsewhere", status="archived", started_at=at(11)),
-        begun("deep", "d5", "still at it", owner_id="some-process", started_at=at(12)),
-        summed("root", "r1", "r2", summary_id="s1"),
-        summed("deep", "f3", "d4", summary_id="s2"),
-        summed("deep", "s2", "s1", level=2, summary_id="s3", extractive=True),
-        UpdateSession(session_id="root", title="Garten", summary="Plants.", at=at(20)),
-    ]  # fmt: skip
 
 
 async def moved(source: Archive, target: Archive) -> dict[str, int]:

@@ -229,7 +229,7 @@ async def split(
     write: RegisterProject,
     lock_sessions: Callable[[set[str]], Awaitable[object]],
 ) -> list[str]:
-    """Let a project be its own; the projects between which something went.
+    """Split a project off from the one that it was joined to; the ids of both where anything moved.
 
     Without a person's word only one that was never joined is marked so.
     """
@@ -298,7 +298,7 @@ async def _split_memories(
 async def _successor(
     tx: Transaction, project_id: str, by: str | None, *, is_own: bool
 ) -> str | None:
-    """The first that took the place of one and is on the same side, from `by` on."""
+    """The first successor, from `by` on, that is on the same side of the split."""
     seen = set()
     while by is not None and by not in seen:
         seen.add(by)

@@ -2,6 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from ragmem.records import (
     MOST_CHANGED,
@@ -37,15 +40,7 @@ def tail_key(name: str) -> str:
 def scope_row(scope: CodeScope) -> list[Value]:
     """A scope as `put_scopes` takes it."""
     return [
-        scope.scope_id,
-        scope.kind,
-        scope.name,
-        scope.qualified_name,
-        scope.signature,
-        scope.docstring,
-        scope.start_line,
-        scope.end_line,
-        scope.hash,
+        *msgspec.structs.astuple(scope),
         title_key(scope.name),
         qualified_key(scope.qualified_name),
         tail_key(scope.qualified_name),
@@ -53,21 +48,10 @@ def scope_row(scope: CodeScope) -> list[Value]:
 
 
 def to_scope(text: str) -> CodeScope:
-    """From its fields, parted by NUL."""
-    scope_id, kind, name, qualified_name, signature, docstring, first, last, digest = text.split(
-        "\0"
-    )
-    return CodeScope(
-        scope_id=scope_id,
-        kind=kind,  # type: ignore[arg-type]
-        name=name,
-        qualified_name=qualified_name,
-        signature=signature,
-        docstring=docstring,
-        start_line=int(first),
-        end_line=int(last),
-        hash=digest,
-    )
+    """A scope from its fields in their order, parted by NUL."""
+    held: dict[str, Any] = dict(zip(CodeScope.__struct_fields__, text.split("\0"), strict=True))
+    held |= {name: int(held[name]) for name in ("start_line", "end_line")}
+    return CodeScope(**held)
 
 
 def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]) -> CodeFile:
@@ -93,7 +77,7 @@ STATEMENTS = named_statements("code.cypher")
 
 
 async def put_files(tx: Transaction, puts: Sequence[CodeFile]) -> None:
-    """Files as they are now, one after the other; what they lost goes."""
+    """Write files as they are now, one after the other, without the scopes that they lost."""
     last: dict[tuple[str, str], CodeFile] = {}
     for file in puts:
         last.pop(_key(file), None)
@@ -144,7 +128,7 @@ def _without(row: Properties, name: str) -> Properties:
 
 
 async def drop_files(tx: Transaction, writes: Sequence[DropCodeFiles]) -> None:
-    """Files that are no more, with what only they held."""
+    """Remove files that are no more, and the scopes that no turn has to do with."""
     keys = sorted(
         {(clean(write.project_id), path_key(path)) for write in writes for path in write.paths}
     )
@@ -165,7 +149,7 @@ async def put_references(
     writes: Sequence[PutReferences],
     lock_sessions: Callable[[set[str]], Awaitable[object]],
 ) -> None:
-    """What turns have to do with code; of each turn the last counts."""
+    """Write the references of turns to code; of several for one turn the last counts."""
     last = {clean(write.turn_id): write for write in writes}
     turn_ids = sorted(last)
     rows: list[Properties] = [
@@ -197,7 +181,7 @@ async def hold_scopes_of(tx: Transaction, session_id: str) -> list[str]:
 
 
 async def forget_scopes(tx: Transaction, scope_ids: Sequence[str]) -> None:
-    """Those of them that no file defines and no turn has to do with."""
+    """Remove those of the scopes that no file defines and no turn has to do with."""
     await tx.run(STATEMENTS["forget_scopes"], ids=sorted(scope_ids))
 
 

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from ragmem.records import (
     BeginTurn,
     FinishTurn,
@@ -24,6 +22,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
+from ragmem.store import stored
 from ragmem.store.neo4j.gateway import Row, Transaction, named_statements
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
@@ -131,7 +130,7 @@ class Drafts:
             if isinstance(write, FinishTurn) and (draft := drafts.get(write.turn_id)):
                 found[write.turn_id] = await _words(_turn(draft, write))
             if isinstance(write, PutTurn) and write.turn.status != "running":
-                found[write.turn.turn_id] = await _words(_cleaned(write.turn))
+                found[write.turn.turn_id] = await _words(write.turn)
         return found
 
     def follow(self, writes: Sequence[Write]) -> None:
@@ -145,7 +144,7 @@ class Drafts:
 
 
 def _ended(write: Write) -> str:
-    """Id of the turn that the write ends, if it is one that may."""
+    """The id of the turn that the write ends; empty for a write that ends none."""
     return write.record.turn_id if isinstance(write, FinishTurn | PutTurn) else ""
 
 
@@ -171,38 +170,18 @@ def _follow(drafts: dict[str, _Draft], write: Write) -> None:
 
 def _turn(draft: _Draft, write: FinishTurn) -> Turn:
     calls = sorted(draft.calls.values(), key=lambda call: (call.order, call.tool_call_id))
-    return _cleaned(
-        Turn(
-            turn_id=write.turn_id,
-            session_id=write.session_id,
-            user_message=draft.user_message,
-            assistant_message=write.assistant_message,
-            started_at=write.finished_at,
-            tool_calls=tuple(calls),
-        )
-    )
-
-
-def _cleaned(turn: Turn) -> Turn:
-    """As it will be read from the store."""
-    return msgspec.structs.replace(
-        turn,
-        user_message=clean(turn.user_message),
-        assistant_message=clean(turn.assistant_message),
-        tool_calls=tuple(
-            msgspec.structs.replace(
-                call,
-                tool_name=clean(call.tool_name),
-                arguments=clean(call.arguments),
-                result=clean(call.result),
-                preamble=clean(call.preamble),
-            )
-            for call in turn.tool_calls
-        ),
+    return Turn(
+        turn_id=write.turn_id,
+        session_id=write.session_id,
+        user_message=draft.user_message,
+        assistant_message=write.assistant_message,
+        started_at=write.finished_at,
+        tool_calls=tuple(calls),
     )
 
 
 async def _words(turn: Turn) -> TurnTerms:
+    turn = stored(turn)
     terms = await _in_thread(turn)
     return TurnTerms(terms, len(turn.tool_calls), len(turn.user_message))
 

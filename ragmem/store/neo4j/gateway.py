@@ -26,7 +26,7 @@ from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import short_id
 from ragmem.records import utc_now
-from ragmem.text import clean
+from ragmem.store import stored
 
 if TYPE_CHECKING:
     from neo4j import AsyncBookmarkManager, AsyncDriver, AsyncManagedTransaction, AsyncSession
@@ -89,11 +89,6 @@ class Connection(msgspec.Struct, frozen=True):
         return self
 
 
-def in_utc(at: datetime) -> datetime:
-    """The same moment, to be written."""
-    return at.astimezone(UTC)
-
-
 def was_utc(at: datetime) -> datetime:
     """The same moment as it was read; one without a zone, which others wrote, is UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -101,7 +96,7 @@ def was_utc(at: datetime) -> datetime:
 
 def to_text(at: datetime) -> str:
     """As statements take it where the driver would be too slow."""
-    return in_utc(at).isoformat()
+    return at.astimezone(UTC).isoformat()
 
 
 def from_text(text: str) -> datetime:
@@ -164,7 +159,6 @@ _MOST_CONNECTIONS = 4
 """What is read at once waits for one of these: to open another takes longer than most reads."""
 FIRST_PAUSE_S = 0.05
 """Before the second attempt; doubled for each further one."""
-_INT64 = 2**63 - 1
 _NO_INDEX = "There is no such fulltext schema index:"
 _WAY_OUT = "`ragmem store check` tells what, `ragmem store repair` mends it."
 _NAMES = ("uuid", "sessionId", "projectId", "path")
@@ -234,7 +228,7 @@ class Transaction:
 
     async def run(self, statement: str, **parameters: Value) -> list[Row]:
         """Run one statement to its end."""
-        result = await self._runner.run(statement, _parameter(parameters))
+        result = await self._runner.run(statement, stored(parameters))
         columns = result.keys()
         return [
             Row(zip(columns, map(_native, record.values()), strict=True)) async for record in result
@@ -242,7 +236,7 @@ class Transaction:
 
     async def values(self, statement: str, **parameters: Value) -> list[list[Any]]:
         """The rows as the driver gives them: for much that holds no times."""
-        result = await self._runner.run(statement, _parameter(parameters))
+        result = await self._runner.run(statement, stored(parameters))
         return [record.values() async for record in result]
 
     async def first_row(self, statement: str, **parameters: Value) -> Row | None:
@@ -568,23 +562,6 @@ def _refused_sign_in(error: Exception, code: str, server: str) -> StoreError | N
             hint="Correct NEO4J_PASSWORD, then try again in some seconds.",
         )
     return None
-
-
-def _parameter(value: Any) -> Any:
-    """What the driver and the server accept: clean text, 64-bit integers, times in UTC."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, datetime):
-        return in_utc(value)
-    if isinstance(value, (bytes, float)):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return max(-_INT64 - 1, min(_INT64, value))
-    if isinstance(value, Mapping):
-        return {key: _parameter(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [_parameter(item) for item in value]
-    return value
 
 
 def _native(value: Any) -> Any:

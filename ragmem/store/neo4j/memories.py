@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -22,10 +22,10 @@ from ragmem.records import (
     PutProfile,
     Trust,
 )
-from ragmem.store import anothers, oldest_first
+from ragmem.store import anothers, oldest_first, stored
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text
+from ragmem.store.neo4j.gateway import Transaction, from_text, named_statements, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
@@ -76,12 +76,7 @@ def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Propertie
 
 def loose_text(position: int, evidence: Evidence) -> str:
     """Evidence to stand on the memory itself."""
-    texts = {
-        name: clean(getattr(evidence, name))
-        for name in ("session_id", "turn_id", "tool_call_id", "tool_name", "path", "quote")
-    }
-    cleaned = msgspec.structs.replace(evidence, at=in_utc(evidence.at), **texts)
-    return msgspec.json.encode(_Loose(position, cleaned)).decode()
+    return msgspec.json.encode(_Loose(position, stored(evidence))).decode()
 
 
 def loose_evidence(texts: Sequence[str]) -> list[tuple[int, Evidence]]:
@@ -127,18 +122,10 @@ def to_memory(text: str) -> MemoryRecord:
 
 
 def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
-    position, session_id, turn_id, turn_index, tool_call_id, tool_name, path, quote, at = fields
-    found = Evidence(
-        session_id=session_id,
-        turn_id=turn_id,
-        turn_index=int(turn_index),
-        tool_call_id=tool_call_id,
-        tool_name=tool_name,
-        path=path,
-        quote=quote,
-        at=from_text(at),
-    )
-    return int(position), found
+    position, *texts = fields
+    held: dict[str, Any] = dict(zip(Evidence.__struct_fields__, texts, strict=True))
+    held |= {"turn_index": int(held["turn_index"]), "at": from_text(held["at"])}
+    return int(position), Evidence(**held)
 
 
 STATEMENTS = named_statements("memories.cypher")
@@ -147,7 +134,7 @@ _NOBODY = "local"
 
 
 async def memories_changed(tx: Transaction) -> None:
-    """Tell those who hold memories: once in a transaction that changes some."""
+    """Count the revision of memories up, once in a transaction: who holds some reads anew."""
     await tx.run(STATEMENTS["memories_changed"])
 
 
@@ -279,7 +266,7 @@ async def forget_session(tx: Transaction, session_id: str) -> int:
 
 
 async def _take_out(tx: Transaction, gone: Sequence[str]) -> None:
-    """Remove these out of the chains in which they stand."""
+    """Unlink memories that go, and link what they superseded with their successors."""
     after = dict(await tx.found(STATEMENTS["successors"], ids=gone))
     rows: list[Properties] = []
     for old_id, by in await tx.found(STATEMENTS["superseded_by_these"], ids=gone):
@@ -321,20 +308,20 @@ async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]
 
 
 async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
-    """What people are called."""
+    """Write the names of owners; a name that was set later stays."""
     for write in sorted(writes, key=lambda each: each.owner):
         given = {"owner": write.owner, "name": write.name, "at": time_text(write.at)}
         await tx.run(STATEMENTS["put_owner"], **given)
 
 
 async def take(tx: Transaction, owner: str) -> None:
-    """What was kept before there were owners is this one's."""
+    """Give the owner whatever was stored before there were owners."""
     for statement in ("take_sessions", "take_memories", "take_profile"):
         await tx.run(STATEMENTS[statement], owner=owner)
 
 
 async def profile(tx: Transaction, owner: str) -> Profile:
-    """The owner's, as it stands."""
+    """The profile of an owner, as it is stored."""
     owner = "" if owner == _NOBODY else clean(owner)
     row = await tx.first_row(STATEMENTS["profile"], owner=owner or _NOBODY)
     if row is None or row["json"] is None:
@@ -363,7 +350,7 @@ async def unreadable(tx: Transaction) -> list[str]:
 
 
 async def set_unreadable_aside(tx: Transaction) -> list[str]:
-    """Keep it beside, where nobody stumbles over it; ids as before."""
+    """Move unreadable evidence and profiles to a property that nobody reads; their ids."""
     found = await unreadable(tx)
     if found:
         [row] = await tx.run(STATEMENTS["what_is_json"])
@@ -479,7 +466,7 @@ async def own_profile(tx: Transaction) -> Profile:
 
 
 async def profiles(tx: Transaction) -> list[Profile]:
-    """Everybody's, whoever the store was opened for."""
+    """The profile of every owner, whoever the store was opened for."""
     owners = await tx.found(STATEMENTS["profile_owners"])
     found = [await profile(tx, owner) for owner in owners]
     return [each for each in found if each.values]
@@ -492,7 +479,7 @@ async def owners(tx: Transaction) -> list[Owner]:
 
 
 async def others(tx: Transaction) -> list[Owner]:
-    """Those of them but the one that it was opened for; nobody where all is that one's."""
+    """The owners but the one for whom the store was opened; none where that is everyone."""
     if not tx.sees:
         return []
     return [each for each in await owners(tx) if each.owner_id != tx.sees]

@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from ragmem.records import (
+    OF_SESSIONS,
     Attempts,
     BeginTurn,
+    CodeScope,
     Evidence,
     FileAccess,
     Finding,
     FinishTurn,
-    Insight,
     MemoryRecord,
+    OfASession,
     Owner,
     Project,
     Session,
@@ -95,25 +97,29 @@ class _Field(NamedTuple):
     part: type[msgspec.Struct] | None = None
     """The record whose fields stand among this one's."""
     is_elsewhere: bool = False
+    is_optional: bool = False
 
 
 @cache
 def _fields(record: type[msgspec.Struct]) -> tuple[_Field, ...]:
     names = _NAMES.get(record, {})
     elsewhere = _ELSEWHERE.get(record, frozenset())
+    types = get_type_hints(record)
     found = []
-    for field in msgspec.structs.fields(record):
-        first, *rest = field.name.split("_")
-        prop = names.get(field.name, first + "".join(map(str.title, rest)))
-        is_struct = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
-        part = field.type if is_struct else None
-        found.append(_Field(field.name, prop, _kind(field.type), part, field.name in elsewhere))
+    for name in record.__struct_fields__:
+        held = types[name]
+        first, *rest = name.split("_")
+        prop = names.get(name, first + "".join(map(str.title, rest)))
+        is_struct = isinstance(held, type) and issubclass(held, msgspec.Struct)
+        part = held if is_struct else None
+        is_optional = NoneType in get_args(held)
+        if is_optional:
+            [held] = set(get_args(held)) - {NoneType}
+        found.append(_Field(name, prop, _kind(held), part, name in elsewhere, is_optional))
     return tuple(found)
 
 
 def _kind(held: Any) -> "Kind | None":
-    if NoneType in get_args(held):
-        [held] = set(get_args(held)) - {NoneType}
     if get_origin(held) is Literal and held not in _KINDS:
         return "text"
     return _KINDS.get(held)
@@ -353,7 +359,10 @@ class Shape(NamedTuple):
 
     @property
     def own_id(self) -> str:
-        """What is there twice keeps it once; the other gets an id of its own, or is set aside."""
+        """The statement by which one of the nodes with an id keeps it, and the others get new ones.
+
+        Those that need not be told apart are set aside instead, under another label.
+        """
         later = f"n.{self.time} IS NULL, n.{self.time} DESC, " if self.time else ""
         order = "COUNT { (n)--() } DESC, " if self.is_told else later
         change = f"REMOVE n:{self.label} SET n:Salvaged{self.label}"
@@ -373,7 +382,7 @@ class Shape(NamedTuple):
 
     @property
     def wrong(self) -> str:
-        """The statement that lists those with anything but what belongs there."""
+        """The statement that lists the nodes with a property that is not of its kind."""
         rights = [f"n.{name} IS :: {_TYPES[kind]}" for name, kind in self.kinds.items()]
         # Of one that is not there this is null, which no condition holds for.
         rights += [
@@ -408,6 +417,24 @@ def _shape(
         kind, _, names = part.partition(":")
         kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
     return Shape(label, key, kinds, record, **told)
+
+
+_EMPTY: Mapping[Kind, str] = MappingProxyType(
+    {"text": "''", "texts": "[]", "whole": "0", "number": "0", "flag": "false", "time": "$at"}
+)
+"""What stands, in Cypher, for a property that is missing of which nothing else is known."""
+
+
+def _of_a_session(kind: OfASession) -> Shape:
+    """Its nodes bear the record's name, and hang on their session."""
+    label = kind.record.__name__
+    fields = {each.name: each for each in _fields(kind.record) if each.name != "session_id"}
+    needed = [each for each in fields.values() if each.kind and not each.is_optional]
+    return _shape(
+        label, "sessionId", kind.record, called=kind.called, held_by=f"HAS_{label.upper()}",
+        is_told=False, time=fields[kind.changed_at].prop,
+        fill={each.prop: _EMPTY[each.kind] for each in needed if each.kind},
+    )  # fmt: skip
 
 
 _AT = "coalesce(n.startTime, n.updatedAt, n.lastActivity, $at)"
@@ -494,15 +521,10 @@ SHAPES = (
         "UserProfile", "userId", more="text: userId profileJson; time: updatedAt",
         called="a profile", is_told=False, time="updatedAt",
     ),
+    *map(_of_a_session, OF_SESSIONS),
     _shape(
-        "Insight", "sessionId", Insight, called="an insight", held_by="HAS_INSIGHT",
-        is_told=False, time="createdAt",
-        fill={"mainTopic": "''", "keyFindings": "[]", "actionItems": "[]", "createdAt": "$at"},
-    ),
-    _shape(
-        "Scope", "scopeId",
-        more="text: scopeId kind name qualifiedName nameKey qualifiedKey tailKey signature "
-        "docstring hash projectId path; whole: startLine endLine", called="a scope",
+        "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
+        called="a scope",
         # No text has that hash: the next look at the file puts the right one.
         fill={
             "kind": "'text'", "name": "''", "qualifiedName": "n.name",
@@ -531,13 +553,13 @@ NODES = tuple(each for each in SHAPES if each.called)
 """Those of which a second one under the same id breaks a promise."""
 
 
-OF_A_SESSION = tuple(each for each in NODES if each.held_by and each.key == "sessionId")
-"""Those of which a session has one."""
-
-
 def shape_of(record: type) -> Shape:
     """What is known of the nodes of a kind of record."""
     return next(each for each in SHAPES if each.record is record)
+
+
+OF_A_SESSION = tuple(shape_of(each.record) for each in OF_SESSIONS)
+"""The nodes of which a session has one of each label."""
 
 
 # --- what stands there otherwise --------------------------------------------------------

@@ -6,8 +6,6 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
 from ragmem.records import (
@@ -36,7 +34,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store import AHEAD, misplaced, of_another_turn, turn_stays
+from ragmem.store import AHEAD, misplaced, of_another_turn, stored, turn_stays
 from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
@@ -332,14 +330,9 @@ class Batch:
         }
 
     async def _update_session(self, write: UpdateSession) -> None:
-        given: shapes.Properties = {
-            "title": write.title,
-            "titleFolded": None if write.title is None else shapes.title_key(write.title),
-            "summary": write.summary,
-            "summarizedCount": write.summarized_count,
-            "tags": write.tags,
-            "status": write.status,
-        }
+        given = shapes.properties(write, Session)
+        del given["sessionId"]
+        given["titleFolded"] = None if write.title is None else shapes.title_key(write.title)
         await self.lock(write.session_id)
         ids = [] if write.summary is None else [clean(write.session_id)]
         before = await memories.summaries_before(self._tx, ids) if ids else {}
@@ -443,7 +436,7 @@ class Batch:
             made = await self._tx.found(statement, ids=stand_ins)
         # The last of each id; after one that was made, no stand-in.
         kept: dict[str, Summary] = {}
-        for summary in map(_cleaned, summaries):
+        for summary in map(stored, summaries):
             known = kept.get(summary.summary_id)
             stays = summary.summary_id in made or (known is not None and not known.extractive)
             if not (summary.extractive and stays):
@@ -505,7 +498,7 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         PutMemory: Batch._put_memories,
         PutProfile: Batch._put_profile,
         PutOwner: Batch._put_owners,
-        **dict.fromkeys(OF_SESSIONS, Batch._put_of_sessions),
+        **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
         MarkExtracted: Batch._mark_extracted,
         PutCodeFile: Batch._put_code_files,
         DropCodeFiles: Batch._drop_code_files,
@@ -513,19 +506,6 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
     }
 )
 """Kinds that come in great numbers: neighbours of one kind run as one."""
-
-
-def _cleaned(summary: Summary) -> Summary:
-    """As it will be read from the store."""
-    return msgspec.structs.replace(
-        summary,
-        summary_id=clean(summary.summary_id),
-        session_id=clean(summary.session_id),
-        text=clean(summary.text),
-        key_findings=tuple(map(clean, summary.key_findings)),
-        topics=tuple(map(clean, summary.topics)),
-        files_mentioned=tuple(map(clean, summary.files_mentioned)),
-    )
 
 
 async def lineage(

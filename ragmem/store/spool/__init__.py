@@ -47,7 +47,7 @@ class HeldTasks:
         """Nobody waits for them any more."""
 
     def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """A task of its own; its error is for those who wait."""
+        """Start a task and hold it until it ends; its error is raised to those who wait for it."""
 
         def ended(task: "asyncio.Task[T]") -> None:
             self._tasks.discard(task)
@@ -89,7 +89,7 @@ def writes_text(count: int) -> str:
 
 
 def are(count: int) -> str:
-    """What so many writes do: `is` or `are`."""
+    """`is` or `are`, for so many writes."""
     return "is" if count == 1 else "are"
 
 
@@ -305,7 +305,7 @@ class SpooledStore:
         return await self._write_through(writes)
 
     def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
-        """Once a turn."""
+        """Note, once a turn, that writes could not be kept."""
         begins = any(isinstance(write, BeginTurn) for write in writes)
         said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
         if not said or (begins and (said == "turn" or self._begun)):
@@ -336,7 +336,7 @@ class SpooledStore:
         return not self._waiting and self._away is None and self._looked
 
     async def _nothing_was_left(self) -> bool:
-        """Whether no other process' file is there to be looked at."""
+        """Whether there is no spool file of another process."""
         if not self._looked and not await self._on_disk(self._spool.others):
             self._looked = True
         return self._looked
@@ -349,7 +349,7 @@ class SpooledStore:
         return self._replaying
 
     async def _pass(self) -> None:
-        """Try to write all that waits, once."""
+        """Try once to write all that waits to the store."""
         left = 0
         try:
             while self._in_flight:
@@ -378,7 +378,7 @@ class SpooledStore:
         return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
 
     def went_away(self, error: StoreError) -> None:
-        """The store did not do it: writes are kept until a later try succeeds."""
+        """Take note that the store is away: writes are spooled until a later try succeeds."""
         self._away = error
         if isinstance(error, StoreDamaged) and self._store is not None:
             # Once it is put in order it has to be opened anew.
@@ -431,7 +431,7 @@ class SpooledStore:
         return notices
 
     def _why_away(self) -> str:
-        """Empty while the store answers, or may yet."""
+        """Why the store is away; empty while it answers, or may yet."""
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
         slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -25,11 +25,9 @@ from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder, take
 from ragmem.ids import new_id
 from ragmem.records import PutVectors, Write
-from ragmem.store import Store
-from ragmem.text import clean
+from ragmem.store import Store, stored
 
 T = TypeVar("T")
-_INT64 = 2**63 - 1
 
 
 class _Named(msgspec.Struct):
@@ -54,7 +52,7 @@ def from_line(line: bytes) -> Write | None:
 
 
 def damage(line: bytes) -> str:
-    """Why no version stores it: empty for what a newer one finds again."""
+    """Why no version can store a line; empty for one that a newer version can."""
     if len(line) >= MOST_IN_A_LINE:
         return f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
     try:
@@ -68,24 +66,7 @@ def _to_line(write: Write) -> bytes:
     try:
         return _encoder.encode(write)
     except (UnicodeEncodeError, OverflowError):
-        return _encoder.encode(_storable(msgspec.to_builtins(write)))
-
-
-def _storable(value: Any) -> Any:
-    """What the stores would make of it: clean text, 64-bit integers."""
-    match value:
-        case str():
-            return clean(value)
-        case bool():
-            return value
-        case int():
-            return max(-_INT64 - 1, min(_INT64, value))
-        case dict():
-            return {key: _storable(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_storable(item) for item in value]
-        case _:
-            return value
+        return _encoder.encode(stored(write))
 
 
 _SUFFIX = ".jsonl"
@@ -160,7 +141,7 @@ class SpoolFile:
         return bytes(data[: data.rfind(b"\n")]).split(b"\n")[:count]
 
     def advance(self, lines: Sequence[bytes]) -> None:
-        """These were dealt with."""
+        """Mark the lines that were read last as dealt with."""
         failpoint("spool.advance")
         self._offset += _length(lines)
         if self._offset == self._size:
@@ -244,7 +225,7 @@ class Spool:
         return self._file.read(count) if self._file else []
 
     def advance(self, lines: Sequence[bytes]) -> None:
-        """These were dealt with."""
+        """Mark the lines that were read last as dealt with."""
         if self._file:
             self._file.advance(lines)
 
@@ -405,7 +386,7 @@ class Replay:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew."""
+        """Start counting anew."""
         self.started_at = time.monotonic()
         self.count = 0
         """Lines that the store took."""

@@ -1,9 +1,10 @@
-"""What each Write does to the tables, inside a transaction; and a session, deleted.
+"""What each Write does to the tables; how sessions and memories go, and projects join or split.
 
-To join projects is to give the sessions another project. What is in the text index stays under the
-number of the project that it was written under, and memories keep the id of theirs: who asks for a
-project asks for all that were joined to it. To split puts under the folder's own project what was
-written since under that of all of them.
+All of it runs inside a transaction of the caller's. Joining two projects gives the sessions of one
+to the other. Their turns stay in the text index under the number of the project that they were
+written under, and memories keep their project's id: who asks for a project asks for all that were
+joined to it. Splitting a project off gives it back its folder's sessions, with what was indexed and
+learned of them while the two were joined.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -199,7 +200,7 @@ def _record_tool_call(db: Database, write: RecordToolCall) -> None:
 
 
 def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
-    """The tables of a call alone: the turn, and what it is found by, is the caller's."""
+    """Write a call and its accesses; the caller brings the turn's text index in step."""
     row = columns(call)
     row["result_size_bytes"] = len(row["result"].encode())
     started = "WHERE excluded.result <> '' OR tool_calls.result = ''"  # replaces no finish
@@ -305,9 +306,9 @@ def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
 
 
 def _held_in_place(db: Database, turn: Row) -> tuple[str, int] | None:
-    """Status and length of what was said of the turn that is there already.
+    """The status of the turn that is stored under this id, and the length of its prompt.
 
-    StoreRefused when its place is not free.
+    None where there is no such turn; StoreRefused when its place in the session is not free.
     """
     held = db.get(
         "SELECT session_id, turn_index, status, length(user_message) FROM turns"
@@ -355,7 +356,7 @@ def _add_summary(db: Database, write: AddSummary) -> None:
 
 
 def _put_memory(db: Database, write: PutMemory) -> None:
-    """Write or replace a memory with its evidence; others make place for it.
+    """Write or replace a memory with its evidence, and mark those that it supersedes.
 
     StoreRefused for one that is about another person.
     """
@@ -403,7 +404,7 @@ def _put_memory(db: Database, write: PutMemory) -> None:
 
 
 def _may_change(db: Database, memory_id: object) -> bool:
-    """Whether it is not about another person than whom the store was opened for."""
+    """Whether the memory may be changed here: it is not about another person than the owner."""
     anothers = f"SELECT 1 FROM memories AS m WHERE m.memory_id = :id AND NOT {SEEN}"
     return db.get(anothers, id=memory_id, owner=db.access.sees) is None
 
@@ -430,7 +431,7 @@ def _put_owner(db: Database, write: PutOwner) -> None:
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:
-    """Let turns wait no longer to be looked through."""
+    """Note that these turns were looked through for memories."""
     db.query(
         "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
         f" AND record_id {AMONG_IDS}",
@@ -439,7 +440,7 @@ def _mark_extracted(db: Database, write: MarkExtracted) -> None:
 
 
 def _put_whole(db: Database, write: Write) -> None:
-    """A record that is one row of a session's, in place of what there was under its id."""
+    """Write a record of which a session has one, in place of the one that it had."""
     need_session(db, write.record.session_id)
     table, key = TABLES[type(write.record)]
     db.put(table, columns(write.record), key)
@@ -461,7 +462,7 @@ _APPLY: dict[type, Callable[[Database, Any], None]] = {
     PutMemory: _put_memory,
     PutProfile: _put_profile,
     PutOwner: _put_owner,
-    **dict.fromkeys(OF_SESSIONS, _put_whole),
+    **{each.put: _put_whole for each in OF_SESSIONS},
     MarkExtracted: _mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,
@@ -486,7 +487,7 @@ _OF_A_SESSION = (
     ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
     ("summaries", "session_id = :id"),
     ("turns", "session_id = :id"),
-    *((TABLES[kind][0], "session_id = :id") for kind in OF_SESSIONS.values()),
+    *((each.table, "session_id = :id") for each in OF_SESSIONS),
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )
@@ -528,9 +529,10 @@ def forget_memories(db: Database, wanted: Iterable[str]) -> int:
 
 
 def _forget_memories_of(db: Database, session_id: str) -> int:
-    """Remove what only this session said; how many memories went.
+    """Remove the memories with evidence in this session alone; how many went.
 
-    What these took the place of is now in the place of what took theirs; else current again.
+    What such a memory superseded is superseded by the memory's own successor from now on, and
+    current again where there is none.
     """
     only = """
         SELECT memory_id FROM evidence WHERE session_id = :id
@@ -545,7 +547,7 @@ def _forget_memories_of(db: Database, session_id: str) -> int:
 
 
 def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
-    """Link what a memory that goes took the place of with what stays."""
+    """Give the memories that this one superseded its nearest successor that stays, if any."""
     by: str | None = memory_id
     seen: set[str | None] = set()
     while by in gone and by not in seen:
@@ -585,7 +587,7 @@ _OWN = """
 
 
 def root_of(db: Database, project_id: str | None) -> str | None:
-    """The project that one was joined to, else itself; None for none."""
+    """The project that this one was joined to, else its own id; None where none is given."""
     return _joined_into(db, project_id) or project_id
 
 
@@ -598,7 +600,10 @@ def known_project(db: Database, project_id: str | None) -> str | None:
 
 
 def prepare_split(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
-    """The words of what these split off, by the record's id: computed while no lock is held."""
+    """The words of the records that these writes move to a project that is split off, by id.
+
+    They are computed while no lock is held.
+    """
     ready: dict[str, Prepared] = {}
     for write in writes:
         if not isinstance(write, RegisterProject) or not write.chosen:
@@ -647,7 +652,7 @@ def _joined_into(db: Database, project_id: str | None) -> str | None:
 
 
 def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepared]) -> None:
-    """Give a project what is its own of that which it was joined to."""
+    """Take a project's own sessions, memories and code out of the root that it was joined to."""
     moved = db.column(
         f"UPDATE sessions SET project_id = :id WHERE {_OWN} RETURNING session_id",
         id=project_id,
@@ -671,7 +676,7 @@ def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepare
 
 
 def _part_memories(db: Database, project_id: str) -> None:
-    """Let no memory of the project stand in for one of another, nor the other way."""
+    """Let no memory of the project supersede one of another project, nor be superseded by one."""
     parted = """
         SELECT old.memory_id, old.project_id = :id FROM memories AS old JOIN memories AS m
             ON m.memory_id = old.superseded_by

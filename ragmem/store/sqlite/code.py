@@ -27,7 +27,7 @@ from ragmem.text import clean
 
 
 def _name_key(name: str) -> str:
-    """What a scope is found by: upper and lower case are alike."""
+    """A scope's name as it is searched for: upper and lower case are alike."""
     return clean(name).casefold()
 
 
@@ -60,7 +60,7 @@ def code_projects(db: Database) -> list[str]:
 
 
 def numbers_with_code(db: Database) -> list[int]:
-    """The text index's numbers of projects with a file, and of those joined with such a one."""
+    """The text index's numbers of projects with files, and of those joined to such projects."""
     return db.column(
         f"""
         WITH with_code (root) AS (
@@ -163,7 +163,7 @@ def put_file(db: Database, write: PutCodeFile) -> None:
 
 
 def drop_files(db: Database, write: DropCodeFiles) -> None:
-    """Let files that are no more define nothing."""
+    """Take away the scopes and imports of files that are no more."""
     for path in write.paths:
         of = {"id": write.project_id, "path": path}
         of_file = "project_id = :id AND path = :path"
@@ -314,8 +314,11 @@ def changed_with(
 
 
 def part(db: Database, project_id: str) -> None:
-    """Part a project that was split off from others: its turns have to do with its own code alone,
-    others with none of it. Those of which it was not so are looked through again."""
+    """Part the code of a project that was split off from that of the others.
+
+    Its turns keep references to its own code alone, other turns none to it; turns that lose a
+    reference are linked with code anew.
+    """
     crossing = """
         WITH own_turns (turn_id) AS (
             SELECT turn_id FROM sessions AS s CROSS JOIN turns AS t USING (session_id)
@@ -337,7 +340,7 @@ def part(db: Database, project_id: str) -> None:
 
 
 def forget_session(db: Database, session_id: str) -> None:
-    """Remove what its turns have to do with code, and scopes that only they kept."""
+    """Remove the references of a session's turns, and scopes that only those had kept."""
     gone = db.column(
         "DELETE FROM code_references"
         " WHERE turn_id IN (SELECT turn_id FROM turns WHERE session_id = :id) RETURNING scope",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import apsw
 import msgspec
@@ -64,14 +64,16 @@ def _is_struct(kind: object) -> bool:
 
 @cache
 def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], object] | None]:
-    """The fields of a record that are columns, each with what reads it, if it is not as it is."""
+    """The fields of a record that are columns, each with what reads it where that takes more."""
     found: dict[str, Callable[[Any], object] | None] = {}
-    for field in msgspec.structs.fields(kind):
-        is_tuple = get_origin(field.type) is tuple
-        if is_tuple and any(map(_is_struct, get_args(field.type))):
+    types = get_type_hints(kind)
+    for name in kind.__struct_fields__:
+        held = types[name]
+        is_tuple = get_origin(held) is tuple
+        if is_tuple and any(map(_is_struct, get_args(held))):
             continue  # records within a record
-        is_json = is_tuple or _is_struct(field.type)
-        found[field.name] = bool if field.type is bool else msgspec.json.decode if is_json else None
+        is_json = is_tuple or _is_struct(held)
+        found[name] = bool if held is bool else msgspec.json.decode if is_json else None
     return found
 
 

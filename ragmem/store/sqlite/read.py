@@ -88,7 +88,7 @@ TABLES: dict[type[Record], tuple[str, str]] = {
     ToolCall: ("tool_calls", "tool_call_id"),
     Summary: ("summaries", "summary_id"),
     MemoryRecord: ("memories", "memory_id"),
-    **{kind: (f"{kind.__name__.lower()}s", "session_id") for kind in OF_SESSIONS.values()},
+    **{each.record: (each.table, "session_id") for each in OF_SESSIONS},
 }
 """Where each kind of record is, and the key that it is told by."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
@@ -96,7 +96,7 @@ AMONG_IDS = "IN (SELECT value FROM json_each(:ids))"
 
 
 def by_id(db: Database, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-    """Those records that exist of a kind that is one row, in this order."""
+    """The records with these ids of a kind that is kept as one row, in the order of the ids."""
     table, key = TABLES[kind]
     return db.records(
         kind,
@@ -170,14 +170,14 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
 
 
 def those_given(*conditions: tuple[object, str]) -> str:
-    """The conditions of which something is given, joined with AND."""
+    """The conditions beside which a value is given, joined with AND; TRUE where there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
 
 
 def find_sessions(
     db: Database, reference: str, *, limit: int = 20, mine: bool = False
 ) -> list[Session]:
-    """Those that the reference names: by id, its tail, or the title; of one owner, or of all."""
+    """Sessions whose id ends with the reference, or whose title it is; `mine`: the owner's own."""
     if not reference:
         return []
     where = f"""
@@ -283,7 +283,7 @@ def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
 
 
 def _chosen(db: Database, session_id: str, query: TurnQuery) -> Iterator[Row]:
-    """Newest first, read no further than the query's limits."""
+    """The rows of the turns that a query asks for, newest first, as far as its limits go."""
     count = chars = 0
     for row in _newest_first(db, session_id, query.before_index):
         if query.statuses and row["status"] not in query.statuses:
@@ -445,7 +445,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
 
 
 def _whose(query: MemoryQuery) -> str:
-    """Those of the projects, one that was joined being the other; and the person's."""
+    """Memories of these projects, with all that were joined to them, and the person's own."""
     parts = [f"m.project_id IN ({FAMILY})"] if query.project_ids else []
     parts += ["m.project_id IS NULL"] if query.user_wide else []
     return " OR ".join(parts) or "FALSE"
@@ -472,7 +472,7 @@ def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[Memo
 
 
 def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
-    """What it took the place of, and what that did, newest first."""
+    """The memories that this one superseded, what those had superseded …; newest first."""
     older = set(with_older(db, [memory_id])) - {memory_id}
     return _memories(
         db, f"WHERE m.memory_id {AMONG_IDS} AND {SEEN} {_NEWEST_MEMORY}", ids=list(older)
@@ -506,14 +506,14 @@ def memories_revision(db: Database) -> int:
 
 
 def memory_ids(db: Database) -> list[str]:
-    """Every memory; one stands after those that it took the place of."""
+    """The id of every memory, after the ids of those that it superseded."""
     return oldest_first(
         db.tuples("SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id")
     )
 
 
 def with_older(db: Database, wanted: Sequence[str]) -> list[str]:
-    """Those of them that exist, and what they took the place of, and so on."""
+    """The ids of those that exist, of the memories that they superseded, and so on."""
     return db.column(
         f"""
         WITH RECURSIVE chain (memory_id) AS (
@@ -535,7 +535,7 @@ def profile(db: Database) -> Profile:
 
 
 def profiles(db: Database) -> list[Profile]:
-    """Everybody's."""
+    """The profile of every owner."""
     return [
         _profile(db, each) for each in db.column("SELECT DISTINCT owner FROM profile ORDER BY 1")
     ]
@@ -566,7 +566,7 @@ def owners(db: Database) -> list[Owner]:
 
 
 def others(db: Database) -> list[Owner]:
-    """Those of them but whom the store was opened for; nobody where all is that one's."""
+    """The owners but the one for whom the store was opened; none where that is everyone."""
     sees = db.access.sees
     return [each for each in owners(db) if each.owner_id != sees] if sees else []
 

@@ -1,10 +1,10 @@
-"""Whether a database is whole, the copies that are kept of it, and a new one out of a damaged one.
+"""Checks of a database, the daily copies that are kept of it, and a new one out of a damaged one.
 
-That has what SQLite still reads, then what a backup has: rows on damaged pages are stepped over.
-What is left is made whole again: turns are numbered anew where some are lost, and a session of
-which only turns are left is made up for them. The copies lie beside those of `ragmem store backup`,
-under names of their own. What is deleted goes from them too: with a deletion all of them go, and
-the next day's is made at once.
+The new database has the rows that SQLite still reads, without those on damaged pages, then what a
+backup has of the rest. It is whole by every promise: turns are numbered anew where some are lost,
+and a session that is lost is made up for the turns that are left of it. The copies lie beside those
+of `ragmem store backup`, under names of their own. What is deleted goes from them too: a deletion
+removes all copies and makes that of the day at once.
 """
 
 import os
@@ -51,7 +51,7 @@ def check(db: Database) -> list[Finding]:
 
 
 def _other_words(db: Database) -> list[str]:
-    """Records of which the words are not those that their text has; of a sample, when many."""
+    """Records whose words in the text index are not those of their text; of many a sample."""
     broken = []
     for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
         sample = f"""
@@ -360,7 +360,7 @@ def _copy(source: DamagedDatabase, target: Database, mark: EmbedderMark | None) 
 
 
 def _tables(db: Database) -> list[tuple[str, list[str]]]:
-    """Those that are copied, what is referred to first; with the key of one without row numbers."""
+    """The tables that are copied, each after those that it refers to; with a key if need be."""
     found = db.tuples(
         """
         SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)
@@ -402,7 +402,7 @@ def _make_up_what_is_referred_to(db: Database) -> None:
 
 
 def _renumber(db: Database) -> None:
-    """Count turns without gaps, and of a fork those that it still shares."""
+    """Number turns without gaps, and cut a fork to the turns of its parent that are left."""
     indexes: dict[str, list[int]] = {}
     for session_id, index in db.tuples("SELECT session_id, turn_index FROM turns"):
         indexes.setdefault(session_id, []).append(index)
@@ -473,7 +473,7 @@ def _remove_orphans(db: Database) -> None:
 
 
 def _count(db: Database) -> None:
-    """What is counted, and what is said twice."""
+    """Bring in step the counters, and what is stored a second time for speed."""
     db.execute(
         f"""
         UPDATE turns SET char_count = length(user_message) + length(assistant_message),
@@ -551,7 +551,7 @@ def drop(database: Path) -> None:
 
 
 def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
-    """Make today's if it is due, and remove what is older than the newest three.
+    """Make today's copy if it is due, and remove all copies but the newest three.
 
     False where nothing has changed since the last one, or there is no room for it. Raises OSError
     or what apsw raises where it can't be written or read: a damaged one comes in nobody's place.

@@ -101,7 +101,7 @@ def exchange(database: Path, new: Path) -> Path:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Give it a second name; a copy, where the file system has no such."""
+    """Keep a file under a second name: by a link, or a copy where the file system has no links."""
     try:
         kept.hardlink_to(path)
     except OSError:
@@ -110,13 +110,13 @@ def _keep(path: Path, kept: Path) -> None:
 
 
 def size_bytes(database: Path) -> int:
-    """Of the database and its log."""
+    """The bytes of the database and its log together."""
     log = _beside(database, "-wal")
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 def inode_of(database: Path) -> int:
-    """Which file a database in use is; StoreDamaged where there is none any more."""
+    """The inode of a database in use; StoreDamaged where the file is gone."""
     try:
         return database.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
@@ -156,7 +156,7 @@ class Full(StoreUnavailable):
 
 
 def never_changes(database: Path) -> bool:
-    """Whether nobody can change it, and all of it is in its file."""
+    """Whether nobody can change the database, and no log holds a part of it."""
     log = _beside(database, "-wal")
     is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
     return is_read_only and not (log.exists() and log.stat().st_size)
@@ -179,7 +179,7 @@ def _failing(database: Path, why: str) -> StoreUnavailable:
 
 
 def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
-    """What the system gave as its reason, where that is none of the file's own."""
+    """The error for what the system refuses, a full disk say; None for any other number."""
     match number:
         case errno.ENOSPC | errno.EDQUOT:
             return Full(
@@ -373,7 +373,9 @@ def roll_in(database: Path) -> None:
 # --- the schema -------------------------------------------------------------------------
 
 
-VERSION = 8
+_MIGRATIONS = tuple(sorted(Path(__file__).parent.glob("*.sql")))
+VERSION = int(_MIGRATIONS[-1].stem.partition("_")[0])
+"""Of the schema that the last migration makes."""
 APPLICATION_ID = 0x7261676D
 _FIRST_WITH_DOCUMENTS = 3
 _FIRST_WITH_OWNERS = 7
@@ -530,13 +532,13 @@ def _migrate(db: Database, database: Path) -> None:
 
 
 def take(db: Database, owner: str) -> None:
-    """What was kept before there were owners is whose home opens it first."""
+    """Give the owner whatever was stored before there were owners."""
     for table in ("sessions", "memories", "profile", "profile_state"):
         db.query(f"UPDATE {table} SET owner = :owner WHERE owner = ''", owner=owner)
 
 
 def migrations() -> Iterator[tuple[int, str, str]]:
     """Number, name and statements of each, in order."""
-    for script in sorted(Path(__file__).parent.glob("*.sql")):
+    for script in _MIGRATIONS:
         number, name = script.stem.split("_", 1)
         yield int(number), name, script.read_text("utf-8")

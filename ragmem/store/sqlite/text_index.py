@@ -66,7 +66,7 @@ class Words(NamedTuple):
 
     @property
     def digest(self) -> int:
-        """Tells whether they are others: 63 bits."""
+        """A hash of 63 bits, by which other words are known."""
         hashed = hashlib.blake2b(self.text.encode(), digest_size=8).digest()
         return int.from_bytes(hashed, "big") >> 1
 
@@ -89,7 +89,7 @@ def level_of(document: "D") -> "D":
 
 
 def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
-    """Terms of each, within 3 %."""
+    """The count of a document's terms, within 3 %; for an array of them too."""
     lengths: NDArray[np.float64] = 2.0 ** ((documents & (1 << _LENGTH_BITS) - 1) / _STEPS) - 1
     return lengths
 
@@ -101,7 +101,7 @@ def numbered(sequence: int, level: int, length: int) -> int:
 
 
 def sequence_of(document: int) -> int:
-    """Grows with each new document."""
+    """The document's sequence number, which grows with each new document."""
     return document >> _LEVEL_BITS + _LENGTH_BITS
 
 
@@ -187,7 +187,7 @@ def turn_changed(
 
 
 def summary_changed(db: Database, summary: Summary, *, keep_vectors: bool = False) -> None:
-    """The same for a summary."""
+    """Bring the summary's document in step, in the transaction that changed it."""
     row = columns(summary)
     document = {name: row[name] for name in ("session_id", "level")} | {
         "record_id": row["summary_id"]

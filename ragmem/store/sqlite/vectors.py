@@ -28,7 +28,7 @@ _HOLDERS = {
 
 
 def embedder(db: Database) -> EmbedderMark | None:
-    """Of which the vectors are."""
+    """The embedder of the stored vectors; None before there are any."""
     model_id, dimension = db.get("SELECT model_id, dimension FROM recall_state") or (None, 0)
     return None if model_id is None else EmbedderMark(model_id, dimension)
 
@@ -169,7 +169,7 @@ def small_vectors(
 
 
 def memories_changed(db: Database) -> None:
-    """Tell those who hold memories: once in a transaction that changes some."""
+    """Count the revision of memories up, once in a transaction: who holds some reads anew."""
     db.execute("UPDATE recall_state SET memories_revision = memories_revision + 1")
 
 
@@ -190,7 +190,7 @@ def _put_small(db: Database, write: PutVectors) -> None:
 
 
 def remove_small(db: Database, level: int, record_id: str) -> None:
-    """Take away the vector of what goes, or says something else."""
+    """Remove the vector of a memory or session that is deleted, or whose text changed."""
     held = "DELETE FROM small_vectors WHERE level = :level AND record_id = :id"
     db.query(held, level=level, id=record_id)
 
@@ -210,7 +210,7 @@ def summary_of(db: Database, session_id: str) -> str | None:
 
 
 def summary_written(db: Database, session_id: str, before: str | None = None) -> None:
-    """A session's vector goes where its summary is another one, and it waits for a new one."""
+    """Drop a session's vector if its summary changed since `before`: it waits for a new one."""
     if summary_of(db, session_id) != before:
         remove_small(db, SESSION_LEVEL, session_id)
     db.query(

@@ -1,4 +1,4 @@
-"""What is still to be done, found in what is stored; and who does it, in which session."""
+"""Work that is due, derived from what is stored; leases on it; processes at work in sessions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -81,7 +81,7 @@ QUERIES: dict[Work, tuple[str, ...]] = {
 
 
 def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
-    """What is to be done and no living owner's, that of the latest activity first."""
+    """The work that no living owner has leased, that of the latest activity first."""
     found = db.tuples("SELECT key, owner_id FROM leases WHERE until > :now", now=db.now)
     living = {owner for owner in {owner for _, owner in found} if db.access.locks.lives(owner)}
     leased = {key for key, owner in found if owner in living}
@@ -90,7 +90,7 @@ def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
 
 
 def count_pending(db: Database) -> dict[Work, int]:
-    """How much of each there is, at most a thousand."""
+    """How many items of each kind of work are due, at most a thousand."""
     return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
 
 
@@ -122,7 +122,7 @@ def _waiting(db: Database, work: Work) -> Iterator[Row]:
 
 
 def claim(db: Database, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
-    """Lease what is free, a dead owner's, or this owner's already; which they are."""
+    """Lease the keys that are free, a dead owner's, or this owner's already; those leased."""
     if not keys:
         return []
     db.access.locks.hold(owner_id)
@@ -189,7 +189,7 @@ _ATTEMPTS = """
 
 
 def attempts(db: Database, item: str = "", *, least: int = 1) -> list[Attempts]:
-    """Those about an item, or about any; the latest last."""
+    """The attempts at an item, or at any; the latest last."""
     if not _has_attempts(db):
         return []
     return db.records(

@@ -84,9 +84,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                     *await source.get(PutVectors, embedded),
                     *await source.get(PutReferences, [put.turn.turn_id for put in turns]),
                     *[
-                        put(**{put.holds: each})
-                        for put, kind in OF_SESSIONS.items()
-                        for each in await source.get(kind, portion.session_ids)
+                        kind.put.of(each)
+                        for kind in OF_SESSIONS
+                        for each in await source.get(kind.record, portion.session_ids)
                     ],
                 ]
         async for code in _code_of(source, projects):
@@ -128,7 +128,7 @@ class MovedCode(msgspec.Struct, frozen=True):
     """Scopes of it that no file defines."""
 
     def before_turns(self) -> Iterator[PutCodeFile]:
-        """Every scope with a file. What is not so bears no hash: see `is_as_it_is`."""
+        """Every file, with scopes that it has lost; then it bears no hash: see `is_as_it_is`."""
         held = {file.path: file for file in self.files}
         lost: dict[str, list[CodeScope]] = {}
         for found in self.lost:
@@ -142,7 +142,7 @@ class MovedCode(msgspec.Struct, frozen=True):
             yield PutCodeFile(file=file)
 
     def after_turns(self) -> Iterator[PutCodeFile | DropCodeFiles]:
-        """What of that was not so, as it is."""
+        """The files that `before_turns` has put otherwise than they are, as they are."""
         paths = {found.path for found in self.lost}
         for file in self.files:
             if file.path in paths:
@@ -153,7 +153,7 @@ class MovedCode(msgspec.Struct, frozen=True):
 
 
 def is_as_it_is(write: PutCodeFile) -> bool:
-    """Whether the file is so, and not only put so until its turns are there."""
+    """Whether the write puts the file as it is, and not with scopes that it has lost."""
     return write.file.hash != ""
 
 
@@ -175,7 +175,7 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def owner_write(owner: Owner) -> PutOwner | None:
-    """What a person is called, if that was said."""
+    """The write of an owner's name; None for one who has none."""
     if not owner.name:
         return None
     return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
@@ -204,7 +204,7 @@ def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """About as many records as go in one batch."""
+    """Sessions and spans of turns that make about one batch."""
 
     session_ids: list[str]
     """Of sessions that begin here."""
@@ -317,7 +317,7 @@ def stream_of_lines(file: Path) -> Stream:
 
 KINDS = (
     "projects", "code_files", "scopes", "sessions", "turns", "tool_calls", "references",
-    "summaries", "memories", "profile", "owners", *(f"{put.holds}s" for put in OF_SESSIONS),
+    "summaries", "memories", "profile", "owners", *(each.table for each in OF_SESSIONS),
     "vectors",
 )  # fmt: skip
 _SHOWN = 5
@@ -377,6 +377,10 @@ def _memory_went_on(ours: MemoryRecord, theirs: MemoryRecord) -> bool:
     return theirs.updated_at > ours.updated_at
 
 
+def _later_by(changed_at: str) -> Callable[[Any, Any], bool]:
+    return lambda ours, theirs: bool(getattr(theirs, changed_at) > getattr(ours, changed_at))
+
+
 _MOVED: dict[type[Write], _Moved] = {
     RegisterProject: _Moved(
         "projects", "project", "project_id", lambda target, _: target.projects()
@@ -407,11 +411,11 @@ _MOVED: dict[type[Write], _Moved] = {
         lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
     **{
-        put: _Moved(
-            f"{put.holds}s", f"{put.holds} into", "session_id",
-            later=lambda ours, theirs: theirs.created_at > ours.created_at,
+        each.put: _Moved(
+            each.table, each.words, "session_id",
+            later=_later_by(each.changed_at),
         )
-        for put in OF_SESSIONS
+        for each in OF_SESSIONS
     },
     PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
     PutReferences: _Moved("references", "references of", "turn_id"),
@@ -439,7 +443,7 @@ async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]
                 else target.get(type(writes[0].record), ids)
             )
             for each in await there:
-                write = each if isinstance(each, kind) else kind(**{kind.holds: each})
+                write = each if isinstance(each, kind) else kind.of(each)
                 found[key_of(write)] = write
     return [found.get(key_of(write)) for write in batch]
 
@@ -463,7 +467,7 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 class Comparison:
-    """What both sides hold of the source's records, by kind."""
+    """Counts and checksums, by kind, of the source's records in the source and the target."""
 
     def __init__(self) -> None:
         self.source = dict.fromkeys(KINDS, Counter())
@@ -520,7 +524,7 @@ def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
 
 
 async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
-    """Without what would undo a change that was made in the target since, nor what a split did."""
+    """The batch without writes that would undo a later change of the target, or a split in it."""
     embedded = {each.record_id for each in batch if isinstance(each, PutVectors)}
     changeable = [
         each
@@ -547,11 +551,14 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
 
 
-_CHANGEABLE: tuple[type[Any], ...] = (PutMemory, PutProfile, PutOwner, *OF_SESSIONS)
+_CHANGEABLE: tuple[type[Any], ...] = (
+    *(PutMemory, PutProfile, PutOwner),
+    *(each.put for each in OF_SESSIONS),
+)
 
 
 def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
-    """What was changed in the target since, by its key."""
+    """The keys of the writes whose record was changed in the target later."""
     return {
         key_of(write)
         for write, there in zip(batch, held, strict=True)
@@ -607,9 +614,9 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
 def _where_it_was_split_off(
     write: Write, held: Write | None, projects: dict[str, Project]
 ) -> Write:
-    """A memory with the project that a person has split off, where the target has it in that.
+    """The write of a memory, with the target's project where a person has split that off there.
 
-    The source may know of none but the project that both were: what was learned meanwhile bears it.
+    The source may still know the two as one project, under whose id it has the memory.
     """
     if not isinstance(write, PutMemory) or not isinstance(held, PutMemory):
         return write

@@ -7,7 +7,8 @@ session that it was forked from is not known, it stands by itself.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -17,21 +18,24 @@ from ragmem.failpoints import failpoint
 from ragmem.files import is_a_path
 from ragmem.ids import new_id, short_id
 from ragmem.records import (
-    UNDO,
+    OF_SESSIONS,
     AddSummary,
     Evidence,
     FileAccess,
+    IdOf,
     Insight,
+    MemoryId,
     MemoryQuery,
     MemoryRecord,
+    OfASession,
     Owner,
     Project,
-    PutInsight,
     PutMemory,
     PutSession,
     PutTurn,
     RegisterProject,
     Session,
+    SessionId,
     Span,
     Summary,
     ToolCall,
@@ -43,11 +47,13 @@ from ragmem.store import Archive, fitted
 from ragmem.store.transfer import owner_write
 from ragmem.text import one_line
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 
 class MemoryDocument(MemoryRecord, frozen=True, kw_only=True):
     """A memory, and what it took the place of."""
 
-    supersedes: tuple[str, ...] = ()
+    supersedes: tuple[MemoryId, ...] = ()
     """Directly."""
 
 
@@ -95,7 +101,7 @@ async def memory_writes(
 def _together(
     here: Sequence[Evidence], given: Sequence[Evidence], session_id: str
 ) -> tuple[Evidence, ...]:
-    """What is here, and of what is given the places in the session; in the order of that."""
+    """The stored evidence, and of the given evidence the places in this session."""
     if set(map(_place, here)) <= set(map(_place, given)):
         known = set(map(_place, here))
         return tuple(
@@ -108,11 +114,6 @@ def _place(evidence: Evidence) -> bytes:
     return msgspec.json.encode(evidence)
 
 
-_IDS = frozenset((
-    "session_id", "project_id", "parent_session_id", "turn_id", "tool_call_id", "summary_id",
-    "covers", "memory_id", "superseded_by", "supersedes",
-))  # fmt: skip
-"""The fields of a document that hold ids."""
 _AN_ID = re.compile(r"[\w-]+")
 _MOST_ID_BYTES = 1_000
 """Far more than any has; what a graph can index ends at 8,000."""
@@ -134,13 +135,13 @@ class TurnDocument(Turn, frozen=True, kw_only=True):
 class BranchDocument(msgspec.Struct, frozen=True):
     """A session that was forked from this one; it has a document of its own."""
 
-    session_id: str
+    session_id: SessionId
     title: str
     forked_at_index: int | None
 
 
 class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with all that belongs to it."""
+    """A session with all that belongs to it; of `OF_SESSIONS` under their tables' names."""
 
     format: Literal["ragmem.session"] = "ragmem.session"
     version: Literal[1] = 1
@@ -165,6 +166,9 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
     branches = await store.branches(session_id)
     memories = await memories_of(store, session_id)
     people = {session.owner, *(memory.owner for memory in memories)}
+    records: dict[str, Any] = {
+        each.table: tuple(await store.get(each.record, [session_id])) for each in OF_SESSIONS
+    }
     return SessionDocument(
         session=session,
         turns=tuple(turns),
@@ -173,15 +177,15 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
         branches=tuple(
             BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
         ),
-        insights=tuple(await store.get(Insight, [session_id])),
         owners=tuple(
             each for each in await store.owners() if each.owner_id in people and each.name
         ),
+        **records,
     )
 
 
 async def _lineage(store: Archive, session: Session) -> list[Span]:
-    """Whose turns the session sees, from the first on."""
+    """The spans of turns that a session sees, its parents' first."""
     spans: list[Span] = []
     last = session.turn_count
     current: Session | None = session
@@ -206,7 +210,7 @@ def _turn_document(put: PutTurn) -> TurnDocument:
 
 
 def encoded(document: msgspec.Struct) -> bytes:
-    """As it is written, indented by 2."""
+    """The document as JSON, indented by 2."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
@@ -225,7 +229,7 @@ def decoded(data: bytes) -> SessionDocument:
 
 def _check(document: SessionDocument) -> None:
     session = document.session
-    leaves = list(_leaves(_built_in(document)))
+    leaves = list(_leaves(document))
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
@@ -242,9 +246,9 @@ def _check(document: SessionDocument) -> None:
         for memory in document.memories
     ):
         wrong = "a memory does not come from it"
-    elif any(insight.session_id != session.session_id for insight in document.insights):
-        wrong = "an insight is of another session"
-    elif any(len(str(each).encode()) > _MOST_ID_BYTES for name, each in leaves if name in _IDS):
+    elif strange := [kind for kind in OF_SESSIONS if _is_of_another(document, kind)]:
+        wrong = f"{strange[0].called} is of another session"
+    elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in leaves if is_id):
         wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
     elif not is_a_path(session.cwd):
         wrong = "its folder is no path"
@@ -253,42 +257,58 @@ def _check(document: SessionDocument) -> None:
         raise UsageError(f"The session {shown} can't be imported: {wrong}.")
 
 
-def _built_in(document: SessionDocument) -> Any:
-    return msgspec.to_builtins(document, builtin_types=(datetime,))
+def _is_of_another(document: SessionDocument, kind: OfASession) -> bool:
+    own = document.session.session_id
+    return any(each.session_id != own for each in getattr(document, kind.table))
 
 
-def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """All that a document holds, each with its field's name."""
+@cache
+def _of_ids(kind: type[msgspec.Struct]) -> Mapping[str, bool]:
+    """The fields of a kind of record, each with whether its texts are ids."""
+    types = get_type_hints(kind, include_extras=True)
+    return {name: _holds_ids(types[name]) for name in kind.__struct_fields__}
+
+
+def _holds_ids(held: Any) -> bool:
+    """Whether texts of this type are ids, or those in a tuple of it, or where there is one."""
+    marks = getattr(held, "__metadata__", ())
+    return any(isinstance(each, IdOf) for each in marks) or any(map(_holds_ids, get_args(held)))
+
+
+def _leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
+    """All texts, numbers and times that a document holds, each with whether it is an id."""
     match value:
-        case dict():
-            for key, each in value.items():
-                yield from _leaves(each, key)
-        case list() | tuple():
+        case msgspec.Struct():
+            for name, holds_ids in _of_ids(type(value)).items():
+                yield from _leaves(getattr(value, name), is_id=holds_ids)
+        case tuple():
             for each in value:
-                yield from _leaves(each, name)
+                yield from _leaves(each, is_id=is_id)
         case _:
-            yield name, value
+            yield is_id, value
 
 
-def _renamed(document: SessionDocument, ids: Mapping[str, str]) -> SessionDocument:
-    """The document with other ids, wherever they stand."""
+def renamed(record: T, ids: Mapping[str, str]) -> T:
+    """A record, and those within it, with other ids, by whatever names its fields are called."""
+    return cast("T", _renamed(record, ids, is_id=False))
 
-    def renamed(value: Any, name: str = "") -> Any:
-        match value:
-            case dict():
-                other = {key: renamed(each, key) for key, each in value.items()}
-                if value.get("tool_name") == UNDO and value.get("origin") == "person":
-                    # It names the turns whose edits were taken back, within what it says.
-                    told = value["result"]
-                    other["result"] = _AN_ID.sub(lambda each: ids.get(each[0], each[0]), told)
-                return other
-            case list() | tuple():
-                return [renamed(each, name) for each in value]
-            case str() if name in _IDS:
-                return ids.get(value, value)
-        return value
 
-    return msgspec.convert(renamed(_built_in(document)), SessionDocument)
+def _renamed(value: Any, ids: Mapping[str, str], *, is_id: bool) -> Any:
+    match value:
+        case msgspec.Struct():
+            other = {
+                name: _renamed(getattr(value, name), ids, is_id=holds_ids)
+                for name, holds_ids in _of_ids(type(value)).items()
+            }
+            if isinstance(value, ToolCall) and value.is_undo:
+                # It names the turns whose edits were taken back, within what it says.
+                other["result"] = _AN_ID.sub(lambda each: ids.get(each[0], each[0]), value.result)
+            return replace(value, **other)
+        case tuple():
+            return tuple(_renamed(each, ids, is_id=is_id) for each in value)
+        case str() if is_id:
+            return ids.get(value, value)
+    return value
 
 
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
@@ -316,7 +336,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     ]
     writes += [AddSummary(summary=summary) for summary in summaries]
     writes += await memory_writes(store, document.memories, document.session.session_id)
-    writes += [PutInsight(insight=insight) for insight in document.insights]
+    writes += [kind.put.of(each) for kind in OF_SESSIONS for each in getattr(document, kind.table)]
     writes += [each for each in map(owner_write, document.owners) if each]
     failpoint("transfer.import")
     await store.apply(writes)
@@ -324,7 +344,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
 
 
 async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]:
-    """Lower levels first; without what they digest that is neither here nor in the document."""
+    """The document's summaries, lower levels first, covering only what is stored or comes along."""
     ids = {turn.turn_id for turn in document.turns}
     ids |= {summary.summary_id for summary in document.summaries}
     others = {each for summary in document.summaries for each in summary.covers if each not in ids}
@@ -350,7 +370,7 @@ async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
 
 
 def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
-    """As a session of its own, with new ids for what belongs to others; or for everything."""
+    """The document without a parent: with new ids for shared turns, `as_new` for everything."""
     before = document.session.session_id
     ids: dict[str, str] = {}
     for turn in document.turns:
@@ -368,7 +388,7 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
         document = replace(document, memories=memories)
         ids |= own | {each.summary_id: new_id() for each in document.summaries}
         ids[before] = new_id()
-    document = _renamed(document, ids)
+    document = renamed(document, ids)
     session_id = ids.get(before, before)
     its_own = {turn.turn_id for turn in document.turns}
     return replace(
@@ -389,13 +409,15 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
 
 
 async def _with_those_here(store: Archive, document: SessionDocument) -> SessionDocument:
-    """With the ids of memories in the store that say the same: a second copy of a session says it
-    a second time, and makes no second fact."""
+    """The document with the ids of stored memories that say the same as its own.
+
+    So a second copy of a session says a fact a second time, and makes no second memory.
+    """
     query = MemoryQuery(everywhere=True, with_superseded=True)
     here = {_saying(each): each.memory_id for each in await store.memories(query)}
     memories = document.memories
     ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
-    return _renamed(document, ids)
+    return renamed(document, ids)
 
 
 def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
@@ -406,7 +428,7 @@ def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
 async def _in_its_project(
     store: Archive, document: SessionDocument
 ) -> tuple[SessionDocument, list[Write]]:
-    """In the project that its folder is here; where that is none, its own is registered."""
+    """The document in the project of its folder here, with the writes that register its own."""
     session = document.session
     path = session.project_path or session.cwd
     known: Sequence[Project] = await store.projects()
@@ -414,13 +436,13 @@ async def _in_its_project(
         return document, []
     for project in known:
         if project.path == path:
-            return _renamed(document, {session.project_id: project.root_id}), []
+            return renamed(document, {session.project_id: project.root_id}), []
     project = Project(project_id=session.project_id, path=path, created_at=session.started_at)
     return document, [RegisterProject(project=project)]
 
 
 def _put(turn: TurnDocument) -> PutTurn:
-    """A turn for the store; one that ran when it was exported runs no more."""
+    """The write of a turn; one that ran when it was exported counts as interrupted."""
     calls = []
     for call in turn.tool_calls:
         fields = msgspec.structs.asdict(call) | {"turn_id": turn.turn_id}

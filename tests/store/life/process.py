@@ -14,12 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
-    AddSummary,
     Applied,
-    CreateSession,
-    PutInsight,
     PutMemory,
     PutProfile,
+    RecordToolCall,
     RegisterProject,
     SessionQuery,
     Write,
@@ -245,16 +243,12 @@ def place_of(write: Write) -> str:
     match write:
         case RegisterProject(project=project):
             return project.project_id
-        case AddSummary(summary=summary):
-            return summary.session_id
-        case CreateSession(session=session):
-            return session.session_id
         case PutMemory() | PutProfile():
             return MEMORIES
-        case PutInsight(insight=insight):
-            return insight.session_id
+        case RecordToolCall():
+            return write.session_id
         case _:
-            return str(write.session_id)  # type: ignore[union-attr]
+            return str(write.record.session_id)
 
 
 async def open_archive(kind: str, home: Path, server: Connection | None) -> Archive:

@@ -19,7 +19,17 @@ from ragmem.records import (
 )
 from tests.store.life.process import MEMORIES, NOW, Process, place_of
 from tests.store.model import Model
-from tests.store.samples import answered, begun, called, created, finished, remembered, said, summed
+from tests.store.samples import (
+    answered,
+    begun,
+    called,
+    created,
+    finished,
+    insight,
+    remembered,
+    said,
+    summed,
+)
 
 some = st.integers(0, 30)
 few = st.integers(1, 5)
@@ -218,10 +228,9 @@ class Saying(Process):
     def look_over(self, number: int) -> None:
         """An insight, in the place of an earlier one."""
         if session := self.pick(self.sessions(), number):
-            held, now = self.model.insights.get(session), self.tick()
-            found_at = max(now, held.created_at) if held else now
-            insight = Insight(session_id=session, main_topic=self.new("topic"), created_at=found_at)
-            self.say(PutInsight(insight=insight))
+            held, now = self.model.of_sessions.get((Insight, session)), self.tick()
+            found_at = max(now, held.created_at) if isinstance(held, Insight) else now
+            self.say(insight(session, self.new("topic"), created_at=found_at))
 
     @rule(number=some)
     def forget(self, number: int) -> None:
