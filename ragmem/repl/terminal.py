@@ -371,7 +371,7 @@ async def suspend() -> None:
     whoever touches the terminal then is stopped once more.
     """
     os.kill(0, signal.SIGTSTP)
-    while not is_foreground():
+    while not is_foreground():  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(_LOOK_S)
 
 
