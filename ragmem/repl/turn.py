@@ -25,7 +25,8 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.memory.last_time import TASKS_TOOL
-from ragmem.repl.diffs import EDITING_TOOLS, ChangeBlock, edit_result, read_change
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
+from ragmem.repl.diffs import ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
     Kind,
@@ -80,7 +81,6 @@ _REFUSED = "the person refused"
 STOPPED = "the person stopped the turn"
 """Why what was asked about was not done, where the question was left and the turn ended."""
 _LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
-_COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
 """How the text begins of a command that was ended, with what it had printed below it."""
 _TASK_SIGNS = "☑▸☐"
@@ -262,8 +262,10 @@ class TurnView:
     def _finished(self, event: ToolFinished) -> list[Part]:
         title, event = self._end(event)
         allowed = self._decided.pop(event.name, None)
-        if event.name == _COMMAND and (event.exit_code is not None or _STOPPED.match(event.text)):
-            return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
+        if event.name == RUN_COMMAND and (
+            event.exit_code is not None or _STOPPED.match(event.text)
+        ):
+            return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
         if event.name == TASKS_TOOL and event.success:
@@ -310,7 +312,7 @@ class TurnView:
         lasts_s = self._clock() - self._begun[call.tool_call_id]
         if printed is None and (self._paused_at is not None or lasts_s < _AT_ONCE_S):
             return []  # What is still asked about does not run.
-        title = call.title.removeprefix(f"{_COMMAND} ")
+        title = call.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if printed is None:
             return [head]

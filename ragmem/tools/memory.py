@@ -27,9 +27,10 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import answered, passage, result_text
 from ragmem.messages import Json
+from ragmem.own_tools import Effect
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Params, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts

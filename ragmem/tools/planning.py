@@ -10,18 +10,10 @@ from ragmem.events import MemoryWritten
 from ragmem.memory.facts import Draft
 from ragmem.memory.last_time import TASKS_TOOL
 from ragmem.memory.memory import Memory
+from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, ToolCall
 from ragmem.text import counted, one_line
-from ragmem.tools.base import (
-    Approver,
-    CurrentMode,
-    Effect,
-    Params,
-    Proposal,
-    ToolFailure,
-    ToolOutput,
-    arg,
-)
+from ragmem.tools.base import Approver, CurrentMode, Params, Proposal, ToolFailure, ToolOutput, arg
 from ragmem.tools.memory import written_event
 
 _MOST_TASKS = 30

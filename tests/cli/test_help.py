@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.cli.command import TOOL_NAMES
 from ragmem.cli.main import command, run
-from ragmem.tools.base import deny_all
-from ragmem.tools.standard import standard_toolset
-from ragmem.tools.workspace import Workspace
 
 HELP = Path(__file__).parent / "help.txt"
 
@@ -48,8 +44,3 @@ def commands(parent: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         child = parent.get_command(None, name)
         if not child.hidden:
             yield from commands(child, (*words, name))
-
-
-def test_the_tools_that_allow_knows_are_the_agents_tools(tmp_path: Path) -> None:
-    toolset = standard_toolset(Workspace(tmp_path), data_dir=tmp_path, approver=deny_all)
-    assert sorted(toolset.names) == sorted(TOOL_NAMES)

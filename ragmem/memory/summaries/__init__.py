@@ -18,9 +18,10 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
+from ragmem.memory.files import extract_accessed_files
 from ragmem.memory.window import argument, result_text
 from ragmem.messages import Json
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
@@ -549,7 +550,7 @@ def _done(turn: Turn) -> list[str]:
         for call in turn.tool_calls
         if call.tool_name in EDITING_TOOLS and call.success and call.result
     )
-    commands = [call for call in turn.tool_calls if call.tool_name == "run_command"]
+    commands = [call for call in turn.tool_calls if call.tool_name == RUN_COMMAND]
     lines = [", ".join(list(changed)[:_MOST_DONE])] if changed else []
     for call in commands[-2:]:
         ran = one_line(main_argument(call), _DONE_CHARS)
