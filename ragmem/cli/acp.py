@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from acp import interfaces, schema
 
     from ragmem.agent import Agent
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.records import Session, ToolCall
     from ragmem.tools.base import Decision, Proposal
@@ -97,7 +98,7 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
     async def main(_: Interruption) -> int:
         from acp import run_agent
 
-        from ragmem.app import Options
+        from ragmem.agent.seat import Options
 
         logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
         options = Options(model=model or "", effort=effort, permission_mode=chosen)

@@ -458,7 +458,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     config, paths = settings(color=color, needs_memory=goes_on)
     text = read_prompt(prompt)
 
-    from ragmem.app import Options
+    from ragmem.agent.seat import Options
 
     schema = None
     if json_schema is not None:

@@ -43,7 +43,8 @@ from ragmem.themes import Colors
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
