@@ -26,9 +26,12 @@ class OwnTool(msgspec.Struct, frozen=True):
     """How it was with the files of a call: for a search those of its result, else its `path`."""
     is_standard: bool = False
     """Whether every agent has it, so that `--allow` takes its name."""
+    recalls: bool = False
+    """Whether it answers with what was said before, of which nothing is learned anew."""
 
 
 READ_FILE, RUN_COMMAND = "read_file", "run_command"
+REMEMBER, UPDATE_TASKS = "remember", "update_tasks"
 OWN_TOOLS = {
     tool.name: tool
     for tool in (
@@ -43,13 +46,13 @@ OWN_TOOLS = {
         OwnTool("read_job", "read"),
         OwnTool("read_skill", "read", "read"),
         OwnTool("wait_for_servers", "read"),
-        OwnTool("update_tasks", "memory"),
+        OwnTool(UPDATE_TASKS, "memory"),
         OwnTool("present_plan", "memory"),
         OwnTool("brain_search", "read", "search", "search"),
-        OwnTool("search_memories", "read", "search"),
-        OwnTool("get_recent_memories", "read"),
-        OwnTool("recall_result", "read"),
-        OwnTool("remember", "memory"),
+        OwnTool("search_memories", "read", "search", recalls=True),
+        OwnTool("get_recent_memories", "read", recalls=True),
+        OwnTool("recall_result", "read", recalls=True),
+        OwnTool(REMEMBER, "memory", recalls=True),
     )
 }
 EDITING_TOOLS = frozenset(name for name, tool in OWN_TOOLS.items() if tool.effect == "edit")

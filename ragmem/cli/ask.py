@@ -46,7 +46,7 @@ from ragmem.cli.output import (
     write_json,
 )
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
+from ragmem.errors import EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -529,7 +529,7 @@ async def answer(agent: "Agent", prompt: str, output: Output, interruption: Inte
                 agent.interrupt()
             if isinstance(event, TurnFinished):
                 say_denials(event)
-                code = event.exit_code or (EXIT_FAILED if event.is_error else EXIT_DONE)
+                code = event.exit_code
     return EXIT_SIGPIPE if unread else code
 
 

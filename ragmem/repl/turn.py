@@ -24,8 +24,7 @@ from ragmem.events import (
     ToolStarted,
     TurnFinished,
 )
-from ragmem.memory.last_time import TASKS_TOOL
-from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND, UPDATE_TASKS
 from ragmem.repl.diffs import ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
@@ -213,7 +212,7 @@ class TurnView:
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
         self._tasks, self._tasks_changed = rows if is_left else "", True
-        head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{TASKS_TOOL} "), 300), ""))
+        head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{UPDATE_TASKS} "), 300), ""))
         parts: list[Part] = [("tool", head)]
         return parts if self._shows_live else [*parts, *self._tasks_left()]
 
@@ -268,7 +267,7 @@ class TurnView:
             return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
-        if event.name == TASKS_TOOL and event.success:
+        if event.name == UPDATE_TASKS and event.success:
             return self._take_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
             # One that nobody was asked about stands apart, as a question with a change does.
