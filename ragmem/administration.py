@@ -19,6 +19,7 @@ from ragmem.config.address import configured
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError
 from ragmem.files import forget_prompts
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
     Finding,
     Project,
@@ -527,7 +528,7 @@ async def _left_by(
                 # What was typed while a turn ran is joined by blank lines.
                 said |= {words.strip(), *map(str.strip, words.split("\n\n"))}
             for call in turn.tool_calls:
-                if call.tool_name == "run_command":
+                if call.tool_name == RUN_COMMAND:
                     outputs.update(_KEPT_OUTPUT.findall(call.result))
     return outputs, await _named_by_none(store, session, copies, preimages), said
 

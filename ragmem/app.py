@@ -5,7 +5,6 @@ model's client is imported when an agent is made.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -24,23 +23,19 @@ from ragmem.background import (
     service_of,
     settings_of,
 )
-from ragmem.config import Config, Paths, PermissionMode, environment
+from ragmem.config import Config, Paths, environment
 from ragmem.config import address as addresses
 from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
-from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory import Hit, Question, sessions_by_id
-from ragmem.memory.context import Place, RequestLog
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context import RequestLog
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
-    Instructions,
     Located,
     Places,
-    find_instructions,
     folder_name,
     folder_of_git,
     gone,
@@ -54,41 +49,24 @@ from ragmem.memory.projects import (
 )
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
-from ragmem.records import ASKED, Project, Session, SessionQuery, TurnQuery
+from ragmem.records import ASKED, Project, Session, SessionQuery, ToolCall, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store import Archive, Store, open_store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met
-from ragmem.tools.base import Approver, CurrentMode, deny_all
+from ragmem.tools.base import Approver
 from ragmem.tools.patterns import PermissionRules
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
-    from ragmem.agent.schema import AnswerSchema
+    from ragmem.agent.seat import Options, Shared
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
     from ragmem.tools.jobs import Job, Jobs
     from ragmem.tools.mcp_client import Servers
-    from ragmem.tools.planning import UpdateTasks
     from ragmem.tools.sandbox import Sandbox
-    from ragmem.tools.seen import SeenFiles
     from ragmem.tools.skills import SkillSet
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent is to work; from flags."""
-
-    model: str = ""
-    effort: Effort | None = None
-    permission_mode: PermissionMode = "default"
-    add_dirs: tuple[Path, ...] = ()
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
-    allow: tuple[str, ...] = ()
-    """Rules of what needs no approval, beside those of the settings."""
-    no_tools: bool = False
-    schema: "AnswerSchema | None" = None
 
 
 _EMBEDDER_LOCK = "embedder.lock"
@@ -535,8 +513,9 @@ class App:
 
     # --- agents -----------------------------------------------------------------
 
-    async def agent(self, session: Session, options: Options, approver: Approver) -> "Agent":
+    async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
+        from ragmem.agent.seat import seat
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
         environ = environment()
@@ -549,100 +528,51 @@ class App:
         effort = choose_effort(choice.info, self.config, options.effort)
         llm = open_llm(choice, self.config, self.paths, environ)
         self._notices += about(choice, self.usage)
-        seated = msgspec.structs.replace(options, effort=effort)
-        return await self._seat(session, seated, llm, approver)
-
-    async def _seat(
-        self, session: Session, options: Options, llm: LLM, approver: Approver
-    ) -> "Agent":
-        from ragmem.agent import Agent
-        from ragmem.agent.turn import Dependencies, Limits
-        from ragmem.tools.memory import memory_tools
-        from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
-        from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode
-        from ragmem.tools.shell import commands_of
-        from ragmem.tools.skills import ReadSkill
-        from ragmem.tools.standard import standard_toolset
-        from ragmem.tools.workspace import Workspace
-
         project = await self._places.project_of(session)
-        top = real_folder(project.path, self.cwd)
-        seen = SeenFiles(self.metrics)
-        tasks = UpdateTasks()
-        if session.turn_count:
-            await self._restore(seen, tasks, session)
-            if others := await self.memory.attach(session):
-                self._notices.append(
-                    f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
-                    "both are recorded, and their turns don't mix."
-                )
-        instructions = self._instructions(top)
-        skill_set = self._skill_set(top)
-        workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
-        code = SessionCode(
-            self.codebase, project, cwd=self.cwd, top=top, seen=seen, rules=self.rules
-        )
-        mode = CurrentMode(options.permission_mode)
-        rules = self.rules.for_session(options.allow)
-        plan = PresentPlan(mode, approver, keep_decision(self.memory, session))
-        toolset = standard_toolset(
-            workspace,
-            mode=mode,
-            approver=approver,
-            seen=seen,
-            data_dir=self.paths.data_dir,
-            rules=rules,
-            jobs=self.jobs,
-            commands=commands_of(
-                self.memory, session, self.config.tools.command_timeout_s, self.sandbox
-            ),
-            of_servers=self._servers().tools if self.config.mcp.servers else lambda _: (),
-            of_memory=[
-                tasks,
-                *([] if approver is deny_all else [plan]),
-                *code.tools(self.memory, session, self.config.memory.scope),
-                *memory_tools(self.memory, session, self.config.memory.scope),
-                *([ReadSkill(skill_set.skills)] if skill_set.skills else []),
-            ],
-        )
-        agent = Agent(
+        agent = seat(
+            self._shared,
             session,
-            Dependencies(
-                llm=llm,
-                memory=self.memory,
-                toolset=toolset,
-                builder=ContextBuilder(self.config.memory, llm.info),
-                keeps_thoughts=self.config.memory.thoughts,
-                place=Place(
-                    cwd=self.cwd,
-                    project=top,
-                    instructions=instructions,
-                    session_id=session.session_id,
-                    show_path=code.show,
-                    memory_tools=self.memory.facts is not None and not options.no_tools,
-                    code_tool=code.is_there and not options.no_tools,
-                    skills="" if options.no_tools else skill_set.listing,
-                ),
-                mode=mode,
-                rules=rules,
-                find_code=code.passages if code.is_there else None,
-                project=project,
-                limits=Limits(
-                    max_iterations=options.max_turns or self.config.tools.max_iterations,
-                    max_budget_usd=options.max_budget_usd,
-                ),
-                schema=options.schema,
-                effort=options.effort,
-                offers_tools=llm.info.supports_tools and not options.no_tools,
-                notices=self.notices,
-                at_start=code.begin,
-                changed=ChangedFiles(workspace, seen),
-            ),
+            project,
+            msgspec.structs.replace(options, effort=effort),
+            llm=llm,
+            approver=approver,
+            before=await self._calls_before(session),
+            skill_set=self._skill_set(real_folder(project.path, self.cwd)),
         )
         self._agents.append(agent)
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
+
+    @cached_property
+    def _shared(self) -> "Shared":
+        from ragmem.agent.seat import Shared
+
+        if self.config.mcp.servers:
+            from ragmem.tools.mcp_client import Servers
+
+            # Nothing is started yet.
+            self.servers = Servers(
+                self.config.mcp.servers,
+                cwd=self.cwd,
+                timeout_s=self.config.tools.command_timeout_s,
+                say=self._say,
+                waits=self._brief,
+            )
+        return Shared(
+            config=self.config,
+            paths=self.paths,
+            cwd=self.cwd,
+            memory=self.memory,
+            codebase=self.codebase,
+            rules=self.rules,
+            jobs=self.jobs,
+            sandbox=self.sandbox,
+            servers=self.servers,
+            metrics=self.metrics,
+            say=self._say,
+            notices=self.notices,
+        )
 
     async def skill_set(self, session: Session) -> "SkillSet":
         """The skills and commands of the session's project, and the person's own."""
@@ -659,20 +589,6 @@ class App:
             self._notices += [skill_set.problem] if skill_set.problem else []
         return self._skill_sets[top]
 
-    def _servers(self) -> "Servers":
-        """One set for all sessions; nothing is started yet."""
-        from ragmem.tools.mcp_client import Servers
-
-        if self.servers is None:
-            self.servers = Servers(
-                self.config.mcp.servers,
-                cwd=self.cwd,
-                timeout_s=self.config.tools.command_timeout_s,
-                say=self._say,
-                waits=self._brief,
-            )
-        return self.servers
-
     async def _prepare(self) -> None:
         # First, as a short answer does not wait for the rest.
         if notice := await self.background.vectors_notice():
@@ -682,25 +598,22 @@ class App:
             # Tried before the first command needs it, and for the chat to tell.
             await asyncio.to_thread(lambda: self.sandbox.mechanism)
 
-    def _instructions(self, top: Path) -> Instructions:
-        inside = self.cwd.is_relative_to(top)
-        own = self.paths.config_dir / "AGENTS.md"
-        found = find_instructions(self.cwd, top if inside else self.cwd, own)
-        yours = [file for file in found.files if file.is_relative_to(own.parent)]
-        if names := [os.path.relpath(file, self.cwd) for file in found.files if file not in yours]:
-            self._notices.append(f"Project instructions: {', '.join(names)}")
-        if yours:
-            self._notices.append(f"Your own instructions: {', '.join(map(str, yours))}")
-        return found
-
-    async def _restore(self, seen: "SeenFiles", tasks: "UpdateTasks", session: Session) -> None:
+    async def _calls_before(self, session: Session) -> list[ToolCall]:
+        """Of a session that is gone on with, the latest; what else is in it is told of."""
+        if not session.turn_count:
+            return []
+        calls = []
         with suppress(StoreError):
             turns = await (await self.store()).turns(
                 session.session_id, TurnQuery(limit=_SEEN_LOOKBACK)
             )
             calls = [call for turn in turns for call in turn.tool_calls]
-            seen.restore(calls)
-            tasks.restore(calls)
+        if others := await self.memory.attach(session):
+            self._notices.append(
+                f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
+                "both are recorded, and their turns don't mix."
+            )
+        return calls
 
 
 # --- the process that nobody waits for ------------------------------------------------

@@ -235,6 +235,7 @@ finally:
 
 
 _TRIES = 5
+_READING = "And what does greet.py hold?"
 
 
 @cache
@@ -244,15 +245,20 @@ def _asked(trace: bool) -> dict[str, list[str]]:
     The store is warm, and the background process stays, as after a person's first question.
     """
     sys.path.insert(0, str(ROOT))
-    from tests.fakes.llm_server import Answer, Call, LLMServer
+    from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+
+    def answered(request: Received) -> Answer:
+        # By what is asked: the background process asks too, in between.
+        asked = request.body["messages"][-1]
+        if trace and asked["role"] == "user" and _READING in str(asked["content"]):
+            return Answer(tools=[Call("read_file", {"path": "greet.py"})])
+        return Answer("It says hello.")
 
     with tempfile.TemporaryDirectory() as folder:
         home, project, out = Path(folder, "home"), Path(folder, "project"), Path(folder, "out")
         project.mkdir()
         (project / "greet.py").write_text("def greet():\n    return 'hello'\n")
-        answer = Answer("It says hello.")
-        reads = [Answer(tools=[Call("read_file", {"path": "greet.py"})])] if trace else []
-        with LLMServer([answer, *[*reads, answer] * _TRIES]) as server:
+        with LLMServer([answered], repeat=True) as server:
             environment = clean_environment(home, **server.env) | {
                 "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "600",
                 "HOUSE_TOP": str(PRODUCT),
@@ -275,7 +281,7 @@ def _asked(trace: bool) -> dict[str, list[str]]:
             ask("What does greet say?")
             with staying(Path(folder), environment):
                 for _ in range(_TRIES):
-                    found = ask("And what does greet.py hold?")
+                    found = ask(_READING)
                     # On a busy machine an answer that comes late is not waited for.
                     if "numpy" not in found["modules"]:
                         break

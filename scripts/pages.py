@@ -1,14 +1,15 @@
-"""The generated parts of README.md; cog calls these from there (see scripts/lint)."""
+"""What is generated of docs/: cog calls these from there, scripts/lint for the man page."""
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from ragmem.cli.main import command
 from ragmem.config.file import default_toml
+
+_WIDTH = 78
+"""Columns of a help text, as on a terminal of 80."""
 
 
 def settings() -> str:
@@ -30,26 +31,15 @@ def settings() -> str:
     return "\n".join(rows) + "\n"
 
 
-def command_help(*commands: str) -> str:
-    """What `--help` of each command prints; "" is ragmem itself."""
-    blocks = []
-    for words_of_one in commands:
-        words = ["ragmem", *words_of_one.split(), "--help"]
-        text = subprocess.run(
-            [sys.executable, "-P", "-m", *words],
-            env={**os.environ, "COLUMNS": "88", "NO_COLOR": "1", "TERM": "dumb"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        lines = [line.rstrip() for line in text.strip().splitlines()]
-        blocks.append("\n".join([f"$ {' '.join(words)}", *lines]))
+def command_help() -> str:
+    """What `--help` of each command prints."""
+    blocks = [f"$ {each.command_path} --help\n{each.get_help()}" for each in _commands()]
     return "\n```console\n" + "\n\n".join(blocks) + "\n```\n"
 
 
 def man_page() -> str:
     """The manual page of ragmem, section 1, with every command and what it takes."""
-    root = command()
+    root, *others = _commands()
     rows = [
         '.TH RAGMEM 1 "" ragmem',
         ".SH NAME",
@@ -58,31 +48,33 @@ def man_page() -> str:
         ".B ragmem",
         "[OPTIONS] [COMMAND] [ARGS]",
         ".SH DESCRIPTION",
-        *_paragraphs(root.help or ""),
+        *_paragraphs(root.command.help or ""),
         ".SH COMMANDS",
-        *_commands(root, "ragmem"),
+        *(row for each in others for row in _section(each)),
         ".SH SEE ALSO",
         "ragmem COMMAND --help",
     ]
     return "\n".join(rows) + "\n"
 
 
-def _commands(group: Any, called: str) -> Iterator[str]:
-    context = group.make_context(called, [], resilient_parsing=True)
-    for name in group.list_commands(context):
-        each = group.get_command(context, name)
-        if each.hidden:
-            continue
-        yield f".SS {called} {name}"
-        yield from _paragraphs(each.help or "")
-        inner = each.make_context(f"{called} {name}", [], resilient_parsing=True)
-        is_group = hasattr(each, "list_commands")
-        for parameter in each.get_params(inner):
-            row = parameter.get_help_record(inner)
-            if row and not (is_group and parameter.name == "help"):
-                yield from (".TP", f".B {_roff(row[0])}", _roff(row[1]))
-        if is_group:
-            yield from _commands(each, f"{called} {name}")
+def _commands(name: str = "ragmem", parent: Any = None) -> Iterator[Any]:
+    """Yield the contexts of a command and of all below it, but of hidden ones."""
+    each = parent.command.get_command(parent, name) if parent else command()
+    if each.hidden:
+        return
+    context = each.make_context(name, [], parent, resilient_parsing=True, terminal_width=_WIDTH)
+    yield context
+    for below in each.list_commands(context) if hasattr(each, "list_commands") else ():
+        yield from _commands(below, context)
+
+
+def _section(context: Any) -> Iterator[str]:
+    yield f".SS {context.command_path}"
+    yield from _paragraphs(context.command.help or "")
+    for parameter in context.command.get_params(context):
+        row = parameter.get_help_record(context)
+        if row and not (hasattr(context.command, "list_commands") and parameter.name == "help"):
+            yield from (".TP", f".B {_roff(row[0])}", _roff(row[1]))
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -17,6 +17,7 @@ from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts import Remembered
 from ragmem.memory.leases import settled
 from ragmem.messages import Json, ToolUse
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session, ToolCall, Turn, utc_now
 from ragmem.tools.patterns import PermissionRules
 
@@ -30,7 +31,7 @@ class CommandRun(TurnRun):
 
     async def _answer(self, prompt: str) -> Ending:
         arguments = msgspec.json.encode({"command": prompt}).decode()
-        await self._calls.own(ToolUse(new_id(), "run_command", arguments))
+        await self._calls.own(ToolUse(new_id(), RUN_COMMAND, arguments))
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             # The person stopped it: what it had printed by then is recorded with that.

@@ -44,13 +44,15 @@ from ragmem.files import is_a_path
 from ragmem.libraries import install_command
 from ragmem.memory.window import prompts_of, result_text
 from ragmem.messages import Json
+from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
 from ragmem.text import clip_middle, one_line, reveal, visible
 
 if TYPE_CHECKING:
     from acp import interfaces, schema
 
     from ragmem.agent import Agent
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.records import Session, ToolCall
     from ragmem.tools.base import Decision, Proposal
@@ -65,20 +67,6 @@ _SHOWN_CHARS = 10_000
 _DIFF_BYTES = 1_000_000
 _LISTED = 50
 _FAILED = -32603
-_KINDS = {
-    "read_file": "read",
-    "list_directory": "search",
-    "glob_files": "search",
-    "grep_files": "search",
-    "create_file": "edit",
-    "write_file": "edit",
-    "edit_file": "edit",
-    "run_command": "execute",
-    "brain_search": "search",
-    "search_memories": "search",
-    "read_skill": "read",
-}
-"""What the protocol calls the kinds of tools."""
 _MODES = {
     "default": ("Ask", "Asks before edits and commands"),
     "acceptEdits": ("Edit", "Edits are allowed, commands are asked for"),
@@ -110,7 +98,7 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
     async def main(_: Interruption) -> int:
         from acp import run_agent
 
-        from ragmem.app import Options
+        from ragmem.agent.seat import Options
 
         logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
         options = Options(model=model or "", effort=effort, permission_mode=chosen)
@@ -421,7 +409,7 @@ class EditorSession:
                 )
             case ToolFinished():
                 self._running.pop(event.tool_call_id, None)
-                is_edit = _KINDS.get(event.name) == "edit" and event.success
+                is_edit = event.name in EDITING_TOOLS and event.success
                 shown = clip_middle(visible(event.text), _SHOWN_CHARS)
                 await self.tell(
                     helpers.update_tool_call(
@@ -439,7 +427,7 @@ class EditorSession:
         diff = self._diff(event.name, arguments)
         return {
             "title": visible(event.title),
-            "kind": _KINDS.get(event.name, "other"),
+            "kind": OWN_TOOLS[event.name].kind if event.name in OWN_TOOLS else "other",
             "locations": self._locations(arguments),
             "raw_input": arguments,
             "content": [diff] if diff else None,

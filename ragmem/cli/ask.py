@@ -46,7 +46,7 @@ from ragmem.cli.output import (
     write_json,
 )
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
+from ragmem.errors import EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -458,7 +458,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     config, paths = settings(color=color, needs_memory=goes_on)
     text = read_prompt(prompt)
 
-    from ragmem.app import Options
+    from ragmem.agent.seat import Options
 
     schema = None
     if json_schema is not None:
@@ -529,7 +529,7 @@ async def answer(agent: "Agent", prompt: str, output: Output, interruption: Inte
                 agent.interrupt()
             if isinstance(event, TurnFinished):
                 say_denials(event)
-                code = event.exit_code or (EXIT_FAILED if event.is_error else EXIT_DONE)
+                code = event.exit_code
     return EXIT_SIGPIPE if unread else code
 
 

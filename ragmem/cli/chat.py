@@ -31,7 +31,8 @@ from ragmem.cli.output import typed
 from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 
 if TYPE_CHECKING:
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
 
 app = commands()
 
@@ -67,7 +68,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     opened: list[App] = []
 
     def start(show: Callable[[str], None]) -> tuple["App", "Options"]:
-        from ragmem.app import Options
+        from ragmem.agent.seat import Options
 
         options = Options(
             model=model or "", effort=effort, permission_mode=chosen, add_dirs=folders

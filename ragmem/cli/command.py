@@ -175,16 +175,6 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
 
 
 Color = Literal["auto", "always", "never"]
-TOOL_NAMES = (
-    "read_file",
-    "list_directory",
-    "glob_files",
-    "grep_files",
-    "create_file",
-    "write_file",
-    "edit_file",
-    "run_command",
-)
 
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
 Resume = Annotated[
@@ -306,15 +296,15 @@ def permission_mode(
 def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
     """The rules of --allow; UsageError for what is none, and for a tool that does not exist."""
     for each in rules or ():
+        from ragmem.own_tools import OWN_TOOLS
         from ragmem.tools.patterns import OUTSIDE, read_rule
 
         tool = read_rule(each).tool
+        known = (*(own.name for own in OWN_TOOLS.values() if own.is_standard), OUTSIDE)
         # Which tools a server has is known when it runs.
-        if tool not in (*TOOL_NAMES, OUTSIDE) and "__" not in tool:
-            raise UsageError(
-                f"--allow: there is no tool {tool!r}.",
-                hint=f"The tools are {', '.join((*TOOL_NAMES, OUTSIDE))}.",
-            )
+        if tool not in known and "__" not in tool:
+            hint = f"The tools are {', '.join(known)}."
+            raise UsageError(f"--allow: there is no tool {tool!r}.", hint=hint)
     return tuple(rules or ())
 
 

@@ -254,7 +254,7 @@ async def context(
     if not prompt.strip():
         raise UsageError("The prompt is empty.")
 
-    from ragmem.app import Options
+    from ragmem.agent.seat import Options
 
     session = await choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)

@@ -41,9 +41,10 @@ from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memo
 from ragmem.memory.projects import real_folder, registrations
 from ragmem.memory.window import turn_tag
 from ragmem.messages import ToolUse
+from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, SessionQuery, Summary, Turn, utc_now
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
+from ragmem.tools.base import Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
 from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
 
 if TYPE_CHECKING:

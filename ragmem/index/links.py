@@ -15,8 +15,9 @@ from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
 from ragmem.memory import comes_near
-from ragmem.memory.files import EDITING_TOOLS, NO_PAST, CodePast, inside_of, locator, past_of_scopes
+from ragmem.memory.files import NO_PAST, CodePast, inside_of, locator, past_of_scopes
 from ragmem.memory.leases import leased
+from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import (
     CodeReference,
     CodeScope,
@@ -175,7 +176,7 @@ def _places(call: ToolCall) -> Iterator[TouchedLines]:
     result = _result(call)
     if result is None:
         return
-    if call.tool_name == "read_file" and result.path and result.last_line > 0:
+    if call.tool_name == READ_FILE and result.path and result.last_line > 0:
         yield TouchedLines("read", result.path, ((result.first_line, result.last_line),))
     elif call.tool_name in EDITING_TOOLS and result.path:
         if result.changed is None:

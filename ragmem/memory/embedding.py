@@ -1,4 +1,4 @@
-"""Vectors: of questions, and of turns, summaries, memories and sessions that have none."""
+"""Vectors of turns, summaries, memories and sessions that have none."""
 
 import asyncio
 import logging
@@ -12,9 +12,7 @@ from ragmem.embedder import Embedder, embedding_hash, passages, turn_passages
 from ragmem.errors import (
     EmbedderError,
     EmbedderUnavailable,
-    RagmemError,
     StoreError,
-    StoreUnavailable,
 )
 from ragmem.memory import sessions_by_id
 from ragmem.records import (
@@ -39,69 +37,6 @@ _MOST_STRIKES = 4
 _SUMMARIES = 1
 _Record = Turn | Summary | MemoryRecord | Session
 _log = logging.getLogger("ragmem")
-
-
-class ComparableVectors:
-    """Vectors of texts that may be compared with the store's; without an embedder none."""
-
-    def __init__(self, embedder: Embedder | None, metrics: Metrics) -> None:
-        self._embedder = embedder
-        self._metrics = metrics
-
-    @property
-    def model_id(self) -> str:
-        """Of the embedder; empty without one."""
-        return self._embedder.info.model_id if self._embedder else ""
-
-    async def is_for(self, store: Store, *, mark: bool = False) -> bool:
-        """Whether the store's vectors are this embedder's; with `mark` they will be, if none are.
-
-        StoreError.
-        """
-        if self._embedder is None:
-            return False
-        info, known = self._embedder.info, await store.embedder()
-        if known is None and mark and info.dimension:
-            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
-            return True
-        return known is not None and known.model_id == info.model_id
-
-    async def rows(
-        self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
-    ) -> list[bytes]:
-        """One a text; none where they can't be had in time, or while those stored are another's."""
-        embedder = self._embedder
-        if embedder is None or not any(text.strip() for text in texts):
-            return []
-        try:
-            if not await self.is_for(store, mark=not query):
-                return []
-            async with asyncio.timeout(patience_s):
-                found = await embedder.embed(list(texts), "query" if query else "passage")
-        except StoreUnavailable:
-            return []
-        except Exception as error:
-            # Whatever it is: words are compared all the same, and the worker embeds it later.
-            known = isinstance(error, RagmemError | TimeoutError)
-            what = "The question" if query else "A memory"
-            _log.warning("%s could not be embedded: %s", what, error, exc_info=not known)
-            self._metrics.count("embedder.failures")
-            return []
-        return [row.astype("<f4").tobytes() for row in found]
-
-    def writes(self, memories: Sequence[MemoryRecord], rows: Sequence[bytes]) -> list[PutVectors]:
-        """The writes of memories' vectors; of one that has none, none."""
-        return [
-            PutVectors(
-                record_id=memory.memory_id,
-                level=MEMORY_LEVEL,
-                embedder=self.model_id,
-                text_hash=embedding_hash(self.model_id, "passage", memory.content),
-                vectors=(row,),
-            )
-            for memory, row in zip(memories, rows, strict=False)
-            if row
-        ]
 
 
 class Embedded(msgspec.Struct, frozen=True):

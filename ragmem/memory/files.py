@@ -17,10 +17,10 @@ import msgspec
 
 from ragmem.memory import others_of, sessions_by_id
 from ragmem.messages import Json
+from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
     UNDO,
-    AccessType,
     CodeStore,
     CodeTurn,
     FileAccess,
@@ -37,16 +37,6 @@ from ragmem.records import (
 )
 from ragmem.text import plain_or_quoted
 
-_BY_ARGUMENT: dict[str, AccessType] = {
-    "read_file": "read",
-    "write_file": "write",
-    "edit_file": "write",
-    "create_file": "write",
-    "list_directory": "list",
-    "glob_files": "list",
-}
-EDITING_TOOLS = frozenset(name for name, kind in _BY_ARGUMENT.items() if kind == "write")
-_BY_RESULT = ("grep_files", "search_files", "brain_search")
 _WRAPPERS = ("files", "matches", "results")
 _CHARS_PER_PATH = 50
 _GENERATED_PARTS = {"__pycache__", "node_modules", ".git", ".venv", "site-packages", ".cache"}
@@ -64,18 +54,18 @@ def extract_accessed_files(
     if not call.success or not call.result:
         return []
     result = _decode(call.result)
-    access: AccessType
-    if call.tool_name in _BY_RESULT:
-        access, paths = "search", _result_paths(result)
-    elif call.is_undo:
+    access = OWN_TOOLS[call.tool_name].access if call.tool_name in OWN_TOOLS else None
+    if call.is_undo:
         access, paths = "write", sorted(set().union(*_taken_back(call).values()))
-    elif call.tool_name in _BY_ARGUMENT:
+    elif access is None:
+        return []
+    elif access == "search":
+        paths = _result_paths(result)
+    else:
         # The tool's own word on the path is normalized; the argument may be `./a.py`.
         told = result.get("path") if isinstance(result, dict) else None
         path = told or _field(call.arguments, "path")
-        access, paths = _BY_ARGUMENT[call.tool_name], [path] if isinstance(path, str) else []
-    else:
-        return []
+        paths = [path] if isinstance(path, str) else []
     return [
         FileAccess(
             path=locate(path),
@@ -258,26 +248,7 @@ def _fold(paths: Sequence[str]) -> list[str]:
     return out
 
 
-_COMMAND = "run_command"
-_HARMLESS = frozenset(
-    {
-        "read_file",
-        "list_directory",
-        "glob_files",
-        "grep_files",
-        "recall_result",
-        "search_memories",
-        "get_recent_memories",
-        "remember",
-        "brain_search",
-        "read_job",
-        "read_skill",
-        "wait_for_servers",
-        "update_tasks",
-        "present_plan",
-        UNDO,
-    }
-)
+_HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
 _NOT_RUN = ("nothing was done", "not executed", "nothing was executed")
 """In the answer of a call that had no effect."""
 
@@ -332,7 +303,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         for call in turn.tool_calls:
             if call.tool_name in _HARMLESS or _was_not_run(call):
                 continue
-            if call.tool_name == _COMMAND:
+            if call.tool_name == RUN_COMMAND:
                 commands += 1
             elif call.tool_name not in EDITING_TOOLS or (
                 call.success and call.result and not _edit(call)

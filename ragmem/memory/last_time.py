@@ -24,6 +24,7 @@ from ragmem.memory.files import (
     written_since,
 )
 from ragmem.memory.since import Aftermath, in_short, left_open
+from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word
@@ -168,8 +169,6 @@ def sessions_wanted(prompt: str, turn_index: int) -> int:
 
 # --- the agent's own list of tasks ------------------------------------------------------------
 
-TASKS_TOOL = "update_tasks"
-
 
 class _Task(msgspec.Struct, frozen=True):
     text: str
@@ -183,7 +182,7 @@ class _Tasks(msgspec.Struct, frozen=True):
 def tasks_left(turns: Sequence[Turn]) -> list[str]:
     """What was not done of the last list of tasks that the agent kept in these turns, in order."""
     calls = (call for turn in reversed(turns) for call in reversed(turn.tool_calls))
-    last = next((c for c in calls if c.tool_name == TASKS_TOOL and c.success), None)
+    last = next((c for c in calls if c.tool_name == UPDATE_TASKS and c.success), None)
     try:
         held = msgspec.json.decode(last.arguments, type=_Tasks) if last else _Tasks()
     except msgspec.DecodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.embedder import Embedder, cosines
-from ragmem.errors import EmbedderError, StoreError
+from ragmem.embedder import Embedder, cosines, embedding_hash
+from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.libraries import load_numpy
 from ragmem.memory import (
     BY_TIME,
@@ -26,14 +27,17 @@ from ragmem.memory import (
     others_of,
     sessions_by_id,
 )
-from ragmem.memory.embedding import ComparableVectors
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
+    MEMORY_LEVEL,
     SESSION_LEVEL,
     TURN_LEVEL,
     Candidate,
+    EmbedderMark,
     Interval,
+    MemoryRecord,
+    PutVectors,
     Scope,
     SearchQuery,
     Session,
@@ -49,6 +53,7 @@ from ragmem.similarity import WORDS_AS_COSINE, rarity
 from ragmem.store import Store
 from ragmem.usage import Metrics
 
+_log = logging.getLogger("ragmem")
 FIND = "find"
 """What a service is asked for, by a `Question`; it answers with what is `Found`."""
 _QUESTION_CHARS = 4_000
@@ -95,6 +100,69 @@ def scope_of(session: Session, name: ScopeName) -> Scope:
             return Scope(session_ids=(session.session_id,), project_ids=(session.project_id,))
         case "all":
             return EVERYTHING
+
+
+class ComparableVectors:
+    """Vectors of texts that may be compared with the store's; without an embedder none."""
+
+    def __init__(self, embedder: Embedder | None, metrics: Metrics) -> None:
+        self._embedder = embedder
+        self._metrics = metrics
+
+    @property
+    def model_id(self) -> str:
+        """Of the embedder; empty without one."""
+        return self._embedder.info.model_id if self._embedder else ""
+
+    async def is_for(self, store: Store, *, mark: bool = False) -> bool:
+        """Whether the store's vectors are this embedder's; with `mark` they will be, if none are.
+
+        StoreError.
+        """
+        if self._embedder is None:
+            return False
+        info, known = self._embedder.info, await store.embedder()
+        if known is None and mark and info.dimension:
+            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
+            return True
+        return known is not None and known.model_id == info.model_id
+
+    async def rows(
+        self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
+    ) -> list[bytes]:
+        """One a text; none where they can't be had in time, or while those stored are another's."""
+        embedder = self._embedder
+        if embedder is None or not any(text.strip() for text in texts):
+            return []
+        try:
+            if not await self.is_for(store, mark=not query):
+                return []
+            async with asyncio.timeout(patience_s):
+                found = await embedder.embed(list(texts), "query" if query else "passage")
+        except StoreUnavailable:
+            return []
+        except Exception as error:
+            # Whatever it is: words are compared all the same, and the worker embeds it later.
+            known = isinstance(error, RagmemError | TimeoutError)
+            what = "The question" if query else "A memory"
+            _log.warning("%s could not be embedded: %s", what, error, exc_info=not known)
+            self._metrics.count("embedder.failures")
+            return []
+        return [row.astype("<f4").tobytes() for row in found]
+
+    def writes(self, memories: Sequence[MemoryRecord], rows: Sequence[bytes]) -> list[PutVectors]:
+        """The writes of memories' vectors; of one that has none, none."""
+        return [
+            PutVectors(
+                record_id=memory.memory_id,
+                level=MEMORY_LEVEL,
+                embedder=self.model_id,
+                text_hash=embedding_hash(self.model_id, "passage", memory.content),
+                vectors=(row,),
+            )
+            for memory, row in zip(memories, rows, strict=False)
+            if row
+        ]
 
 
 class Recall:

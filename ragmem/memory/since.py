@@ -17,11 +17,18 @@ import msgspec
 
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
-from ragmem.memory.facts.trust import particulars
-from ragmem.memory.facts.words import own_words, plain, prose, sentences
-from ragmem.memory.files import EDITING_TOOLS, taken_back
-from ragmem.memory.summaries import opening, prose_sentences
+from ragmem.memory.facts.words import (
+    opening,
+    own_words,
+    particulars,
+    plain,
+    prose,
+    prose_sentences,
+    sentences,
+)
+from ragmem.memory.files import taken_back
 from ragmem.memory.window import argument
+from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
 from ragmem.store import Store
 from ragmem.terms import is_stop_word, terms

@@ -17,6 +17,7 @@ import msgspec
 
 from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
 from ragmem.messages import prompt as prompt_text
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ToolCall, Turn
 from ragmem.text import NO_DATE, Regex, clip_middle, first_line, one_line, plain_or_quoted
 
@@ -85,7 +86,6 @@ def _as_text(value: Json) -> str:
     return words[2] if words[1:2] in (["-c"], ["-lc"]) and len(words) == 3 else shlex.join(words)
 
 
-_COMMAND = "run_command"
 _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "content")
 """Arguments that a call is about, the first of which it is named by."""
 
@@ -93,7 +93,9 @@ _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "
 def subject_of(call: ToolCall) -> str:
     """Return a call as it was named when it ran: the tool, and what it was about."""
     about = first_line(argument(call, *_SUBJECTS))
-    return about if call.tool_name == _COMMAND and about else f"{call.tool_name} {about}".rstrip()
+    return (
+        about if call.tool_name == RUN_COMMAND and about else f"{call.tool_name} {about}".rstrip()
+    )
 
 
 class _Ended(msgspec.Struct, frozen=True):

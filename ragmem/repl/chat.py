@@ -22,6 +22,7 @@ import msgspec
 from ragmem.config import UiConfig, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT
 from ragmem.events import Event, ToolFinished, TurnFinished
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
@@ -42,7 +43,8 @@ from ragmem.themes import Colors
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
@@ -555,7 +557,7 @@ class ChatLoop:
             return chat.output.say(f"It could not be started: {error.strerror}.", "warning")
         ended = ToolFinished(
             tool_call_id="",
-            name="run_command",
+            name=RUN_COMMAND,
             success=True,
             text="",
             display="",

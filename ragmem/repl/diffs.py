@@ -17,12 +17,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ragmem.events import ToolFinished
+from ragmem.own_tools import EDITING_TOOLS
 from ragmem.repl.output import fold, gutter
 from ragmem.text import counted, display_width, reveal
 
 FOLD_ROWS = 40
 """Rows of a change, on the screen, above which its middle is folded."""
-EDITING_TOOLS = frozenset({"create_file", "write_file", "edit_file"})
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")

@@ -8,6 +8,7 @@ what is typed.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,9 +17,9 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, FilterOrBool, has_focus
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
@@ -45,7 +46,6 @@ from ragmem.repl.drawing import (
     shown_by,
     style_of,
 )
-from ragmem.repl.keys import key_bindings
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
@@ -129,7 +129,7 @@ class LiveTerminal:
         self._output.enable_cpr = False
         self._app: Application[None] = Application(
             layout=chat_layout(self, host),
-            key_bindings=key_bindings(self, host),
+            key_bindings=_key_bindings(self, host),
             style=DynamicStyle(lambda: self._style),
             color_depth=ColorDepth.DEPTH_1_BIT if colors is None else None,
             input=terminal_input,
@@ -619,6 +619,42 @@ class LiveTerminal:
         parser.feed(early.take())
         parser.flush()
         self._app.key_processor.feed_multiple(keys)
+
+
+def _key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
+    """Return which keys do what; ours go before prompt-toolkit's own."""
+    keys = KeyBindings()
+    typing = has_focus(terminal.buffer)
+
+    def add(act: Callable[[], None], *names: str, when: FilterOrBool = typing) -> None:
+        keys.add(*names, filter=when)(lambda _: act())
+
+    for enter in ("enter", "c-j"):
+        add(terminal.enter, enter)
+        add(terminal.add_line, "escape", enter)
+    add(terminal.complete, "tab")
+    menu = Condition(lambda: terminal.buffer.complete_state is not None)
+    add(host.next_mode, "s-tab", when=typing & ~menu)
+    add(terminal.earlier, "up", when=typing & ~menu)
+    for name, by in (("up", -1), ("c-p", -1), ("s-tab", -1), ("down", 1), ("c-n", 1)):
+        add(partial(terminal.offer_next, by), name, when=typing & menu)
+    marks = Condition(lambda: terminal.marks)
+    for name, by in (("up", -1), ("left", -1), ("down", 1), ("right", 1)):
+        add(partial(terminal.mark, by), name, when=typing & marks)
+    add(terminal.search_history, "c-r")
+    add(terminal.edit, "c-g")
+    add(terminal.edit, "c-x", "c-e")
+    add(terminal.expand, "c-o")
+    add(terminal.escape, "escape")
+    add(terminal.escape_twice, "escape", "escape")
+    add(terminal.interrupt, "c-c")
+    add(terminal.interrupt, "<sigint>", when=True)
+    add(terminal.end, "c-d", when=typing & Condition(lambda: not terminal.buffer.text))
+    ends_with_paste = Condition(lambda: terminal.paste_mark != "")
+    add(terminal.delete_mark, "backspace", when=typing & ends_with_paste)
+    add(terminal.suspend, "c-z", when=True)
+    keys.add(Keys.BracketedPaste, filter=typing)(lambda event: terminal.paste(event.data))
+    return keys
 
 
 def _chosen(question: ChatQuestion) -> int | None:

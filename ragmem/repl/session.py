@@ -31,7 +31,8 @@ from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visibl
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
-    from ragmem.app import App, Options
+    from ragmem.agent.seat import Options
+    from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.memory.context import SessionRecap
     from ragmem.memory.recall import SimilarSession

@@ -24,8 +24,8 @@ from ragmem.events import (
     ToolStarted,
     TurnFinished,
 )
-from ragmem.memory.last_time import TASKS_TOOL
-from ragmem.repl.diffs import EDITING_TOOLS, ChangeBlock, edit_result, read_change
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND, UPDATE_TASKS
+from ragmem.repl.diffs import ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
     Kind,
@@ -80,7 +80,6 @@ _REFUSED = "the person refused"
 STOPPED = "the person stopped the turn"
 """Why what was asked about was not done, where the question was left and the turn ended."""
 _LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
-_COMMAND = "run_command"
 _STOPPED = re.compile(r"Stopped .*\n")
 """How the text begins of a command that was ended, with what it had printed below it."""
 _TASK_SIGNS = "☑▸☐"
@@ -213,7 +212,7 @@ class TurnView:
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
         self._tasks, self._tasks_changed = rows if is_left else "", True
-        head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{TASKS_TOOL} "), 300), ""))
+        head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{UPDATE_TASKS} "), 300), ""))
         parts: list[Part] = [("tool", head)]
         return parts if self._shows_live else [*parts, *self._tasks_left()]
 
@@ -262,11 +261,13 @@ class TurnView:
     def _finished(self, event: ToolFinished) -> list[Part]:
         title, event = self._end(event)
         allowed = self._decided.pop(event.name, None)
-        if event.name == _COMMAND and (event.exit_code is not None or _STOPPED.match(event.text)):
-            return [("tool", command_block(title.removeprefix(f"{_COMMAND} "), event))]
+        if event.name == RUN_COMMAND and (
+            event.exit_code is not None or _STOPPED.match(event.text)
+        ):
+            return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
             return []  # the answer has said so
-        if event.name == TASKS_TOOL and event.success:
+        if event.name == UPDATE_TASKS and event.success:
             return self._take_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
             # One that nobody was asked about stands apart, as a question with a change does.
@@ -310,7 +311,7 @@ class TurnView:
         lasts_s = self._clock() - self._begun[call.tool_call_id]
         if printed is None and (self._paused_at is not None or lasts_s < _AT_ONCE_S):
             return []  # What is still asked about does not run.
-        title = call.title.removeprefix(f"{_COMMAND} ")
+        title = call.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if printed is None:
             return [head]

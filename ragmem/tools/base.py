@@ -18,6 +18,7 @@ from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
+from ragmem.own_tools import Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
 
@@ -36,10 +37,6 @@ def arg(about: str, most: int | None = None, least: int | None = None) -> msgspe
 def number(about: str, least: float, most: float | None = None) -> msgspec.Meta:
     """What the model is told of a number, and its bounds."""
     return msgspec.Meta(description=about, ge=least, le=most)
-
-
-Effect = Literal["read", "edit", "command", "memory"]
-"""What a call changes: nothing, files, whatever a command does, or what is remembered."""
 
 
 class CurrentMode:

@@ -7,9 +7,10 @@ from typing import Annotated
 import msgspec
 
 from ragmem.messages import Json
+from ragmem.own_tools import READ_FILE, Effect
 from ragmem.text import Regex
 from ragmem.tools import workspace
-from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
@@ -60,7 +61,7 @@ class EditFileParams(Params, frozen=True):
 class ReadFile:
     """Numbered lines of a text file."""
 
-    name = "read_file"
+    name = READ_FILE
     description = (
         f"Read a text file as numbered lines: at most {MAX_LINES:,} lines and "
         f"{MAX_READ_BYTES // 1000} KB a call, lines cut at {MAX_LINE_CHARS:,} characters. "

@@ -10,8 +10,9 @@ from typing import Annotated
 import msgspec
 
 from ragmem.messages import Json
+from ragmem.own_tools import Effect
 from ragmem.text import clip_middle, counted, duration, one_line
-from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import CommandOutput, Ended, InBackground, run_guarded
 from ragmem.tools.workspace import Workspace

@@ -27,9 +27,10 @@ from ragmem.config import McpServerConfig, environment
 from ragmem.libraries import install_command
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
+from ragmem.own_tools import Effect
 from ragmem.redact import know, redact
 from ragmem.text import clip_middle, counted, one_line, plain, visible
-from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import Tool, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 
 if TYPE_CHECKING:

@@ -21,15 +21,16 @@ from ragmem.memory import Hit, Question, relevance
 from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, told_by
 from ragmem.memory.facts import Draft, FactHit, Remembered
-from ragmem.memory.facts.trust import REMEMBER, vouch
+from ragmem.memory.facts.trust import vouch
 from ragmem.memory.files import stored_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import answered, passage, result_text
 from ragmem.messages import Json
+from ragmem.own_tools import REMEMBER, Effect
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Effect, Params, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Params, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import UsageError
+from ragmem.own_tools import READ_FILE, RUN_COMMAND
 from ragmem.text import Regex
 from ragmem.tools.base import ToolFailure
 
@@ -406,7 +407,6 @@ def _expand(pattern: str) -> list[str]:
 
 # --- rules ----------------------------------------------------------------------
 
-COMMAND = "run_command"
 OUTSIDE = "outside_sandbox"
 """Rules of this name are for commands too: for their leaving the sandbox."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
@@ -453,7 +453,7 @@ def read_rule(text: str) -> PermissionRule:
             hint="Rules are like run_command(git status*), edit_file(src/**) or run_command.",
         )
     rule = PermissionRule(found[1], (found[2] or "").strip())
-    if rule.pattern and rule.tool not in (COMMAND, OUTSIDE):
+    if rule.pattern and rule.tool not in (RUN_COMMAND, OUTSIDE):
         try:
             _path_matcher(rule.pattern)
         except ToolFailure as error:
@@ -514,7 +514,7 @@ class PermissionRules:
     def _denying(self) -> list[str]:
         return [*self.deny, *self.deny_here]
 
-    def denial_of_command(self, line: str, kind: str = COMMAND) -> str:
+    def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
         """Return the rule that denies any part of a command line; empty where none does.
 
         With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
@@ -529,7 +529,7 @@ class PermissionRules:
                 return text
         return ""
 
-    def allows_command(self, line: str, kind: str = COMMAND) -> bool:
+    def allows_command(self, line: str, kind: str = RUN_COMMAND) -> bool:
         """Return whether each part of a command line is allowed, and the line does nothing else.
 
         With `OUTSIDE` as `kind`, whether it may leave the sandbox.
@@ -550,7 +550,7 @@ class PermissionRules:
 
         One of read_file holds for all that read, one of edit_file for all that edit.
         """
-        kinds = {tool, "edit_file" if edits else "read_file"}
+        kinds = {tool, "edit_file" if edits else READ_FILE}
         for text in self._denying:
             rule = read_rule(text)
             if rule.tool in kinds and rule.covers_path(names):
@@ -570,13 +570,13 @@ class PermissionRules:
 
     def hides(self, real: Path, cwd: Path) -> bool:
         """Return whether a file at a real path must not be read."""
-        return bool(self._denying and self.denial_of_path("read_file", names_of(real, cwd)))
+        return bool(self._denying and self.denial_of_path(READ_FILE, names_of(real, cwd)))
 
     @property
     def _hiding(self) -> dict[str, PermissionRule]:
         """The rules that keep some files from being read, by how they are written."""
         rules = {text: read_rule(text) for text in self._denying}
-        return {t: rule for t, rule in rules.items() if rule.tool == "read_file" and rule.pattern}
+        return {t: rule for t, rule in rules.items() if rule.tool == READ_FILE and rule.pattern}
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
         """Return the rule that denies reading a file that a command line names; else empty."""
@@ -655,7 +655,7 @@ def _files(root: Path) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def offers_for_command(line: str, kind: str = COMMAND) -> tuple[tuple[str, ...], ...]:
+def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, ...], ...]:
     """Return the rules that can be offered for a command: exactly it, and with any arguments.
 
     None where no rule could allow the line; no wider one for programs that can do anything, nor
@@ -668,7 +668,7 @@ def offers_for_command(line: str, kind: str = COMMAND) -> tuple[tuple[str, ...],
     wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
     if not wide or not all(wide):
         return (exact,)
-    return exact, tuple(dict.fromkeys(f"{COMMAND}({each} *)" for each in wide))
+    return exact, tuple(dict.fromkeys(f"{RUN_COMMAND}({each} *)" for each in wide))
 
 
 def _widened(command: CommandWords) -> str:

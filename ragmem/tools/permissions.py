@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from ragmem.config import PermissionMode
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.tools.base import Approver, CurrentMode, Proposal, ToolFailure, deny_all
 from ragmem.tools.patterns import (
-    COMMAND,
     OUTSIDE,
     PermissionRules,
     names_of,
@@ -258,8 +258,8 @@ class Permissions:
             return False
         leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
         within = Proposal(
-            tool_name=COMMAND,
-            title=f"{COMMAND} in the background" if goes_on else COMMAND,
+            tool_name=RUN_COMMAND,
+            title=f"{RUN_COMMAND} in the background" if goes_on else RUN_COMMAND,
             kind="command",
             body=command,
             warnings=(*_command_warnings(command), *filter(None, [leaves, known])),

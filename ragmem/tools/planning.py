@@ -8,20 +8,11 @@ import msgspec
 from ragmem.errors import StoreError
 from ragmem.events import MemoryWritten
 from ragmem.memory.facts import Draft
-from ragmem.memory.last_time import TASKS_TOOL
 from ragmem.memory.memory import Memory
+from ragmem.own_tools import UPDATE_TASKS, Effect
 from ragmem.records import Evidence, Session, ToolCall
 from ragmem.text import counted, one_line
-from ragmem.tools.base import (
-    Approver,
-    CurrentMode,
-    Effect,
-    Params,
-    Proposal,
-    ToolFailure,
-    ToolOutput,
-    arg,
-)
+from ragmem.tools.base import Approver, CurrentMode, Params, Proposal, ToolFailure, ToolOutput, arg
 from ragmem.tools.memory import written_event
 
 _MOST_TASKS = 30
@@ -51,7 +42,7 @@ class UpdateTasksParams(Params, frozen=True):
 class UpdateTasks:
     """Keeps the list; the call itself is what is recorded of it."""
 
-    name = TASKS_TOOL
+    name = UPDATE_TASKS
     description = (
         "Keep the list of what is to be done, for work of three steps or more: the person sees it, "
         "and what is open at the end is known in the next session. Give the whole list each time, "
@@ -72,7 +63,7 @@ class UpdateTasks:
         if all(task.state == "done" for task in self.tasks):
             return ""
         rows = "\n".join(task.row for task in self.tasks)
-        return f"Your list of tasks; keep it true with {TASKS_TOOL}:\n{rows}"
+        return f"Your list of tasks; keep it true with {UPDATE_TASKS}:\n{rows}"
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
         """Take up the list of a recorded session; calls in the order they were made."""
@@ -175,7 +166,7 @@ class PresentPlan:
         written = await self._keep(params.decision)
         return ToolOutput(
             text="The person approved the plan, and plan mode is over. Carry it out now, step by "
-            f"step; keep {TASKS_TOOL} if it has three steps or more.",
+            f"step; keep {UPDATE_TASKS} if it has three steps or more.",
             display="approved",
             data={"mode": self._mode.value},
             written=(written,) if written else (),

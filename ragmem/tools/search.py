@@ -17,8 +17,9 @@ import msgspec
 from ragmem.children import FileList as FileList
 from ragmem.children import Ripgrep as Ripgrep
 from ragmem.children import find_ripgrep as find_ripgrep
+from ragmem.own_tools import Effect
 from ragmem.text import one_line, spelled
-from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.patterns import matcher
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.shell import interruptible

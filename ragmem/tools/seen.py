@@ -18,9 +18,10 @@ import msgspec
 from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
 from ragmem.memory.context import CodePassage
-from ragmem.memory.files import EDITING_TOOLS, shown_path, stored_path
+from ragmem.memory.files import shown_path, stored_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName
+from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import Project, Session, ToolCall
 from ragmem.text import plain_or_quoted
 from ragmem.tools.base import Tool, ToolFailure
@@ -28,8 +29,6 @@ from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.workspace import Workspace, open_file
 from ragmem.usage import Metrics
-
-_TOOLS = {"read_file", *EDITING_TOOLS}
 
 
 class SeenFiles:
@@ -71,7 +70,7 @@ class SeenFiles:
     def restore(self, calls: Iterable[ToolCall]) -> None:
         """Take up where a recorded session stopped; calls in the order they were made."""
         for call in calls:
-            if not call.success or call.tool_name not in _TOOLS:
+            if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
             try:
                 result = json.loads(call.result)

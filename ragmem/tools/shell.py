@@ -18,11 +18,12 @@ from ragmem.children import child_environment as child_environment
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
+from ragmem.own_tools import RUN_COMMAND, Effect
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import Effect, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.sandbox import Confined, Sandbox, changed, states
 from ragmem.tools.workspace import Workspace
@@ -126,7 +127,7 @@ class Commands(msgspec.Struct, frozen=True):
 class RunCommand:
     """Runs what was approved; every command asks (see `Permissions`)."""
 
-    name = "run_command"
+    name = RUN_COMMAND
     effect: Effect = "command"
     Params: type[msgspec.Struct] = RunCommandParams
 

@@ -18,8 +18,9 @@ import msgspec
 from ragmem.files import replace_private
 from ragmem.messages import Json
 from ragmem.messages import prompt as prompt_text
+from ragmem.own_tools import Effect
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Effect, Params, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
 """Of what a project brings; of more, nothing is used."""

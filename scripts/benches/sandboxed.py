@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from benches.results import Result, result, wanted
+from ragmem.agent.seat import standard_toolset
 from ragmem.config import SandboxConfig
 from ragmem.messages import ToolUse
 from ragmem.tools.base import Toolset
 from ragmem.tools.sandbox import LEAST_ABI, Mechanism, Sandbox, find_mechanism, landlock_version
 from ragmem.tools.shell import Commands
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 TARGET = 15.0

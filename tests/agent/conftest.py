@@ -18,11 +18,12 @@ from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.messages import ToolUse
+from ragmem.own_tools import Effect
 from ragmem.records import Session
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset
+from ragmem.tools.base import ToolFailure, ToolOutput, Toolset
 from ragmem.tools.memory import memory_tools
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 

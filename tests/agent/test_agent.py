@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.agent.turn import Limits
 from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
 from ragmem.events import (
@@ -29,7 +30,6 @@ from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
 from ragmem.tools.base import Decision, Proposal
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, reads, use
 from tests.fakes.scripted_llm import Says

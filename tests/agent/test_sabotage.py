@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ragmem.agent import Agent
-from ragmem.app import App, Options
+from ragmem.agent.seat import Options
+from ragmem.app import App
 from ragmem.config import find_paths, load_config
 from ragmem.embedder import Embedder
 from ragmem.events import Event, Notice, TurnFinished

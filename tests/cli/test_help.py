@@ -1,43 +1,30 @@
 """Help texts: what the program says it can do, and nothing else."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragmem.cli.command import TOOL_NAMES
 from ragmem.cli.main import command, run
-from ragmem.tools.base import deny_all
-from ragmem.tools.standard import standard_toolset
-from ragmem.tools.workspace import Workspace
 
-HELP = Path(__file__).parent / "help.txt"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
-def test_each_command_says_what_it_takes(
+def test_the_page_of_commands_has_what_each_says_that_it_takes(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them, as help.txt has it: nothing else is offered, and nothing is missing.
-
-    WRITE_HELP=1 writes the file anew, where a change is meant.
-    """
+    """All of them: nothing else is offered, and nothing is missing."""
     monkeypatch.setenv("COLUMNS", "80")
-    shown = ""
-    for words in (*commands(command(), ()), ("work",)):
+    shown = []
+    for words in commands(command(), ()):
         assert run([*words, "--help"]) == 0
         out, err = capfd.readouterr()
         assert err == ""
-        shown += f"$ ragmem {' '.join([*words, '--help'])}\n{out}\n"
-    if os.environ.get("WRITE_HELP"):
-        HELP.write_text(shown, "utf-8")
-    assert shown == HELP.read_text("utf-8")
-
-
-def test_what_a_list_of_commands_says_of_each_is_whole() -> None:
-    """At 80 columns nothing is cut off."""
-    cut = [row for row in HELP.read_text("utf-8").split("\n") if row.endswith("...")]
+        shown.append(f"$ {' '.join(['ragmem', *words, '--help'])}\n{out}")
+    assert "```console\n" + "\n".join(shown) + "```\n" in PAGE.read_text("utf-8")
+    # What a list of commands says of each is whole.
+    cut = [row for text in shown for row in text.split("\n") if row.endswith("...")]
     assert [row for row in cut if not row.startswith("Usage: ")] == []
 
 
@@ -48,8 +35,3 @@ def commands(parent: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         child = parent.get_command(None, name)
         if not child.hidden:
             yield from commands(child, (*words, name))
-
-
-def test_the_tools_that_allow_knows_are_the_agents_tools(tmp_path: Path) -> None:
-    toolset = standard_toolset(Workspace(tmp_path), data_dir=tmp_path, approver=deny_all)
-    assert sorted(toolset.names) == sorted(TOOL_NAMES)

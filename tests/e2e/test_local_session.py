@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import ragmem as package
-from ragmem.app import App, Options
+from ragmem.agent.seat import Options
+from ragmem.app import App
 from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, find_paths
 from ragmem.records import TurnQuery
 from ragmem.store import Store

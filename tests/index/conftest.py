@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ragmem.agent.calls import CallRunner
+from ragmem.agent.seat import standard_toolset
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase, CodeListener
@@ -22,7 +23,6 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.seen import SeenFiles, SessionCode
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.index.trees import CLOCK, Tree, small

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ragmem.app import App, Options
+from ragmem.agent.seat import Options
+from ragmem.app import App
 from ragmem.config import (
     CodeConfig,
     Config,

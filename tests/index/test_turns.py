@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
 from ragmem.index.rows import FileRow
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
 from ragmem.store import Store
 from ragmem.tools.seen import SeenFiles
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line

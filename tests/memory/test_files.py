@@ -67,7 +67,7 @@ def test_path_argument_gives_the_file(name: str, kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["grep_files", "search_files", "brain_search"])
+@pytest.mark.parametrize("name", ["grep_files", "brain_search"])
 @pytest.mark.parametrize(
     "result",
     [
@@ -93,6 +93,7 @@ def test_searches_give_the_files_of_their_results(name: str, result: object) -> 
         pytest.param(call("grep_files", {}, "[" * 100_000), id="deep result"),
         pytest.param(call("grep_files", {}, {"text": "no list"}), id="not a list"),
         pytest.param(call("run_command", {"path": "a"}), id="other tools"),
+        pytest.param(call("search_files", {}, [{"path": "a"}]), id="another's tool"),
         pytest.param(call("read_file", {"path": "a"}, success=False), id="failed"),
         pytest.param(
             ToolCall(

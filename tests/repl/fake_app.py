@@ -434,7 +434,7 @@ class FakeApp:
 
 
 class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chat looks at of `ragmem.app.Options`."""
+    """What the chat looks at of `ragmem.agent.seat.Options`."""
 
     model: str = ""
     effort: str | None = None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ragmem.app import App, Options
+from ragmem.agent.seat import Options
+from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.records import MemoryQuery, MemoryRecord, PutMemory, Session
 from ragmem.repl.commands import is_command, run_command

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
@@ -18,7 +19,6 @@ from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 
@@ -135,7 +135,7 @@ from pathlib import Path
 from ragmem.messages import ToolUse
 from ragmem.children import protect_process
 from ragmem.tools import shell
-from ragmem.tools.standard import standard_toolset
+from ragmem.agent.seat import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 # More than a process here may hold; to write all that a command may takes seconds.

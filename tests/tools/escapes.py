@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.config import SandboxConfig
 from ragmem.messages import ToolUse
 from ragmem.tools.sandbox import Mechanism, Sandbox
 from ragmem.tools.shell import Commands
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 REACHED = "REACHED-WHAT-IT-WAS-AFTER"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.ids import new_id, short_id
 from ragmem.memory.facts.failures import failures
@@ -12,7 +13,6 @@ from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord, ToolCall, Turn, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
 from ragmem.tools.shell import commands_of
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from tests.tools.test_memory_tools import Desk, desk
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.agent.seat import standard_toolset
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure, deny_all
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 

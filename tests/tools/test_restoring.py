@@ -5,17 +5,15 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
 import pytest
 
-import ragmem.tools
 from ragmem import redact
 from ragmem.memory.files import FileChange, Rewind, rewind_to
+from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import ToolCall, Turn, utc_now
 from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
@@ -206,23 +204,13 @@ async def test_commands_are_counted_as_what_is_not_taken_back(story: Story) -> N
     assert (rewind.command_count, rewind.other_count, rewind.changes) == (2, 2, ())
 
 
-def own_tools() -> list[str]:
-    """Names of all tools of ours that neither edit files nor run commands."""
-    found = []
-    for module in iter_modules(ragmem.tools.__path__, "ragmem.tools."):
-        for each in vars(import_module(module.name)).values():
-            if isinstance(each, type) and getattr(each, "effect", "") in ("read", "memory"):
-                found += [each.name] if isinstance(getattr(each, "name", None), str) else []
-    return sorted(set(found))
-
-
 async def test_our_own_tools_that_change_no_file_leave_nothing_to_be_taken_back(
     story: Story,
 ) -> None:
-    assert {"read_file", "read_skill", "update_tasks", "wait_for_servers"} <= set(own_tools())
     call = recorded("read_file", await story.desk.do("list_directory", path="."))
-    for name in own_tools():
-        story.add(msgspec.structs.replace(call, tool_name=name))
+    for name, tool in OWN_TOOLS.items():
+        if tool.effect in ("read", "memory"):
+            story.add(msgspec.structs.replace(call, tool_name=name))
     assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
 
 

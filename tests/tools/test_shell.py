@@ -187,7 +187,7 @@ async def test_death_of_ragmem_ends_everything(tmp_path, nap):
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from ragmem.messages import ToolUse\n"
-        "from ragmem.tools.standard import standard_toolset\n"
+        "from ragmem.agent.seat import standard_toolset\n"
         "from ragmem.tools.workspace import Workspace\n"
         "p = Path(sys.argv[1])\n"
         "m = 'bypassPermissions'\n"

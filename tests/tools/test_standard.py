@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from inline_snapshot import snapshot
 
 import ragmem.tools
 from ragmem.messages import ToolUse
+from ragmem.own_tools import OWN_TOOLS
 from ragmem.tools.base import Toolset
 from ragmem.tools.planning import UpdateTasks
 
@@ -38,6 +40,16 @@ def test_specs(desk):
             ),
         }
     )
+
+
+def test_the_table_has_each_tool_with_the_effect_that_its_class_says(desk):
+    """And no other; those that every agent has are marked."""
+    modules = [import_module(f"ragmem.tools.{source.stem}") for source in SOURCES]
+    kinds = [each for module in modules for each in vars(module).values() if hasattr(each, "name")]
+    said = {kind.name: kind.effect for kind in kinds if hasattr(kind, "effect")}
+    assert said == {name: tool.effect for name, tool in OWN_TOOLS.items()}
+    standard = [name for name, tool in OWN_TOOLS.items() if tool.is_standard]
+    assert standard == list(desk.toolset.names)
 
 
 def test_every_argument_is_described(desk):

@@ -35,6 +35,7 @@ from ragmem.memory.window import (
 )
 from ragmem.messages import TextPart, ToolAnswer, system, user
 from ragmem.messages import prompt as prompt_text
+from ragmem.own_tools import READ_FILE
 from ragmem.records import ToolCall, Turn
 from ragmem.text import clean, clip_middle, line_range, mark_for, one_line, quoted, visible
 
@@ -536,7 +537,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 def _path_of(call: ToolCall) -> str:
     """Which file a finished read_file call showed; empty for any other call."""
-    if call.tool_name != "read_file" or not call.success:
+    if call.tool_name != READ_FILE or not call.success:
         return ""
     try:
         return msgspec.json.decode(call.result, type=_Told).path

@@ -21,9 +21,9 @@ from ragmem.config import FactsConfig
 from ragmem.embedder import Embedder, Thresholds, cosines
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, StoreUnavailable, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
+from ragmem.memory.recall import ComparableVectors
 from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,

@@ -8,13 +8,12 @@ from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.words import is_instruction
-from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import argument, exit_code, has_failed, result_text
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line, visible
 
-_COMMAND = "run_command"
 _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
 _REMINDER = "This failed on"
@@ -70,7 +69,7 @@ def succeeded(turn: Turn) -> frozenset[str]:
 
 def subject_of(call: ToolCall) -> str:
     """The command or the edit, on one line; empty for what is never kept as a failure."""
-    if call.tool_name == _COMMAND:
+    if call.tool_name == RUN_COMMAND:
         command = one_line(redact(clean(argument(call, "command"))), _SUBJECT_CHARS)
         words = command.replace("`", "'").split()
         while words and "=" in words[0] and not words[0].startswith("="):
@@ -128,7 +127,7 @@ def _instead(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:
     """The command that did not fail, of those that are much the same and were tried after it."""
     words = subject.split()
     for other, call in later:
-        same = other.split()[:1] == words[:1] and call.tool_name == _COMMAND
+        same = other.split()[:1] == words[:1] and call.tool_name == RUN_COMMAND
         if same and call.result and not has_failed(call):
             # Another word in the place of one is another command; options may go and come.
             named = [word for word in words if not word.startswith("-")]
@@ -157,7 +156,7 @@ def _draft(
 
 
 def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tuple[str, ...]:
-    if call.tool_name == _COMMAND:
+    if call.tool_name == RUN_COMMAND:
         return (subject.split()[0].rpartition("/")[2],)
     return (locate(argument(call, "path")),)
 
@@ -172,9 +171,9 @@ def _reason(call: ToolCall) -> str:
     lines = [_SHELL.sub("", line) for line in lines]
     telling = [line for line in lines if _TELLING.search(line)]
     # A program's last word tells most; a tool's first does.
-    chosen = (telling or lines)[-1:] if call.tool_name == _COMMAND else lines[:1]
+    chosen = (telling or lines)[-1:] if call.tool_name == RUN_COMMAND else lines[:1]
     if chosen and _TALLY.match(chosen[0]):
         # How many failed says less than which.
         chosen = [line for line in telling if not _TALLY.match(line)][-1:] + chosen
-    safe = [line for line in chosen if call.tool_name != _COMMAND or not is_instruction(line)]
+    safe = [line for line in chosen if call.tool_name != RUN_COMMAND or not is_instruction(line)]
     return ": ".join(filter(None, [head, *safe])) or "no reason was given"

@@ -1,6 +1,5 @@
 """What a new memory means for those that are known, and whose word it is: pure functions."""
 
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -10,9 +9,18 @@ import msgspec
 from ragmem.embedder import Thresholds, cosines
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts import Remembered
-from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
+from ragmem.memory.facts.words import (
+    PARTICULAR,
+    names_in,
+    own_words,
+    particulars,
+    plain,
+    sentences,
+    with_digits,
+)
 from ragmem.memory.summaries import RECALL_TOOLS
 from ragmem.memory.window import argument, result_text
+from ragmem.own_tools import REMEMBER
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
 from ragmem.terms import guess_language, is_stop_word, terms
 from ragmem.text import Regex, clean, one_line
@@ -26,10 +34,7 @@ _MOST_NORMAL = 10_000
 """Texts of memories: each new one is compared with all."""
 _SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
 """Kinds that are compared with their like only."""
-_NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )")
 _MONTH = any_of(MONTHS)
-_DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
-"""A month beside its number: without one it may be somebody's name."""
 _WHEN = Regex(
     rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
     rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
@@ -44,12 +49,6 @@ _MOVED = Regex(
     r"maintenant|finalement|au lieu)\b"
 )
 """Words that say that the day is another one now."""
-_LONG = 5
-"""Letters from which the name of a day is nothing else."""
-PARTICULAR = Regex(
-    r"\d[\w.:/-]*|\w+(?:[_/.\\:@-]\w+)+|`[^`]+`|https?://\S+|\b[A-Z]{2,}\w*\b|\b[^\W\d_]+\d\w*"
-    r"|(?<=\w )[A-Z](?= )"
-)
 _MARKS = Regex(r"[\W_]+")
 
 
@@ -199,16 +198,6 @@ def _subjects(memory: MemoryRecord) -> frozenset[str]:
     return frozenset(map(plain, memory.subjects)) or names_in(memory.content)
 
 
-def names_in(text: str) -> frozenset[str]:
-    """What is written as names are, but for dates; a first word only as an owner ("Ana's")."""
-    names = [plain(name) for name in _NAME.findall(_DATE.sub(lambda date: date[0].lower(), text))]
-    found = frozenset(name for name in names if name not in WEEKDAYS or len(name) < _LONG)
-    if not found and (first := re.match(r"[A-ZÀ-ÖØ-Þ][\w-]+", text)):
-        word = plain(first.group())
-        return frozenset() if is_stop_word(word, None) else frozenset([word])
-    return found
-
-
 def _same_sort(new: MemoryRecord, old: MemoryRecord) -> bool:
     if new.kind in _SINGULAR or old.kind in _SINGULAR:
         return new.kind == old.kind
@@ -275,12 +264,6 @@ def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
     only_first, only_second = first - second, second - first
     most = 0 if new.kind == "rule" else 1
     return bool(only_first and only_second) and max(len(only_first), len(only_second)) > most
-
-
-def particulars(text: str) -> frozenset[str]:
-    """Its numbers, paths, identifiers, addresses and names: never a turn of phrase."""
-    found = [hard.strip("`.,:;") for hard in PARTICULAR.findall(text)]
-    return frozenset(map(plain, found)) | names_in(text)
 
 
 def failed_command(memory: MemoryRecord) -> str | None:
@@ -554,8 +537,6 @@ class Settlement:
         return Remembered(action="known", memory=memory, note=outcome.note)
 
 
-REMEMBER = "remember"
-"""The tool that asks for one."""
 _QUOTE_CHARS = 300
 _READ_CHARS = 60_000
 """Of a result so much is looked through."""

@@ -12,10 +12,11 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.ids import new_id
-from ragmem.memory.date_words import COUNTED
+from ragmem.memory.date_words import COUNTED, MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts import Draft, expiry
 from ragmem.records import Evidence, MemoryKind, MemoryRecord
 from ragmem.redact import redact
+from ragmem.terms import is_stop_word
 from ragmem.text import NO_DATE, Regex, clean, one_line
 
 MAX_CONTENT_CHARS = 1_000
@@ -36,8 +37,23 @@ _MOST_LINES = 12
 """Lines that somebody types one after the other; more are a paste."""
 _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
 _SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
+_SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
+_PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _WORD = Regex(r"\w+")
+_FENCES = ("```", "~~~")
+_OPENING_CHARS = 100
+"""An opening that is shorter (`Done.`) gets the sentence after it, too."""
+_NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )")
+_MONTH = any_of(MONTHS)
+_DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
+"""A month beside its number: without one it may be somebody's name."""
+_LONG_DAY = 5
+"""Letters from which the name of a day is nothing else."""
+PARTICULAR = Regex(
+    r"\d[\w.:/-]*|\w+(?:[_/.\\:@-]\w+)+|`[^`]+`|https?://\S+|\b[A-Z]{2,}\w*\b|\b[^\W\d_]+\d\w*"
+    r"|(?<=\w )[A-Z](?= )"
+)
 
 _GREETING = Regex(
     r"(?:(?:hi|hello|hey|yo|thanks?(?: you)?(?: so much| a lot| very much)?|thx|ty|bye|goodbye|"
@@ -160,6 +176,60 @@ def sentences(text: str) -> list[str]:
     """In order, on one line each, without marks of lists and headings."""
     found = [one_line(_MARKUP.sub("", part), _LONGEST_READ) for part in _SENTENCE.split(text)]
     return [sentence for sentence in found if _WORD.search(sentence)]
+
+
+def prose_sentences(text: str) -> list[str]:
+    """The sentences of a text: code blocks are left out, marks of headings and lists too."""
+    text = _without_code(redact(clean(text))[:_LONGEST_READ])
+    found = [one_line(_MARKUP.sub("", part), 2_000) for part in _PROSE_SENTENCE.split(text)]
+    return [sentence for sentence in found if any(map(str.isalnum, sentence))]
+
+
+def _without_code(text: str) -> str:
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = line.lstrip()[:3]
+        if mark in _FENCES and fence in ("", mark):
+            fence = "" if fence else mark
+        elif not fence:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def opening(sentences: Sequence[str], limit: int) -> str:
+    """The first sentences: one, or more where it is short."""
+    taken = ""
+    for sentence in sentences:
+        if taken and (len(taken) >= _OPENING_CHARS or len(taken) + len(sentence) >= limit):
+            break
+        taken = f"{taken} {sentence}".strip()
+    return clip_sentences(taken, limit)
+
+
+def clip_sentences(text: str, limit: int) -> str:
+    """At most `limit` characters, ended after a sentence where that keeps half of the room."""
+    if len(text) <= limit:
+        return text
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, limit)]
+    if ends and ends[-1] >= limit // 2:
+        return text[: ends[-1]]
+    return one_line(text, limit)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """What is written as names are, but for dates; a first word only as an owner ("Ana's")."""
+    names = [plain(name) for name in _NAME.findall(_DATE.sub(lambda date: date[0].lower(), text))]
+    found = frozenset(name for name in names if name not in WEEKDAYS or len(name) < _LONG_DAY)
+    if not found and (first := re.match(r"[A-ZÀ-ÖØ-Þ][\w-]+", text)):
+        word = plain(first.group())
+        return frozenset() if is_stop_word(word, None) else frozenset([word])
+    return found
+
+
+def particulars(text: str) -> frozenset[str]:
+    """Its numbers, paths, identifiers, addresses and names: never a turn of phrase."""
+    found = [hard.strip("`.,:;") for hard in PARTICULAR.findall(text)]
+    return frozenset(map(plain, found)) | names_in(text)
 
 
 def is_instruction(text: str) -> bool:

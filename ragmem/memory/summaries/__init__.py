@@ -18,13 +18,15 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
+from ragmem.memory.facts.words import clip_sentences, opening, prose_sentences
+from ragmem.memory.files import extract_accessed_files
 from ragmem.memory.window import argument, result_text
 from ragmem.messages import Json
+from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
-from ragmem.text import NO_DATE, Regex, clean, clip_middle, in_words, one_line
+from ragmem.text import Regex, clean, clip_middle, in_words, one_line
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -145,17 +147,8 @@ async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[S
     return out
 
 
-RECALL_TOOLS = frozenset(
-    {
-        "recall_result",
-        "recall",
-        "search_memory",
-        "search_history",
-        "search_memories",
-        "get_recent_memories",
-        "remember",
-    }
-)
+RECALL_TOOLS = {name for name, tool in OWN_TOOLS.items() if tool.recalls}
+RECALL_TOOLS |= {"recall", "search_memory", "search_history"}
 """Their answers were said before: nothing is summed up from them a second time."""
 MAX_FILES = 50
 MAX_TOOLS = 30
@@ -308,7 +301,6 @@ _OTHER_NAMES = {
 """Keys by which models call the same, the likeliest first."""
 _LONGEST_ESCAPE = 10
 """Characters by which one that is hidden is shown."""
-_SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -329,16 +321,6 @@ def bounded(found: Digest, *, text_chars: int) -> Digest:
         key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
         topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
     )
-
-
-def clip_sentences(text: str, limit: int) -> str:
-    """At most `limit` characters, ended after a sentence where that keeps half of the room."""
-    if len(text) <= limit:
-        return text
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, limit)]
-    if ends and ends[-1] >= limit // 2:
-        return text[: ends[-1]]
-    return one_line(text, limit)
 
 
 def quoted_records(data: str, tag: str) -> str:
@@ -443,12 +425,6 @@ _QUESTION_CHARS = 160
 _ANSWER_CHARS = 320
 _DONE_CHARS = 90
 _MOST_DONE = 4
-_OPENING_CHARS = 100
-"""An opening that is shorter (`Done.`) gets the sentence after it, too."""
-_LONGEST_READ = 20_000
-_FENCES = ("```", "~~~")
-_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
-_MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _CODE = Regex(
     r"`[^`\n]{2,80}`"  # quoted
     r"|(?<![\w/.-])[\w.-]*/[\w./-]+"  # a path
@@ -514,34 +490,6 @@ def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
 
-def prose_sentences(text: str) -> list[str]:
-    """The sentences of a text: code blocks are left out, marks of headings and lists too."""
-    text = _without_code(redact(clean(text))[:_LONGEST_READ])
-    found = [one_line(_MARKUP.sub("", part), 2_000) for part in _SENTENCE.split(text)]
-    return [sentence for sentence in found if any(map(str.isalnum, sentence))]
-
-
-def _without_code(text: str) -> str:
-    lines, fence = [], ""
-    for line in text.split("\n"):
-        mark = line.lstrip()[:3]
-        if mark in _FENCES and fence in ("", mark):
-            fence = "" if fence else mark
-        elif not fence:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def opening(sentences: Sequence[str], limit: int) -> str:
-    """The first sentences: one, or more where it is short."""
-    taken = ""
-    for sentence in sentences:
-        if taken and (len(taken) >= _OPENING_CHARS or len(taken) + len(sentence) >= limit):
-            break
-        taken = f"{taken} {sentence}".strip()
-    return clip_sentences(taken, limit)
-
-
 def _done(turn: Turn) -> list[str]:
     """Files changed, then the last commands with what came of them."""
     changed = dict.fromkeys(
@@ -549,7 +497,7 @@ def _done(turn: Turn) -> list[str]:
         for call in turn.tool_calls
         if call.tool_name in EDITING_TOOLS and call.success and call.result
     )
-    commands = [call for call in turn.tool_calls if call.tool_name == "run_command"]
+    commands = [call for call in turn.tool_calls if call.tool_name == RUN_COMMAND]
     lines = [", ".join(list(changed)[:_MOST_DONE])] if changed else []
     for call in commands[-2:]:
         ran = one_line(main_argument(call), _DONE_CHARS)

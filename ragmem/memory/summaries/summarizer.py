@@ -16,6 +16,7 @@ from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, Request
 from ragmem.llm.base import LLM, Assembler, ModelInfo, Request, TextChunk, UsageChunk, answering
 from ragmem.llm.faults import wait_s
 from ragmem.llm.providers import BY_NAME
+from ragmem.memory.facts.words import clip_sentences
 from ragmem.memory.summaries import (
     MAX_FILES,
     MAX_FINDINGS,
@@ -25,7 +26,6 @@ from ragmem.memory.summaries import (
     Digest,
     bounded,
     calls_behind,
-    clip_sentences,
     entry,
     files_of,
     quoted_records,
