@@ -43,9 +43,12 @@ _READ_CHARS = 200_000
 _RECENT = 3
 """Of these what is left open is told; what was open before has mostly been done."""
 _MOST = 4
-_MOST_BEFORE = 1
+_MOST_BEFORE = 3
 """Turns before the last of a session that is not the newest."""
-_ASKED_CHARS = 120
+_CUT_OFF_CHARS = 120
+"""Of a prompt that did not come to its end."""
+_ASKED_CHARS = 400
+"""Of other prompts: in a long one a person settles several things, one after the other."""
 _OUTCOME_CHARS = 320
 _BEFORE_CHARS = 320
 _TELLING_CHARS = 60
@@ -301,7 +304,7 @@ def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
 def unfinished(turn: Turn) -> str:
     """What is still open of a turn that did not come to its end; empty for one that did."""
     ended = {"interrupted": "cut off", "failed": "ended with an error"}.get(turn.status, "")
-    return f"“{one_line(turn.user_message, _ASKED_CHARS)}” ({ended})" if ended else ""
+    return f"“{one_line(turn.user_message, _CUT_OFF_CHARS)}” ({ended})" if ended else ""
 
 
 def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
