@@ -70,6 +70,7 @@ from ragmem.messages import (
 )
 from ragmem.messages import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.redact import redact
 from ragmem.text import clean, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.patterns import PermissionRules
@@ -220,7 +221,7 @@ class TurnRun:
             ending = Ending(
                 subtype="error_during_execution",
                 text=self._partial,
-                error=str(error),
+                error=redact(str(error)),
                 hint=self._hint(error),
                 exit_code=error.exit_code,
             )

@@ -446,9 +446,20 @@ def keys() -> dict[str, Any]:
     return found
 
 
+UNSENDABLE = "a line break or another character within that can't be sent"
+
+
 def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """A secret from the environment, such as OPENAI_API_KEY; empty is absent."""
-    return environ.get(name) or None
+    """A secret from the environment, such as OPENAI_API_KEY, without blanks at its ends, such as
+    the line break that a file ends with; empty is absent. ConfigError where it can't be sent.
+    """
+    key = environ.get(name, "").strip()
+    if not key.isprintable():
+        raise ConfigError(
+            f"The key in {name} has {UNSENDABLE}.",
+            hint=f"Set {name} anew, to the key alone.",
+        )
+    return key or None
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

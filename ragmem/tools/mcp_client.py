@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.children import child_environment
-from ragmem.config import McpServerConfig, environment
+from ragmem.config import UNSENDABLE, McpServerConfig, environment
 from ragmem.libraries import install_command
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
@@ -388,7 +388,8 @@ def _opened(
 ) -> AbstractAsyncContextManager[tuple[Any, Any, asyncio.Future[None]]]:
     """What is read, what is written, and what is done when nothing more comes."""
     if settings.url:
-        return _address(settings.url, _filled(settings.headers))
+        headers = _filled(settings.headers, is_sent=True)
+        return _address(settings.url, {name: value.strip() for name, value in headers.items()})
     return _process(
         [settings.command, *settings.args],
         child_environment() | _filled(settings.env),
@@ -397,8 +398,11 @@ def _opened(
     )
 
 
-def _filled(values: Mapping[str, str]) -> dict[str, str]:
-    """With what `${NAME}` stands for, which is then known for a secret."""
+def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
+    """With what `${NAME}` stands for, which is then known for a secret.
+
+    What `is_sent` as a header is a key for one line: ValueError where it is longer.
+    """
     environ = environment()
 
     def variable(found: re.Match[str]) -> str:
@@ -406,9 +410,15 @@ def _filled(values: Mapping[str, str]) -> dict[str, str]:
         if not value:
             raise ValueError(f"{found[1]} is not set in the environment")
         know({found[1]: value})
-        return value
+        if is_sent and not value.strip().isprintable():
+            raise ValueError(f"{found[1]} in the environment has {UNSENDABLE}")
+        return value.strip() if is_sent else value
 
-    return {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
+    filled = {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
+    for name, value in filled.items():
+        if is_sent and not value.strip().isprintable():
+            raise ValueError(f"the header {name} has {UNSENDABLE}")
+    return filled
 
 
 @asynccontextmanager
