@@ -385,6 +385,8 @@ class TurnRun:
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter" and not completion.text.strip():
             raise ProviderRefused("The provider's content filter withheld the answer.")
+        if completion.end_reason == "content_filter":
+            self._warn("The provider's content filter stopped the answer: it may be cut short.")
         if completion.end_reason == "length":
             self._warn("The answer reached the model's limit of output and may be cut short.")
         if misfit:

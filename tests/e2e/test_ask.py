@@ -482,3 +482,26 @@ def test_a_key_with_a_line_break_is_an_error_before_any_request(
     env["ANTHROPIC_API_KEY"] = "sk-ant-fern12345\n"
     assert ragmem.run("ask", "hello", env=env).code == 0
     assert server.requests[-1].headers["x-api-key"] == "sk-ant-fern12345"
+
+
+def test_an_answer_that_the_provider_stopped_is_not_taken_for_whole(tmp_path: Path) -> None:
+    with scripted(tmp_path, Answer("Half an answ", finish="content_filter")) as ragmem:
+        done = ragmem.run("ask", "Tell me")
+        assert (done.code, done.out) == (0, "Half an answ\n")
+        assert done.err.count("content filter stopped the answer") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model.effort", "turbo", '"" (empty), none'),
+        ("ui.colors.accent", "blue", "a colour is written as #rrggbb"),
+    ],
+)
+def test_what_a_setting_may_be_is_told_in_words(
+    ragmem: Ragmem, key: str, value: str, said: str
+) -> None:
+    done = ragmem.run("config", "set", key, value)
+    assert done.code == 2
+    assert said in done.err
+    assert "regex" not in done.err
