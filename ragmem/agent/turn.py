@@ -70,6 +70,7 @@ from ragmem.messages import (
 )
 from ragmem.messages import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.redact import redact
 from ragmem.text import clean, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.patterns import PermissionRules
@@ -220,7 +221,7 @@ class TurnRun:
             ending = Ending(
                 subtype="error_during_execution",
                 text=self._partial,
-                error=str(error),
+                error=redact(str(error)),
                 hint=self._hint(error),
                 exit_code=error.exit_code,
             )
@@ -384,6 +385,8 @@ class TurnRun:
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter" and not completion.text.strip():
             raise ProviderRefused("The provider's content filter withheld the answer.")
+        if completion.end_reason == "content_filter":
+            self._warn("The provider's content filter stopped the answer: it may be cut short.")
         if completion.end_reason == "length":
             self._warn("The answer reached the model's limit of output and may be cut short.")
         if misfit:

@@ -1,6 +1,7 @@
 """`ragmem ask`: one question, one answer, made for pipes."""
 
 import sys
+from math import ceil
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
@@ -56,6 +57,7 @@ from ragmem.events import (
     Notice,
     PermissionDenial,
     ReasoningDelta,
+    RetryWaiting,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -119,6 +121,8 @@ class Progress:
         match event:
             case ModelCallStarted():
                 self._passing.show(_WAITING)
+            case RetryWaiting(reason=reason, attempt=attempt, most=most, wait_s=wait_s):
+                self._passing.show(f"{reason} · try {attempt} of {most} in {ceil(wait_s)} s …")
             case TextDelta():
                 self.clear()
             case ToolStarted():

@@ -6,6 +6,7 @@ the nearest key. Provider keys are never settings; see `provider_key`.
 """
 
 from ragmem.config.settings import (
+    UNSENDABLE,
     CodeConfig,
     Config,
     ContextConfig,
@@ -38,6 +39,7 @@ from ragmem.config.settings import (
 from ragmem.files import Paths
 
 __all__ = [
+    "UNSENDABLE",
     "CodeConfig",
     "Config",
     "ContextConfig",

@@ -446,9 +446,20 @@ def keys() -> dict[str, Any]:
     return found
 
 
+UNSENDABLE = "a line break or another character within that can't be sent"
+
+
 def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """A secret from the environment, such as OPENAI_API_KEY; empty is absent."""
-    return environ.get(name) or None
+    """A secret from the environment, such as OPENAI_API_KEY, without blanks at its ends, such as
+    the line break that a file ends with; empty is absent. ConfigError where it can't be sent.
+    """
+    key = environ.get(name, "").strip()
+    if not key.isprintable():
+        raise ConfigError(
+            f"The key in {name} has {UNSENDABLE}.",
+            hint=f"Set {name} anew, to the key alone.",
+        )
+    return key or None
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -539,11 +550,18 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         message = str(error)
         at = re.search(r" - at (?:`key` in )?`\$\.([\w.]+)", message)
         dotted = at[1] if at else ""
-        reason, pattern, _ = message.split(" - at ")[0].partition(" matching regex ")
-        if pattern:
-            reason = _FORMS.get(dotted, "that text does not have the form that it needs")
+        reason = _in_words(message.split(" - at ")[0], dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {dotted}: {reason}.", hint=_choices(dotted)) from None
+
+
+def _in_words(reason: str, dotted: str) -> str:
+    """Why a value can't be one of a setting; a pattern says nothing to a person."""
+    if " matching regex " not in reason:
+        return reason
+    if dotted.startswith("ui.colors"):
+        return "a colour is written as #rrggbb, such as #5f87af; empty is the theme's own"
+    return _FORMS.get(dotted, "that text does not have the form that it needs")
 
 
 def _from_environment(
@@ -595,8 +613,9 @@ def parse(path: tuple[str, ...], value: str, where: str) -> Any:
     try:
         return msgspec.convert(value, _type_of(path), strict=False)
     except msgspec.ValidationError as error:
-        hint = _choices(".".join(path))
-        raise ConfigError(f"{where}: {error}.", hint=hint) from None
+        dotted = ".".join(path)
+        reason = _in_words(str(error), dotted)
+        raise ConfigError(f"{where}: {reason}.", hint=_choices(dotted)) from None
 
 
 def _type_of(path: tuple[str, ...]) -> Any:
@@ -618,7 +637,7 @@ def _choices(dotted: str) -> str:
     """What is said of what a setting may be, where that can be told."""
     if dotted.startswith("permissions."):
         return 'A list of rules such as ["run_command(git status*)", "edit_file(src/**)"].'
-    names = choices(dotted)
+    names = [name or '"" (empty)' for name in choices(dotted)]
     return f"It is one of {', '.join(names)}." if names else ""
 
 

@@ -24,6 +24,7 @@ from ragmem.errors import (
 from ragmem.llm.base import Chunk, RetryChunk
 from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
+from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
 
 DETAIL_CHARS = 300
@@ -76,6 +77,7 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
     for secret in secrets:
         if len(secret) > 3:
             text = text.replace(secret, "***")
+    text = redact(text)
     return one_line(clean(_KEY_LIKE.sub("***", text)), DETAIL_CHARS)
 
 

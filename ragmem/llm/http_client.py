@@ -263,7 +263,8 @@ class HttpClient(ABC):
             return faults.unreachable(peer, reason)
         if isinstance(error, httpcore.UnsupportedProtocol):
             return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
-        return faults.Passing(f"The connection to {peer.name} was lost: {reason}.")
+        lost = faults.scrub(reason, peer.secrets)
+        return faults.Passing(f"The connection to {peer.name} was lost: {lost}.")
 
 
 def _header(response: "Response", name: str) -> str:

@@ -298,7 +298,8 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
         for model in dict.fromkeys((provider.main, provider.small)) if variable else ():
             if model:
                 name = f"{provider.name}/{model}"
-                found.append(_named(name, f"{variable} is set", plain, environ))
+                with suppress(ConfigError):  # Its key or its address can't be used.
+                    found.append(_named(name, f"{variable} is set", plain, environ))
     for model in ollama_models(environ):
         found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
     if find_local_model(environ) is not None:
@@ -501,11 +502,13 @@ def _provider_of(name: str) -> str:
 
 
 def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> str:
-    """The variable with the provider's key; NoModel where it is not set."""
+    """The variable with the provider's key; NoModel where it is not set, ConfigError where that
+    can't be sent.
+    """
     if not provider.key_variables:
         return ""
     variable = _key_variable(provider, environ)
-    if not variable:
+    if not provider_key(variable, environ):
         wanted = " or ".join(provider.key_variables)
         raise NoModel(
             f"The model {name} needs a key, and {wanted} is not set.",
@@ -515,7 +518,7 @@ def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> st
 
 
 def _key_variable(provider: Provider, environ: Mapping[str, str]) -> str:
-    return next((v for v in provider.key_variables if provider_key(v, environ)), "")
+    return next((v for v in provider.key_variables if environ.get(v, "").strip()), "")
 
 
 def _is_paid(info: ModelInfo, provider: Provider | None) -> bool:

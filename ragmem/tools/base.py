@@ -317,7 +317,10 @@ class Toolset:
         tool = self._tool(use.name)
         if tool is None:
             names = ", ".join((*self._tools, *self._others)) or "none"
-            return failed(f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}.")
+            told = f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}."
+            if "__" in use.name and "wait_for_servers" in self._others:
+                told = f"{one_line(use.name, 80)} is not there yet: call wait_for_servers first."
+            return failed(told)
         try:
             params = self._parse(tool, use)
             failpoint("tool.run")

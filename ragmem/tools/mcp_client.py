@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.children import child_environment
-from ragmem.config import McpServerConfig, environment
+from ragmem.config import UNSENDABLE, McpServerConfig, environment
 from ragmem.libraries import install_command
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
@@ -49,6 +49,8 @@ _LOOK_S = 0.1
 _MOST_TOOLS = 100
 """Of one server."""
 _MOST_PAGES = 20
+_NAMED = 5
+"""Tools that are left out, of those that a line names."""
 _MOST_SCHEMA_CHARS = 20_000
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
@@ -77,6 +79,8 @@ class McpServer:
         self._say = say
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
+        self._refused: list[str] = []
+        """Tools that are left out, each with the reason."""
         self.settled = asyncio.Event()
         """Whether it is ready or has failed."""
         self.gone = asyncio.Event()
@@ -106,7 +110,8 @@ class McpServer:
 
             async with (
                 _opened(self._settings, cwd, stderr) as (read, write, ended),
-                ClientSession(read, write) as session,
+                _sifted(read, self._refused) as sound,
+                ClientSession(sound, write) as session,
             ):
                 async with asyncio.timeout(_START_S):
                     await _unless(ended, self._introduce(session))
@@ -115,8 +120,6 @@ class McpServer:
                 self.settled.set()
                 await asyncio.wait({ended})
                 self._lost("it has ended", stderr)
-        except TimeoutError:
-            self._lost(f"it did not answer within {_START_S:g} s, and was ended", stderr)
         except Exception as error:
             _log.debug("MCP server %s", self.name, exc_info=True)
             self._lost(_reason(error), stderr)
@@ -138,7 +141,6 @@ class McpServer:
 
         await session.initialize()
         found: dict[str, types.Tool] = {}
-        refused = ""
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
@@ -147,15 +149,17 @@ class McpServer:
                 if not why and len(found) >= _MOST_TOOLS:
                     why = f"it has more than {_MOST_TOOLS}"
                 if why:
-                    refused = refused or f"{one_line(tool.name, 60)!r} ({why})"
+                    self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
                     found.setdefault(tool.name, tool)
             cursor = listed.next_cursor
             if not cursor:
                 break
         self.tools = tuple(found.values())
-        if refused:
-            self._say(f"MCP server {self.name}: tools are left out, such as {refused}.")
+        if refused := self._refused:
+            more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
+            told = ", ".join(refused[:_NAMED]) + more
+            self._say(f"MCP server {self.name}: tools are left out: {told}.")
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
@@ -312,6 +316,48 @@ class WaitForServers:
         return ToolOutput(text="\n".join(lines), display="\n".join(lines))
 
 
+@asynccontextmanager
+async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
+    """What is read, but in lists of tools those that the package takes: for one that is none it
+    would refuse them all.
+    """
+    import anyio
+
+    tell, sound = anyio.create_memory_object_stream[Any](0)
+
+    async def pass_on() -> None:
+        async with tell:
+            async for each in read:
+                result = getattr(getattr(each, "message", None), "result", None)
+                if isinstance(result, dict) and isinstance(result.get("tools"), list):
+                    result["tools"] = _sound_tools(result["tools"], refused)
+                await tell.send(each)
+
+    task = asyncio.create_task(pass_on())
+    try:
+        yield sound
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        sound.close()
+
+
+def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
+    """Those with a name and a schema of an object, which is what one without a type stands for."""
+    sound = []
+    for each in told:
+        name = each.get("name") if isinstance(each, dict) else None
+        if not isinstance(name, str):
+            refused.append("one without a name")
+            continue
+        schema = each.get("inputSchema")
+        if isinstance(schema, dict) and schema.get("type", "object") == "object":
+            sound.append({**each, "inputSchema": {**schema, "type": "object"}})
+        else:
+            refused.append(f"{one_line(name, 60)!r} (its schema is that of no object)")
+    return sound
+
+
 async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) -> None:
     """Do the work; ConnectionError where the server ends before that is done."""
     task = asyncio.create_task(work)
@@ -353,6 +399,8 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if type(error).__name__ == "ValidationError":
         return "what it tells of itself is not as the protocol has it"
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {_START_S:g} s, and was ended"
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
     return one_line(redact(str(error)), 200).rstrip(".") or type(error).__name__
@@ -389,7 +437,8 @@ def _opened(
 ) -> AbstractAsyncContextManager[tuple[Any, Any, asyncio.Future[None]]]:
     """What is read, what is written, and what is done when nothing more comes."""
     if settings.url:
-        return _address(settings.url, _filled(settings.headers))
+        headers = _filled(settings.headers, is_sent=True)
+        return _address(settings.url, {name: value.strip() for name, value in headers.items()})
     return _process(
         [settings.command, *settings.args],
         child_environment() | _filled(settings.env),
@@ -398,8 +447,11 @@ def _opened(
     )
 
 
-def _filled(values: Mapping[str, str]) -> dict[str, str]:
-    """With what `${NAME}` stands for, which is then known for a secret."""
+def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
+    """With what `${NAME}` stands for, which is then known for a secret.
+
+    What `is_sent` as a header is a key for one line: ValueError where it is longer.
+    """
     environ = environment()
 
     def variable(found: re.Match[str]) -> str:
@@ -407,9 +459,15 @@ def _filled(values: Mapping[str, str]) -> dict[str, str]:
         if not value:
             raise ValueError(f"{found[1]} is not set in the environment")
         know({found[1]: value})
-        return value
+        if is_sent and not value.strip().isprintable():
+            raise ValueError(f"{found[1]} in the environment has {UNSENDABLE}")
+        return value.strip() if is_sent else value
 
-    return {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
+    filled = {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
+    for name, value in filled.items():
+        if is_sent and not value.strip().isprintable():
+            raise ValueError(f"the header {name} has {UNSENDABLE}")
+    return filled
 
 
 @asynccontextmanager

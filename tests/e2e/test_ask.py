@@ -458,3 +458,50 @@ def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
     done = ragmem.run("ask", "Hello", env={"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"})
     assert done.code == 2
     assert "permissions never come from the environment" in done.err
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_key_with_a_line_break_is_an_error_before_any_request(
+    tmp_path: Path, server: LLMServer, form: str
+) -> None:
+    """No part of it is shown or kept; the break at its end alone is left out."""
+    ragmem = Ragmem(tmp_path)
+    env = {
+        "RAGMEM_MODEL": "anthropic/claude-sonnet-4-5",
+        "ANTHROPIC_BASE_URL": server.url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": "sk-ant-fern12345\nmoss67890xyz",
+    }
+    done = ragmem.run("ask", "hello", "--output-format", form, env=env)
+    assert done.code == 2
+    assert "ANTHROPIC_API_KEY has a line break" in done.out + done.err
+    assert not server.requests
+    held = [done.out, done.err]
+    held += [f.read_bytes().decode("latin-1") for f in tmp_path.rglob("*") if f.is_file()]
+    assert not [text for text in held if "fern12345" in text or "moss67890" in text]
+
+    env["ANTHROPIC_API_KEY"] = "sk-ant-fern12345\n"
+    assert ragmem.run("ask", "hello", env=env).code == 0
+    assert server.requests[-1].headers["x-api-key"] == "sk-ant-fern12345"
+
+
+def test_an_answer_that_the_provider_stopped_is_not_taken_for_whole(tmp_path: Path) -> None:
+    with scripted(tmp_path, Answer("Half an answ", finish="content_filter")) as ragmem:
+        done = ragmem.run("ask", "Tell me")
+        assert (done.code, done.out) == (0, "Half an answ\n")
+        assert done.err.count("content filter stopped the answer") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model.effort", "turbo", '"" (empty), none'),
+        ("ui.colors.accent", "blue", "a colour is written as #rrggbb"),
+    ],
+)
+def test_what_a_setting_may_be_is_told_in_words(
+    ragmem: Ragmem, key: str, value: str, said: str
+) -> None:
+    done = ragmem.run("config", "set", key, value)
+    assert done.code == 2
+    assert said in done.err
+    assert "regex" not in done.err

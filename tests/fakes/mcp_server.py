@@ -32,6 +32,10 @@ LYING = [
     tool("echo"),
     tool("sch", {"type": "object", "properties": {"a": {"type": 7}}}),
     tool("bad name!"),
+    tool("empty", {}),
+    tool("pointing", {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}),
+    tool("listing", {"type": "array"}),
+    tool("none", None),
     tool("long" * 30),
     tool("huge", {"type": "object", "description": "x" * 30_000}),
 ]
@@ -50,7 +54,7 @@ def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
         }
     if method == "tools/list":
         if kind == "wrong":
-            return {"tools": [tool("text", {"type": "string"})]}
+            return {"tools": "none"}
         if kind == "lying":
             return {"tools": LYING}
         # On two pages.

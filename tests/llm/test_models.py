@@ -13,7 +13,14 @@ from typing import Literal
 import msgspec
 import pytest
 
-from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config
+from ragmem.config import (
+    Config,
+    LLMConfig,
+    ModelConfig,
+    find_paths,
+    load_config,
+    provider_key,
+)
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
 from ragmem.llm.base import ModelInfo
@@ -501,3 +508,36 @@ def test_choosing_imports_nothing_heavy() -> None:
         env={**os.environ},
     ).stdout
     assert out.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "variable", ["RAGMEM_API_KEY", *sorted({v for p in PROVIDERS for v in p.key_variables})]
+)
+@pytest.mark.parametrize("within", ["\n", "\r\n", "\t", "\0", "\x7f", "\u200b", "\udc80"])
+def test_a_key_that_cannot_be_sent_is_named_and_not_shown(
+    environ: dict[str, str], variable: str, within: str
+) -> None:
+    """It was sent up to the HTTP library, whose error showed the whole key."""
+    provider = next((p for p in PROVIDERS if variable in p.key_variables), None)
+    model = f"{provider.name}/m" if provider else "openai/m"
+    config = named(model, **({} if provider else {"api_base": "http://127.0.0.1:9/v1"}))
+    environ[variable] = f"fern12345{within}moss67890"
+    with pytest.raises(ConfigError) as caught:
+        open_llm(choose_model(config, environ), config, find_paths(environ), environ)
+    told = f"{caught.value} {caught.value.hint}"
+    assert variable in told
+    assert "fern" not in told
+    assert "moss" not in told
+
+
+def test_the_line_break_at_the_end_of_a_key_is_not_sent(environ: dict[str, str]) -> None:
+    assert provider_key("K", {"K": " fern12345\r\n"}) == "fern12345"
+    assert provider_key("K", {"K": " \n"}) is None
+    environ["ANTHROPIC_API_KEY"] = "\n"
+    with pytest.raises(NoModel, match="not set"):
+        choose_model(named("anthropic/m"), environ)
+
+
+def test_models_are_listed_beside_a_key_that_cannot_be_sent(environ: dict[str, str]) -> None:
+    environ |= {"ANTHROPIC_API_KEY": "a\nb", "OPENAI_API_KEY": "fern12345"}
+    assert {choice.provider for choice in list_models(environ)} >= {"openai"}

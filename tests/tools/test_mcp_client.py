@@ -74,3 +74,23 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         await server.aclose()
     assert len(said) == 1
     assert KEY not in redact(f"it was {KEY}")
+
+
+async def test_a_header_with_a_line_break_is_named_and_not_shown(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The break at its end, which a secret of a file has, is left out."""
+    for value, headers, state in (
+        (f"{KEY}\n", {"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
+        (KEY, {"Authorization": "Bearer ${TEST_BEARER}\n"}, "ready, 6 tools"),
+        ("fern12345\nmoss67890", {"Authorization": "Bearer ${TEST_BEARER}"}, "TEST_BEARER"),
+        (KEY, {"Authorization": "Bearer fern12345\nmoss67890"}, "the header Authorization"),
+    ):
+        monkeypatch.setenv("TEST_BEARER", value)
+        said: list[str] = []
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append)
+        server.start(tmp_path)
+        await server.settled.wait()
+        assert state in server.state
+        assert not [line for line in [server.state, *said] if "fern" in line or "moss" in line]
+        await server.aclose()

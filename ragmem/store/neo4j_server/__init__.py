@@ -219,7 +219,7 @@ def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) ->
         return Connection(
             url=url,
             username=environ.get("NEO4J_USERNAME") or "neo4j",
-            password=environ.get("NEO4J_PASSWORD") or "",
+            password=environ.get("NEO4J_PASSWORD", "").rstrip("\r\n"),
             database=database,
         ).check()
     layout = Layout(paths.neo4j_dir)
