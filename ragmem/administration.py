@@ -151,8 +151,11 @@ class Administration:
         spool.meet(await store.store_id())
         if waiting := spool.count_waiting():
             raise StoreUnavailable(
-                f"{waiting} writes still wait for {kind}.",
-                hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
+                f"{counted(waiting, 'write')} still {'waits' if waiting == 1 else 'wait'} "
+                f"for {kind}.",
+                hint="`ragmem sessions list` stores what waits; then run this again."
+                if self.kind == kind
+                else f"With `store.kind = {kind}`, any command that reads memory stores them.",
             )
 
     @asynccontextmanager

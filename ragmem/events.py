@@ -200,6 +200,8 @@ class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
     permission_denials: tuple[PermissionDenial, ...] = ()
     structured_output: Json = None
     """The answer as a value, where one of a schema was wanted."""
+    is_cut: bool = False
+    """Whether the answer reached the model's limit of output."""
 
     @property
     def is_error(self) -> bool:

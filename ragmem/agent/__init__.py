@@ -93,6 +93,10 @@ class Agent:
         """Of all that the model may call."""
         return self._parts.toolset.names
 
+    def title(self, call: ToolCall) -> str:
+        """Name a call of an earlier turn as it was named when it ran."""
+        return self._parts.toolset.title(ToolUse(call.tool_call_id, call.tool_name, call.arguments))
+
     def use_mode(self, mode: PermissionMode) -> None:
         """Let another mode hold from the next tool call on, also in a running turn."""
         self._parts.mode.value = mode

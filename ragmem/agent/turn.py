@@ -152,6 +152,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = EXIT_FAILED
     structured: Json = None
     """The answer as a value, where one of a schema was wanted."""
+    is_cut: bool = False
+    """Whether the answer reached the model's limit of output."""
 
     @property
     def status(self) -> TurnStatus:
@@ -387,7 +389,8 @@ class TurnRun:
             raise ProviderRefused("The provider's content filter withheld the answer.")
         if completion.end_reason == "content_filter":
             self._warn("The provider's content filter stopped the answer: it may be cut short.")
-        if completion.end_reason == "length":
+        is_cut = completion.end_reason == "length"
+        if is_cut:
             self._warn("The answer reached the model's limit of output and may be cut short.")
         if misfit:
             return Ending(
@@ -403,6 +406,7 @@ class TurnRun:
             text=schema.bare(text) if schema else text,
             exit_code=EXIT_DONE,
             structured=value,
+            is_cut=is_cut,
         )
 
     async def _news(self) -> str:
@@ -583,6 +587,7 @@ class TurnRun:
                 context=self._sizes,
                 permission_denials=tuple(self._calls.denials),
                 structured_output=ending.structured,
+                is_cut=ending.is_cut,
             )
         )
 

@@ -27,7 +27,7 @@ from ragmem.cli.command import (
 )
 from ragmem.cli.mcp import is_installed
 from ragmem.config import Config, Paths
-from ragmem.errors import EXIT_DONE, RagmemError, UsageError
+from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
 from ragmem.events import (
     Event,
     MemoryWritten,
@@ -41,20 +41,22 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.files import is_a_path
+from ragmem.ids import short_id
 from ragmem.libraries import install_command
 from ragmem.memory.window import prompts_of, result_text
 from ragmem.messages import Json
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
+from ragmem.records import utc_now
 from ragmem.text import clip_middle, one_line, reveal, visible
 
 if TYPE_CHECKING:
-    from acp import interfaces, schema
+    from acp import RequestError, interfaces, schema
 
     from ragmem.agent import Agent
     from ragmem.agent.seat import Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
-    from ragmem.records import Session, ToolCall
+    from ragmem.records import Session, ToolCall, Turn
     from ragmem.tools.base import Decision, Proposal
     from ragmem.tools.skills import SkillSet
 
@@ -66,7 +68,15 @@ _SHOWN_CHARS = 10_000
 """Of a tool's answer."""
 _DIFF_BYTES = 1_000_000
 _LISTED = 50
-_FAILED = -32603
+_FOUND = 10
+_WIDTH = 100
+_FAILED, _INVALID = -32603, -32602
+_COMMANDS = {
+    "help": "the commands of this session",
+    "memory": "what is remembered here: /memory [text]",
+    "search": "what was said and done before: /search text",
+}
+"""Ragmem's own commands that an editor is offered; they ask no model."""
 _MODES = {
     "default": ("Ask", "Asks before edits and commands"),
     "acceptEdits": ("Edit", "Edits are allowed, commands are asked for"),
@@ -96,7 +106,7 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
     chosen = permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
 
     async def main(_: Interruption) -> int:
-        from acp import run_agent
+        from acp import run_agent, stdio_streams
 
         from ragmem.agent.seat import Options
 
@@ -105,12 +115,52 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
         agent = EditorAgent(config, paths, options)
         try:
             # It asks for methods that it then tells editors this agent does not have.
-            await run_agent(cast(Any, agent), stdio_buffer_limit_bytes=_LIMIT_BYTES)
+            reader, writer = await stdio_streams(_LIMIT_BYTES)
+            await run_agent(cast(Any, agent), MessageLines(reader, writer))
         finally:
             await agent.aclose()
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+class MessageLines:
+    """Messages of JSON-RPC as lines of JSON; to what is none the editor gets an error."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._sending = asyncio.Lock()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None once there are no more."""
+        from acp import RequestError
+
+        while True:
+            try:
+                line = await self._reader.readline()
+                message: Json = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):  # also a line that is too long
+                await self._refuse(RequestError.parse_error())
+                continue
+            if isinstance(message, dict):
+                return message
+            if not line:
+                return None
+            if line.strip():
+                await self._refuse(RequestError.invalid_request())
+
+    async def _refuse(self, error: "RequestError") -> None:
+        await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message whole; it has left once this returns."""
+        async with self._sending:
+            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            await self._writer.drain()
+
+    async def close(self) -> None:
+        """Write no more."""
+        self._writer.close()
 
 
 class EditorAgent:
@@ -171,23 +221,18 @@ class EditorAgent:
         try:
             opened = await self._app(cwd)
             found = await opened.resume_session(session_id)
+            here = await opened.start_session()
+            if found.cwd != here.cwd and found.project_id != here.project_id:
+                raise UsageError(
+                    f"Session {short_id(found.session_id)} is one of {visible(found.cwd)}.",
+                    hint="It can be loaded in that folder.",
+                )
             turns = (await opened.memory.load_session(found.session_id)).turns
             session_open = await self._open(opened, found, given)
         except RagmemError as error:
             raise _failure(error) from None
-        from acp import helpers
-
         for turn in turns:
-            prompt, later = prompts_of(turn)
-            await session_open.tell(helpers.update_user_message_text(visible(prompt)))
-            for call in turn.tool_calls:
-                await session_open.replay(call)
-                if words := later.get(call.tool_call_id):
-                    await session_open.tell(helpers.update_user_message_text(visible(words)))
-            if turn.assistant_message:
-                await session_open.tell(
-                    helpers.update_agent_message_text(visible(turn.assistant_message))
-                )
+            await session_open.replay(turn)
         return LoadSessionResponse(modes=session_open.modes())
 
     async def list_sessions(
@@ -228,11 +273,17 @@ class EditorAgent:
         from acp.schema import PromptResponse
 
         session_open = self._opened(session_id)
-        async with session_open.turn:
-            finished = await session_open.answer(_prompt_text(prompt, session_open.cwd))
+        try:
+            text = _prompt_text(prompt, session_open.cwd)
+            async with session_open.turn:
+                if await session_open.run_command(text):
+                    return PromptResponse(stop_reason="end_turn")
+                finished = await session_open.answer(text)
+        except RagmemError as error:
+            raise _failure(error) from None
         match finished.subtype:
             case "success":
-                return PromptResponse(stop_reason="end_turn")
+                return PromptResponse(stop_reason="max_tokens" if finished.is_cut else "end_turn")
             case "interrupted":
                 return PromptResponse(stop_reason="cancelled")
             case "error_max_turns":
@@ -275,9 +326,7 @@ class EditorAgent:
     ) -> "EditorSession":
         folders = tuple(Path(each) for each in given.get("additional_directories") or ())
         options = msgspec.structs.replace(self._options, add_dirs=folders)
-        session_open = EditorSession(
-            self._client, opened.cwd, session, await opened.skill_set(session)
-        )
+        session_open = EditorSession(self._client, opened, session, await opened.skill_set(session))
         session_open.agent = await opened.agent(session, options, session_open.approve)
         if before := self._sessions.pop(session.session_id, None):
             await before.agent.aclose()
@@ -296,9 +345,10 @@ class EditorSession:
     agent: "Agent"
 
     def __init__(
-        self, client: "interfaces.Client", cwd: Path, session: "Session", skill_set: "SkillSet"
+        self, client: "interfaces.Client", app: "App", session: "Session", skill_set: "SkillSet"
     ) -> None:
-        self.cwd = cwd
+        self.cwd = app.cwd
+        self._app = app
         self.session = session
         self._client = client
         self._skill_set = skill_set
@@ -331,18 +381,62 @@ class EditorSession:
         await self._client.session_update(session_id=self.session.session_id, update=update)
 
     async def tell_commands(self) -> None:
-        """Name the person's own commands, and what the project brings that waits for a yes."""
+        """Name the commands, and what the project brings that waits for a yes."""
         from acp import helpers
         from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
 
         given = AvailableCommandInput(root=UnstructuredCommandInput(hint="arguments"))
-        if commands := [
-            AvailableCommand(name=each.name, description=each.description, input=given)
-            for each in self._skill_set.commands.values()
-        ]:
-            await self.tell(helpers.update_available_commands(commands))
+        commands = [
+            AvailableCommand(name=name, description=text, input=None if name == "help" else given)
+            for name, text in self._commands().items()
+        ]
+        await self.tell(helpers.update_available_commands(commands))
         if hint := self._skill_set.hint():
             await self._note(hint)
+
+    def _commands(self) -> dict[str, str]:
+        """What each command is for: ragmem's, which go before the person's own, then those."""
+        own = {name: each.description for name, each in self._skill_set.commands.items()}
+        return {**_COMMANDS, **{name: text for name, text in own.items() if name not in _COMMANDS}}
+
+    async def run_command(self, text: str) -> bool:
+        """Answer one of ragmem's own commands; false for what is none. RagmemError."""
+        name, *rest = text[1:].split(maxsplit=1) or [""]
+        if not text.startswith("/") or name not in _COMMANDS:
+            return False
+        words = "".join(rest).strip()
+        match name:
+            case "help":
+                lines = [f"/{each}  {about}" for each, about in self._commands().items()]
+            case "memory":
+                lines = await self._remembered(words)
+            case _:
+                lines = await self._found(words)
+        await self._say("```\n" + visible("\n".join(lines)) + "\n```")
+        return True
+
+    async def _remembered(self, words: str) -> list[str]:
+        from ragmem.listings import hits_text
+        from ragmem.memory.facts import FactHit
+        from ragmem.memory.memories import facts_of
+
+        facts, project_id = facts_of(self._app.memory), self.session.project_id
+        if words:
+            found = await facts.search(words, project_id=project_id, limit=_FOUND, floor=False)
+        else:
+            recent = await facts.recent(project_id=project_id, limit=_LISTED)
+            found = [FactHit(memory=memory, score=0) for memory in recent]
+        if not found:
+            return ["Nothing like that is remembered." if words else "Nothing is remembered here."]
+        return [hits_text(found, utc_now(), width=_WIDTH)]
+
+    async def _found(self, words: str) -> list[str]:
+        from ragmem.listings import hits_text
+
+        if not words:
+            raise UsageError("Search for what?", hint="/search followed by words.")
+        hits = await self._app.search(words, session=self.session, max_results=_FOUND)
+        return [hits_text(hits, utc_now(), width=_WIDTH) if hits else "Nothing was found."]
 
     async def answer(self, text: str) -> TurnFinished:
         """Run a turn to its end."""
@@ -379,9 +473,9 @@ class EditorSession:
         await self.tell(helpers.update_agent_message_text(text))
 
     async def _note(self, text: str) -> None:
-        from acp import helpers
-
-        await self.tell(helpers.update_agent_thought_text(f"{visible(text)}\n"))
+        """Say something that is neither the model's answer nor its thought: it is quoted."""
+        quoted = visible(text).strip().replace("\n", "\n> ")
+        await self._say(f"\n\n> ragmem: {quoted}\n\n")
 
     async def _show(self, event: Event) -> None:
         from acp import helpers
@@ -462,6 +556,7 @@ class EditorSession:
 
     async def approve(self, proposal: "Proposal") -> "Decision":
         """Ask the person, in the editor."""
+        from acp import RequestError
         from acp.schema import AllowedOutcome, PermissionOption, ToolCallUpdate
 
         from ragmem.ids import new_id
@@ -475,19 +570,22 @@ class EditorSession:
             always = f"Always: {visible(proposal.always)}"
             options.append(PermissionOption(option_id="always", name=always, kind="allow_always"))
         options.append(PermissionOption(option_id="no", name="Reject", kind="reject_once"))
-        answer = await self._client.request_permission(
-            session_id=self.session.session_id,
-            tool_call=ToolCallUpdate(
-                **{
-                    **call,
-                    "tool_call_id": event.tool_call_id if event else new_id(),
-                    "title": reveal(proposal.title),
-                    "status": "pending",
-                    "content": self._asked(proposal, call),
-                }
-            ),
-            options=options,
+        asked_for = ToolCallUpdate(
+            **{
+                "title": reveal(proposal.title),
+                **call,
+                "tool_call_id": event.tool_call_id if event else new_id(),
+                "status": "pending",
+                "content": self._asked(proposal, call),
+            }
         )
+        try:
+            answer = await self._client.request_permission(
+                session_id=self.session.session_id, tool_call=asked_for, options=options
+            )
+        except (RequestError, ValueError) as error:
+            why = one_line(str(error), 200)
+            return Decision(False, reason=f"the editor could not ask the person: {why}")
         if not isinstance(answer.outcome, AllowedOutcome):
             self.agent.interrupt()
             return Decision(False, reason="the person stopped it")
@@ -510,12 +608,31 @@ class EditorSession:
             content.append(helpers.tool_content(helpers.text_block(said)))
         return content
 
-    async def replay(self, call: "ToolCall") -> None:
-        """Tell a call of an earlier turn, with what came of it."""
+    async def replay(self, turn: "Turn") -> None:
+        """Tell an earlier turn in the order in which it went."""
+        from acp import helpers
+
+        prompt, later = prompts_of(turn)
+        await self.tell(helpers.update_user_message_text(visible(prompt)))
+        if turn.reasoning:
+            await self.tell(helpers.update_agent_thought_text(visible(turn.reasoning)))
+        for call in turn.tool_calls:
+            if call.preamble:
+                await self._say(visible(call.preamble))
+            await self._replay_call(call)
+            if words := later.get(call.tool_call_id):
+                await self.tell(helpers.update_user_message_text(visible(words)))
+        if turn.assistant_message:
+            await self._say(visible(turn.assistant_message))
+        if turn.status in ("interrupted", "failed"):
+            ended = "was interrupted" if turn.status == "interrupted" else "failed"
+            await self._note(f"This turn {ended} before it was finished.")
+
+    async def _replay_call(self, call: "ToolCall") -> None:
         from acp import helpers
 
         self._arguments[call.tool_call_id] = _parsed(call.arguments)
-        title = one_line(f"{call.tool_name} {call.arguments}", 200)
+        title = self.agent.title(call)
         started = ToolStarted(tool_call_id=call.tool_call_id, name=call.tool_name, title=title)
         told = self._call(started)
         if told["content"] is None:
@@ -534,22 +651,36 @@ def _parsed(arguments: str) -> dict[str, Json]:
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
-    """A prompt as text: a file that it links to is named as `@path`, what it quotes follows."""
-    texts: list[str] = []
+    """A prompt as text: a file that it links to is named as `@path`, what it quotes follows.
+
+    UsageError where it says nothing, or holds what is not taken.
+    """
+    said = ""
     quoted: list[str] = []
+    was_link = False
     for block in blocks:
         match block.type:
             case "text":
-                texts.append(block.text)
+                is_apart = not was_link or not block.text[:1].isalnum()
+                said += block.text if is_apart else f" {block.text}"
             case "resource_link":
-                texts.append(_mention(block.uri, cwd))
+                is_apart = not said or said[-1].isspace() or said[-1] in "([{"
+                said += f"{'' if is_apart else ' '}{_mention(block.uri, cwd)}"
             case "resource":
                 held = getattr(block.resource, "text", None)
                 uri = one_line(block.resource.uri, 400)
                 quoted.append(f"{uri}:\n\n{held}" if held is not None else f"[{uri}]")
             case kind:
-                quoted.append(f"[{kind}: not taken]")
-    return "\n\n".join(["".join(texts), *quoted]).strip()
+                what = "Pictures are" if kind == "image" else f"Content of the kind {kind!r} is"
+                raise UsageError(
+                    f"{what} not taken here: nothing was sent.",
+                    hint="Link to the file instead; the model is shown it where it can see.",
+                )
+        was_link = block.type == "resource_link"
+    text = "\n\n".join([said, *quoted]).strip()
+    if not text:
+        raise UsageError("The prompt says nothing: nothing was sent.")
+    return text
 
 
 def _mention(uri: str, cwd: Path) -> str:
@@ -571,4 +702,6 @@ def _failure(error: RagmemError) -> Exception:
     """An error as the protocol tells it, with what to do."""
     from acp import RequestError
 
-    return RequestError(_FAILED, visible(f"{error}\n{error.hint}".strip()))
+    is_theirs = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
+    code = _INVALID if is_theirs else _FAILED
+    return RequestError(code, visible(f"{error}\n{error.hint}".strip()))

@@ -1,6 +1,7 @@
 """`ragmem index` and `ragmem files`: what is in the project's files, and what is known of them."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -511,6 +512,9 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
 
 
 def _nothing_of(file: Path, shown: str) -> str:
+    if file.is_symlink():
+        target = visible(clean(os.readlink(file)))
+        return f"{shown} is a link to {target}, and links are not indexed: name that file.\n"
     if file.is_dir():
         return f"{shown} is a folder: name a file.\n"
     if file.is_file():

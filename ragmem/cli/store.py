@@ -91,6 +91,11 @@ async def migrate(
     """
     if to is None and file is None:
         raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
+    if file is not None and (str(file), "") in store_kinds("") and not file.exists():
+        raise UsageError(
+            f"--from takes a backup's file, and there is none called {file}.",
+            hint="Leave --from out: --to alone copies from the other store.",
+        )
     target = known_kind(to) if to else own.kind
     other = "neo4j" if target == "sqlite" else "sqlite"
     async with own.file(file) if file else own.store(other) as source, own.archive(target) as into:

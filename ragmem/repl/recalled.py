@@ -392,7 +392,9 @@ def folded_prompt(text: str) -> str:
 
 
 def call_rows(turn: Turn) -> list[RenderableType]:
-    """Return the calls of a turn that was cut off, or what a person's own command printed."""
+    """Return the calls of a turn that was cut off, each below what the agent had said before it,
+    or what a person's own command printed.
+    """
     if turn.is_own_command:
         return [_printed(call) for call in turn.tool_calls]
     if turn.status not in _CUT_OFF:
@@ -400,7 +402,12 @@ def call_rows(turn: Turn) -> list[RenderableType]:
     calls = turn.tool_calls[-_CUT_CALLS:]
     more = len(turn.tool_calls) - len(calls)
     rows: list[RenderableType] = [clipped((f"  … {counted(more, 'earlier call')}", "dim"))]
-    return [*(rows if more > 0 else []), *(_row(call) for call in calls)]
+    rows = rows if more > 0 else []
+    for call in calls:
+        if said := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
+            rows.append(clipped(("  ", ""), (said, "")))
+        rows.append(_row(call))
+    return rows
 
 
 def _row(call: ToolCall) -> Text:

@@ -1,6 +1,7 @@
 """`ragmem acp`: the agent in an editor, as the protocol's own client sees it, a real process."""
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acp import RequestError, spawn_agent_process, text_block
+from acp import RequestError, image_block, spawn_agent_process, text_block
 from acp.schema import (
     AllowedOutcome,
     DeniedOutcome,
@@ -20,6 +21,8 @@ from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 EDIT = Call("edit_file", {"path": "a.py", "old": "hello", "new": "goodbye"})
+
+RUN = {"command": "cat a.py; true"}
 
 MAKE = Call("create_file", {"path": "b.py", "content": "1\n"})
 
@@ -46,6 +49,8 @@ class Editor:
     ) -> RequestPermissionResponse:
         self.asked.append((tool_call, options))
         said = self.says.pop(0)
+        if said == "fault":
+            raise RequestError(-32000, "no window")
         if said == "stop":
             await self.conn.cancel(session_id)
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -155,7 +160,9 @@ async def test_a_turn_is_cancelled_while_it_answers_and_while_it_asks(tmp_path: 
     ):
         session = await conn.new_session(cwd=str(ragmem.project))
         running = asyncio.create_task(asked(conn, session, "tell me"))
-        await asyncio.wait_for(editor.heard.wait(), 60)
+        while not editor.answer:
+            editor.heard.clear()
+            await asyncio.wait_for(editor.heard.wait(), 60)
         await conn.cancel(session_id=session.session_id)
         assert await asyncio.wait_for(running, 60) == "cancelled"
         editor.says = ["stop"]
@@ -173,8 +180,8 @@ async def test_files_that_are_linked_are_read_and_own_commands_are_offered(tmp_p
         async with editing(ragmem) as (editor, conn):
             session = await conn.new_session(cwd=str(ragmem.project))
             await asyncio.wait_for(editor.heard.wait(), 60)
-            ((command,),) = [u.available_commands for u in editor.of("available_commands_update")]
-            assert command.name == "tidy"
+            (offered,) = [u.available_commands for u in editor.of("available_commands_update")]
+            assert [each.name for each in offered] == ["help", "memory", "search", "tidy"]
             uri = (ragmem.project / "a.py").as_uri()
             link = ResourceContentBlock(type="resource_link", name="a.py", uri=uri)
             await conn.prompt(
@@ -191,8 +198,9 @@ async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
         editing(ragmem) as (_, conn),
     ):
         for cwd in ("relative", str(tmp_path / "none")):
-            with pytest.raises(RequestError, match="is no folder"):
+            with pytest.raises(RequestError, match="is no folder") as refused:
                 await conn.new_session(cwd=cwd)
+            assert refused.value.code == -32602
         with pytest.raises(RequestError, match=r"ffffffff"):
             await conn.load_session(cwd=str(ragmem.project), session_id="ffffffff")
         with pytest.raises(RequestError, match="Invalid params"):
@@ -200,6 +208,145 @@ async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
         session = await conn.new_session(cwd=str(ragmem.project))
         with pytest.raises(RequestError, match="key"):
             await asked(conn, session, "hello")
+
+
+async def test_a_loaded_session_is_told_as_it_went(tmp_path: Path) -> None:
+    script = [
+        Answer("I look first.", reasoning="Where is it?", tools=[Call("run_command", RUN)]),
+        Answer("Seen."),
+        Answer(mode="401"),
+    ]
+    async with scripted(tmp_path, *script) as (ragmem, _):
+        async with editing(ragmem) as (editor, conn):
+            session = await conn.new_session(cwd=str(ragmem.project))
+            await asked(conn, session, "look")
+            with pytest.raises(RequestError):
+                await asked(conn, session, "and now?")
+            titles = [each.title for each in editor.of("tool_call")]
+            assert titles == ["run_command cat a.py; true"]
+            ((call, _),) = editor.asked
+            assert call.title == titles[0]
+        async with editing(ragmem) as (editor, conn):
+            await conn.load_session(cwd=str(ragmem.project), session_id=session.session_id)
+            assert [each.title for each in editor.of("tool_call")] == titles
+            (thought,) = editor.of("agent_thought_chunk")
+            assert thought.content.text == "Where is it?"
+            kinds = [u.session_update for u in editor.updates if "commands" not in u.session_update]
+            assert kinds[:5] == [
+                "user_message_chunk",
+                "agent_thought_chunk",
+                "agent_message_chunk",
+                "tool_call",
+                "agent_message_chunk",
+            ]
+            assert editor.answer.startswith("I look first.Seen.")
+            assert "> ragmem: This turn failed before it was finished." in editor.answer
+
+
+async def test_a_session_of_another_folder_is_not_loaded(tmp_path: Path) -> None:
+    async with (
+        scripted(tmp_path, Answer("Yes."), Answer("Yes again.")) as (ragmem, _),
+        editing(ragmem) as (editor, conn),
+    ):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        await asked(conn, session, "hello")
+        (tmp_path / "elsewhere").mkdir()
+        with pytest.raises(RequestError, match="is one of") as refused:
+            await conn.load_session(cwd=str(tmp_path / "elsewhere"), session_id=session.session_id)
+        assert refused.value.code == -32602
+        await conn.load_session(cwd=str(ragmem.project), session_id=session.session_id)
+        await asked(conn, session, "again")
+        assert "other process" not in editor.answer
+
+
+async def test_an_answer_cut_at_the_limit_is_told_so_beside_it(tmp_path: Path) -> None:
+    async with (
+        scripted(tmp_path, Answer("Half an ans", finish="length")) as (ragmem, _),
+        editing(ragmem) as (editor, conn),
+    ):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        assert await asked(conn, session, "all of it") == "max_tokens"
+        assert editor.of("agent_thought_chunk") == []
+        assert "> ragmem: The answer reached the model's limit" in editor.answer
+
+
+async def test_an_editor_that_can_not_ask_allows_nothing(tmp_path: Path) -> None:
+    script = [Answer(tools=[Call("run_command", {"command": "touch made"})]), Answer("Not run.")]
+    async with scripted(tmp_path, *script) as (ragmem, server), editing(ragmem) as (editor, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        editor.says = ["fault"]
+        assert await asked(conn, session, "make it") == "end_turn"
+        assert "the editor could not ask the person: no window" in str(server.requests[-1].body)
+        assert "bug" not in editor.answer
+        assert not (ragmem.project / "made").exists()
+        assert not list(ragmem.home.rglob("crash-*"))
+
+
+async def test_a_prompt_without_words_or_with_a_picture_is_not_sent(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as (ragmem, server), editing(ragmem) as (_, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        picture = image_block("aGk=", "image/png")
+        for blocks, why in (
+            ([], "says nothing"),
+            ([text_block(" ")], "says nothing"),
+            ([picture], "Pictures are not taken"),
+            ([text_block("What is this?"), picture], "Pictures are not taken"),
+        ):
+            with pytest.raises(RequestError, match=why) as refused:
+                await conn.prompt(session_id=session.session_id, prompt=blocks)
+            assert refused.value.code == -32602
+        assert server.requests == []
+    assert ragmem.sessions() == []
+
+
+async def test_linked_files_stand_apart_and_one_that_is_missing_is_told(tmp_path: Path) -> None:
+    async with (
+        scripted(tmp_path, Answer("Read.")) as (ragmem, _),
+        editing(ragmem) as (editor, conn),
+    ):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        links = [
+            ResourceContentBlock(
+                type="resource_link", name=name, uri=(ragmem.project / name).as_uri()
+            )
+            for name in ("a.py", "none.py")
+        ]
+        blocks = [text_block("change"), *links, text_block("please"), text_block(".")]
+        await conn.prompt(session_id=session.session_id, prompt=blocks)
+        assert "There is no file none.py here." in editor.answer
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert turn["user_message"] == "change @a.py @none.py please."
+
+
+async def test_own_commands_are_answered_without_a_model(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as (ragmem, server):
+        ragmem.run("memory", "add", "The port is 8123.")
+        async with editing(ragmem) as (editor, conn):
+            session = await conn.new_session(cwd=str(ragmem.project))
+            assert await asked(conn, session, "/help") == "end_turn"
+            assert "/search  what was said" in editor.answer
+            for command in ("/memory", "/memory port", "/search hello"):
+                editor.updates.clear()
+                assert await asked(conn, session, command) == "end_turn"
+                said = "Nothing was found." if "search" in command else "The port is 8123."
+                assert said in editor.answer
+            with pytest.raises(RequestError, match="Search for what"):
+                await asked(conn, session, "/search")
+        assert server.requests == []
+
+
+async def test_lines_that_are_no_messages_get_an_error_and_the_next_is_heard(
+    tmp_path: Path,
+) -> None:
+    ragmem = Ragmem(tmp_path)
+    begin = '{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": 1}}'
+    with ragmem.start("acp", stdin=subprocess.PIPE) as process:
+        lines = f"no json\n[1]\n\n{begin}\n".encode()
+        out, _ = process.communicate(lines, timeout=60)
+    answers = [json.loads(line) for line in out.splitlines()]
+    codes = [(each["id"], each.get("error", {}).get("code")) for each in answers]
+    assert codes == [(None, -32700), (None, -32600), (7, None)]
 
 
 def test_without_an_editor_or_the_package_it_says_so(tmp_path: Path) -> None:

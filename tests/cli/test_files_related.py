@@ -186,6 +186,12 @@ def test_of_a_file_that_nothing_is_known_of(ragmem: Ragmem) -> None:
     done = ragmem.run("files", "lone.txt")
     said = "No session has touched lone.txt, and no file that is indexed imports it.\n"
     assert (done.code, done.out, done.err) == (0, "", said)
+    for name, target in (("link.txt", "lone.txt"), ("dangling.txt", "gone.txt")):
+        (ragmem.project / name).symlink_to(target)
+        done = ragmem.run("files", name)
+        assert done.err == (
+            f"{name} is a link to {target}, and links are not indexed: name that file.\n"
+        )
     done = ragmem.run("files", f"{EVIL}.py")
     assert done.err == (
         "There is no file \\e]0;owned\\x07\\e[31m.py; paths are those from this folder.\n"

@@ -108,6 +108,13 @@ def test_the_calls_of_a_turn_that_was_cut_off_are_shown_on_a_row_each() -> None:
         "● pytest -q  not finished\n"
     )
     assert call_rows(past_turn(1, "done", "yes")) == []
+    told = msgspec.structs.replace(READ, preamble="I look at **a.py** first.\nThen I see.")
+    shown = paint(Group(*call_rows(interrupted(told, RUNNING))), width=80, mode="none")
+    assert shown == (
+        "  I look at a.py first. Then I see.\n"
+        "● read_file a.py  1 import os\n"
+        "● pytest -q  not finished\n"
+    )
 
 
 def test_what_the_persons_own_command_printed_is_shown_again_by_its_end() -> None:
