@@ -11,7 +11,16 @@ from typing import TypeGuard
 import msgspec
 import pytest
 
-from ragmem.records import EmbedderMark, Interval, PutTurn, Scope, SearchQuery, Turn, WeightedTerm
+from ragmem.records import (
+    EVERYTHING,
+    EmbedderMark,
+    Interval,
+    PutTurn,
+    Scope,
+    SearchQuery,
+    Turn,
+    WeightedTerm,
+)
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import CHECKS, WORDS
@@ -235,6 +244,31 @@ async def test_little_memory_is_kept_to(graph: Neo4jStore, neo4j_server: Connect
         hits = await found(graph, asking(vector=EAST, scope=Scope(project_ids=(name,))))
         assert set(hits) == {f"t{name}"}
         assert len(searcher._spaces) == 1
+
+
+@pytest.mark.changes_schema
+@pytest.mark.parametrize("scope", [Scope(project_ids=(PROJECT,)), EVERYTHING])
+async def test_what_is_not_in_memory_is_found_by_the_graphs_own_index(
+    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch, scope: Scope
+) -> None:
+    """The oldest of a large project, too; where there is no index, what is in memory alone."""
+    monkeypatch.setattr(vectors, "PAGE", 10)
+    puts = turns(40)
+    await graph.apply([created("s"), *puts])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts])
+    await graph.apply([embedded("s-0003", EAST)])
+    await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts[20:]])
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    store._searcher._most_bytes = 1
+    hits = await found(store, asking(vector=EAST, limit=1, scope=scope))
+    assert hits["s-0003"].similarity == pytest.approx(1, abs=0.01)
+
+    await ask(neo4j_server, "DROP INDEX turn_embedding")
+    hits = await found(store, asking(vector=EAST, limit=1, scope=scope))
+    assert hits
+    assert "s-0003" not in hits
+    await store.aclose()
 
 
 async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: Connection) -> None:

@@ -302,6 +302,21 @@ RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e
        collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
        collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
 
+// :nearest_by_index
+// Of a store whose vectors are not all in memory: those of the area among the nearest of all.
+UNWIND $given.indexes AS name
+CALL (name) {
+  CALL db.index.vector.queryNodes(name, $given.most, $given.vector) YIELD node, score
+  MATCH (e:SearchEntry {recordId: node.uuid})
+  WHERE e.number IS NOT NULL AND (size($given.levels) = 0 OR e.level IN $given.levels)
+    AND ($given.everywhere OR e.projectId IN $given.projects
+      OR (e.turnIndex <= $given.lasts[e.sessionId] AND (e.level = 0 OR e.sessionId IN $given.own)))
+  RETURN e.number AS number, score
+  ORDER BY score DESC
+  LIMIT $given.limit
+}
+RETURN number, score;
+
 // :vectors_of_session
 MATCH (e:SearchEntry)
 // Unsorted, else it would be read in the order of all that there is.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragmem.errors import StoreError
+from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import (
     LOOKED_THROUGH,
     TURN_LEVEL,
@@ -296,6 +296,8 @@ class _Held:
 
 MOST_BYTES = 256 * 2**20
 """Of vectors in memory; of a space that is larger the newest are held."""
+_OF_AN_INDEX = 5
+"""For each that is wanted so many are asked of an index, which knows nothing of projects."""
 PLACES_AFTER_S = 1.0
 """What asks once and ends need not read them."""
 _MOST_TERMS = 64
@@ -314,13 +316,22 @@ class Searcher:
         self._spaces: OrderedDict[Key, Space] = OrderedDict()
         self._samples: dict[str, Commonness] = {}
         self._reading: dict[Key, asyncio.Task[None]] = {}
+        self._asks_indexes = True
+        """Until one of vectors has refused: it may be missing, or not be made yet."""
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """See `ragmem.store`."""
         terms = [t for t in query.terms if t.term and t.term == clean(t.term)][:_MOST_TERMS]
         if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []
-        found = await self._gateway.read(lambda tx: self._search(tx, query, terms))
+        search = partial(self._search, query=query, terms=terms)
+        try:
+            found = await self._gateway.read(search)
+        except StoreRefused:
+            if not self._asks_indexes:
+                raise
+            self._asks_indexes = False
+            found = await self._gateway.read(search)
         self._shrink()
         return found
 
@@ -349,6 +360,8 @@ class Searcher:
             raise
         compared = list(zip(spaces, await comparing, strict=True))
         near = _nearest(query, area, compared)
+        if self._asks_indexes and any(not space.complete for space in spaces):
+            near += await _by_index(tx, query, area)
         timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
         if not entries and not near and not timely:
             return []
@@ -579,6 +592,29 @@ def _nearest(
         if levels is not None and (last is None or space.key.id in area.own):
             summaries.update(each.best(of_summaries, query.limit))
     return _best(turns, query.limit) + _best(summaries, query.limit)
+
+
+async def _by_index(tx: Transaction, query: SearchQuery, area: Area) -> list[Near]:
+    """The best of the server's own indexes, approximately: of vectors that are not in memory."""
+    import numpy as np
+
+    levels = _summary_levels(query)
+    wanted = {"turn_embedding": _turns(query), "summary_embedding": levels is not None}
+    found = await tx.values(
+        STATEMENTS["nearest_by_index"],
+        given={
+            "indexes": [name for name, is_wanted in wanted.items() if is_wanted],
+            "vector": np.frombuffer(query.vector, "<f4").tolist(),
+            "most": _OF_AN_INDEX * query.limit,
+            "limit": query.limit,
+            "levels": [TURN_LEVEL, *levels] if levels else [],
+            "everywhere": area.everywhere,
+            "projects": area.projects,
+            "lasts": area.lasts,
+            "own": list(area.own),
+        },
+    )
+    return [Near(number, 2 * score - 1) for number, score in found]
 
 
 def _best(found: Mapping[int, float], limit: int) -> list[Near]:

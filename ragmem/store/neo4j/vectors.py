@@ -1,9 +1,9 @@
 """Vectors of a project, a session or all, held in memory: Neo4j takes 18 ms for 1,000 cosines.
 
 They are read once, the newest first, and from then on what is new (`sequence`). What is
-beyond the first page comes while other things are done: until then what is found by
-vector is of the newest 20,000, and of what was found by words. So does where the first
-page's records stand, which the first search of a process does not wait for.
+beyond the first page comes while other things are done. What has not come, and of a very large
+project never does, is found by the server's own index of vectors, approximately. Where the first
+page's records stand is read later too: the first search of a process does not wait for it.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Space:
     async def refresh(self, tx: Transaction) -> None:
         """Read what is new; the first time the newest page. To be called with the lock."""
         if self._newest == 0:
-            page = await self._read(tx, after=0, before=_END, placed=False)
+            page = await self._read(tx, after=0, before=_END, limit=PAGE, placed=False)
             self._add(page, newer=True)
             self.complete = len(page.numbers) < PAGE
             return
@@ -132,7 +132,7 @@ class Space:
 
     async def read_older(self, tx: Transaction) -> None:
         """One more page of what was there before."""
-        page = await self._read(tx, after=0, before=self._oldest)
+        page = await self._read(tx, after=0, before=self._oldest, limit=PAGE)
         async with self.lock:
             self._add(page, newer=False)
         self.complete = len(page.numbers) < PAGE
@@ -149,7 +149,7 @@ class Space:
         self.placed = not self._waiting
 
     async def _read(
-        self, tx: Transaction, *, after: int, before: int, limit: int = PAGE, placed: bool = True
+        self, tx: Transaction, *, after: int, before: int, limit: int, placed: bool = True
     ) -> _Page:
         [values] = await tx.values(
             STATEMENTS[f"vectors_of_{self.key.kind}"],
