@@ -296,7 +296,7 @@ class _Held:
 
 MOST_BYTES = 256 * 2**20
 """Of vectors in memory; of a space that is larger the newest are held."""
-_OF_AN_INDEX = 5
+_OF_AN_INDEX = 2
 """For each that is wanted so many are asked of an index, which knows nothing of projects."""
 PLACES_AFTER_S = 1.0
 """What asks once and ends need not read them."""
