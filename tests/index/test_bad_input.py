@@ -72,7 +72,7 @@ def test_a_file_that_grows_while_it_is_read(tree, root):
     assert _why(root, "growing.py", 999) == "too large"
 
 
-CAFE = "# café\ndef brew():\n    \"\"\"Un café.\"\"\"\n    return 'café'\n"
+CAFE = '# café\ndef brew():\n    """Un café."""\n    return \'café\'\n'
 
 
 async def test_a_folder_full_of_trouble(tree):
