@@ -96,7 +96,7 @@ async def examine() -> AsyncIterator[Check]:
     else:
         know(config.passwords())
         yield check_config_file(paths)
-    name, store = "store", None
+    name, told = "store", False
     try:
         async with App(config, paths, cwd=cwd) as app:
             yield await check_store(app)
@@ -107,12 +107,13 @@ async def examine() -> AsyncIterator[Check]:
             yield await check_index(app)
             name = "store"
     except RagmemError as error:
-        store = failing(name, error)
-        if store.detail != folders.detail:
-            yield store
+        failed = failing(name, error)
+        if failed.detail != folders.detail:
+            told = True
+            yield failed
     neo4j = await check_neo4j(Administration(config, paths))
-    # The store's row has told of a server that is down.
-    if store is None or neo4j.health != "broken":
+    # The store's row tells of a server that is down.
+    if not told or neo4j.health != "broken":
         yield neo4j
     model = check_model(config, environ)
     yield model

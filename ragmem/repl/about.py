@@ -159,8 +159,11 @@ def _about(word: str, told: Mapping[str, str]) -> list[str]:
 
     Only where there are none, those that have it anywhere: `vi` is in `provider`.
     """
-    begins = re.compile(rf"(?<!\w){re.escape(word)}")
-    whole = re.compile(rf"{begins.pattern}(?!\w)")
+    if not word:
+        return list(told)
+    # The words of a key are joined by dots and underscores.
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")
+    whole = re.compile(rf"{begins.pattern}(?![^\W_])")
     found = [key for key in told if begins.search(told[key])]
     found.sort(key=lambda key: not whole.search(told[key]))
     return found or [key for key in told if word in told[key]]
