@@ -147,12 +147,13 @@ class Ripgrep:
         try:
             yield from self._pump(process, errors)
         finally:
+            status = process.poll()
             process.kill()
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
             process.wait()
-        self._judge(process.returncode, errors.decode("utf-8", "replace"))
+        self._judge(status, errors.decode("utf-8", "replace"))
 
     def _pump(self, process: "subprocess.Popen[bytes]", errors: bytearray) -> Iterator[bytes]:
         assert process.stdout is not None
@@ -181,8 +182,15 @@ class Ripgrep:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
 
-    def _judge(self, status: int, errors: str) -> None:
+    def _judge(self, status: int | None, errors: str) -> None:
+        """`status` is None where it was ended from here: all of it was read, or no more wanted."""
+        if status is None or 0 <= status <= 1:
+            return
         if status != 2:
+            # Its output is not whole: somebody killed it, the system for lack of memory, say.
+            self.failed = errors.strip() or (
+                f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
+            )
             return
         lines = [line for line in errors.splitlines() if line.strip()]
         self.unreadable = sum("(os error " in line for line in lines)

@@ -89,6 +89,8 @@ class Paths(msgspec.Struct, frozen=True):
         for folder in self.own_folders:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if folder == self.data_dir and not _is_of_use(folder):
+                    raise OSError("it can't be written")
             except OSError as error:
                 why = error.strerror or str(error)
                 if isinstance(error, FileExistsError | NotADirectoryError):
@@ -124,6 +126,11 @@ class Paths(msgspec.Struct, frozen=True):
     def own_folders(self) -> tuple[Path, ...]:
         """All of them: no tool reads or changes what is in them, and none is indexed."""
         return (self.config_dir, self.data_dir, self.log_dir)
+
+
+def _is_of_use(folder: Path) -> bool:
+    """Whether memory can be kept there, or something was before, which can be read."""
+    return os.access(folder, os.W_OK | os.X_OK) or any(folder.iterdir())
 
 
 NO_HOME = Paths(*(Path(os.devnull, "no-home", name) for name in ("config", "data", "logs")))

@@ -83,6 +83,19 @@ def clean(text: str) -> str:
     return text
 
 
+def is_latin_1(data: bytes) -> bool:
+    """Whether bytes are to be read as Latin-1: no UTF-8, and none of their letters is.
+
+    A file in UTF-8 with a stray byte is none.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        carried = data.decode("utf-8", "surrogateescape")
+        return not any(char > "\x7f" and not "\udc80" <= char <= "\udcff" for char in carried)
+    return False
+
+
 def _is_hidden(char: str) -> bool:
     # One predicate for controls, bidi overrides, zero-width and tag characters.
     return not char.isprintable() and char not in _LAYOUT

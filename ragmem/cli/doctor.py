@@ -86,7 +86,8 @@ async def examine() -> AsyncIterator[Check]:
     paths, environ, cwd = find_paths(), environment(), current_folder()
     know(secrets_among(environ))
     yield check_python()
-    yield check_folders(paths)
+    folders = check_folders(paths)
+    yield folders
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
@@ -95,7 +96,7 @@ async def examine() -> AsyncIterator[Check]:
     else:
         know(config.passwords())
         yield check_config_file(paths)
-    name = "store"
+    name, told = "store", False
     try:
         async with App(config, paths, cwd=cwd) as app:
             yield await check_store(app)
@@ -106,8 +107,14 @@ async def examine() -> AsyncIterator[Check]:
             yield await check_index(app)
             name = "store"
     except RagmemError as error:
-        yield failing(name, error)
-    yield await check_neo4j(Administration(config, paths))
+        failed = failing(name, error)
+        if failed.detail != folders.detail:
+            told = True
+            yield failed
+    neo4j = await check_neo4j(Administration(config, paths))
+    # The store's row tells of a server that is down.
+    if not told or neo4j.health != "broken":
+        yield neo4j
     model = check_model(config, environ)
     yield model
     yield check_keys(config, environ)
@@ -252,7 +259,7 @@ async def check_neo4j(own: Administration) -> Check:
     if found.running:
         return Check("neo4j", "ok", found.detail)
     if own.kind == "neo4j":
-        return Check("neo4j", "broken", found.detail, advice="ragmem neo4j up")
+        return Check("neo4j", "broken", found.detail)
     return Check("neo4j", "ok", f"not in use. {found.detail}")
 
 

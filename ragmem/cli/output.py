@@ -446,8 +446,8 @@ _FEW = 200
 
 @contextmanager
 def steps(what: str) -> Iterator[ShowSteps]:
-    """Show on stderr how far it is: a bar on a terminal, a line for each quarter elsewhere."""
-    with _progress("{task.description}", parts=4, transient=True) as show:
+    """Show on stderr how far it is: a bar on a terminal, a line for each tenth elsewhere."""
+    with _progress("{task.description}", parts=10, transient=True) as show:
         yield lambda done, of: show(what, done, of) if of >= _FEW else None
 
 

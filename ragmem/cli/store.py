@@ -80,7 +80,8 @@ async def migrate(
         option("--to", "The store that is to have it all.", "sqlite|neo4j", offered=store_kinds),
     ] = None,
     file: Annotated[
-        Path | None, option("--from", "Take it from a backup, not the other store.", "FILE")
+        Path | None,
+        option("--from", "Take it from this backup file, not from the other store.", "FILE"),
     ] = None,
     yes: Yes = False,
 ) -> int:
@@ -220,7 +221,10 @@ async def up(own: Administration) -> int:
     found = await own.start_neo4j(lambda line: say(f"{visible(line)}\n"))
     write(f"{visible(found.detail)}\n")
     if found.running and own.kind != "neo4j":
-        say("`ragmem store use neo4j` keeps memory there.\n")
+        say(
+            f"`ragmem store use neo4j` keeps memory there. What is in {own.kind} stays there: "
+            "`ragmem store migrate --to neo4j` copies it.\n"
+        )
     return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 

@@ -5,6 +5,7 @@ by component without following links: what is swapped in between the listing and
 refused, so that nothing outside of the project is ever read.
 """
 
+import codecs
 import hashlib
 import heapq
 import os
@@ -27,7 +28,7 @@ from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, Cut, CutScope
 from ragmem.index.mirror import ScopeKey
 from ragmem.redact import reaches_over_lines, redact_lines
-from ragmem.text import visible
+from ragmem.text import is_latin_1, visible
 
 _TIMEOUT_S = 300.0
 _IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
@@ -275,8 +276,19 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in data[:_LOOKED_AT]
 
 
+def as_utf8(data: bytes) -> bytes:
+    """Return a file in UTF-8, where it is in Latin-1, so that its letters can be read."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or not is_latin_1(data):
+        return data
+    return data.decode("latin-1").encode()
+
+
 def without_secrets(data: bytes) -> bytes:
-    """Redact a file before it is cut, or half of a secret would be left; its lines stay."""
+    """Redact a file before it is cut, or half of a secret would be left; its lines stay.
+
+    What is in Latin-1 comes back in UTF-8.
+    """
+    data = as_utf8(data)
     text = data.decode("utf-8", "replace")
     redacted = redact_lines(text)
     return data if redacted == text else redacted.encode("utf-8", "replace")
@@ -381,7 +393,7 @@ class _ShownFile:
         """Return lines without their secrets; to look in the whole file takes far longer."""
         assert self._content is not None
         if self._lines is None:
-            text = self._content.data.decode("utf-8", "replace")
+            text = as_utf8(self._content.data).decode("utf-8", "replace")
             self._is_redacted = reaches_over_lines(text)
             if self._is_redacted:
                 text = self._data().decode("utf-8", "replace")

@@ -4,6 +4,7 @@ jobs and servers.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -137,7 +138,8 @@ async def settings(said: str, chat: ChatSession) -> None:
         return _keep_setting(first, value.strip(), chat)
     about, now = notes(), _values(chat)
     word = said.casefold()
-    found = [key for key in keys() if word in key.casefold() or word in about[key].casefold()]
+    told = {key: " ".join((key, about[key], *choices(key))).casefold() for key in keys()}
+    found = _about(word, told)
     if not found:
         raise UsageError(f"No setting has to do with {one_line(said, 60)!r}.", hint=nearest(first))
     for key in found:
@@ -150,6 +152,21 @@ async def settings(said: str, chat: ChatSession) -> None:
     return chat.output.note(
         "/config key value changes one, /config word looks for it and says more."
     )
+
+
+def _about(word: str, told: Mapping[str, str]) -> list[str]:
+    """Return the settings whose text has the word: whole first, then as the beginning of one.
+
+    Only where there are none, those that have it anywhere: `vi` is in `provider`.
+    """
+    if not word:
+        return list(told)
+    # The words of a key are joined by dots and underscores.
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")
+    whole = re.compile(rf"{begins.pattern}(?![^\W_])")
+    found = [key for key in told if begins.search(told[key])]
+    found.sort(key=lambda key: not whole.search(told[key]))
+    return found or [key for key in told if word in told[key]]
 
 
 def _keep_setting(key: str, value: str, chat: ChatSession) -> None:

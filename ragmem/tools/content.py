@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.messages import ImagePart
-from ragmem.text import spelled
+from ragmem.text import is_latin_1, spelled
 from ragmem.tools.base import ToolFailure, ToolOutput
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -117,13 +117,9 @@ def decode(data: bytes) -> Text:
                 return Text(text=data[len(bom) :].decode(encoding), bom=bom, encoding=encoding)
             except UnicodeDecodeError:
                 break
-    try:
-        return Text(text=data.decode())
-    except UnicodeDecodeError:
-        carried = data.decode("utf-8", "surrogateescape")
-    if any(char > "\x7f" and not "\udc80" <= char <= "\udcff" for char in carried):
-        return Text(text=carried)
-    return Text(text=data.decode("latin-1"), encoding="latin-1")
+    if is_latin_1(data):
+        return Text(text=data.decode("latin-1"), encoding="latin-1")
+    return Text(text=data.decode("utf-8", "surrogateescape"))
 
 
 def load(fd: int, shown: str) -> bytes:

@@ -154,6 +154,8 @@ class GlobFiles(_Looking):
             notes.append(f"stopped after {TIMEOUT_S:g} s: the list is not whole")
         if files.unreadable:
             notes.append(f"{files.unreadable} folders could not be read")
+        if files.failed:
+            notes.append(f"ripgrep failed: {files.failed}; the list is not whole")
         where = self._workspace.record_path(base)
         if not shown:
             place = "" if where == "." else f" in {where}"
@@ -306,6 +308,8 @@ class _Page:
             notes.append(f"stopped after {TIMEOUT_S:g} s: narrow path, glob or pattern")
         if run.unreadable:
             notes.append(f"{run.unreadable} files or folders could not be read")
+        if run.failed:
+            notes.append(f"ripgrep failed: {run.failed}; what was found is not all")
         lines = self._lines
         if not lines:
             within = "" if where == "." else f" in {where}"
@@ -446,7 +450,7 @@ class ListDirectory(_Looking):
             return None
         files = FileList(program, folder, timeout_s=_CLASSIFY_S, stop=stop)
         names = {path.partition("/")[0] for path in files}
-        return None if files.timed_out else names
+        return None if files.timed_out or files.failed else names
 
 
 class _Entries:

@@ -289,7 +289,7 @@ def test_a_bar_on_a_terminal(ragmem: Ragmem) -> None:
     assert max(map(len, rows)) <= 40
 
 
-def test_in_a_pipe_quarters_are_told(ragmem: Ragmem) -> None:
+def test_in_a_pipe_tenths_are_told(ragmem: Ragmem) -> None:
     many(ragmem.project / "beds", 400)
     said = ragmem.run("index").err.splitlines()
     assert said[-1] == "indexing: 403 of 403"

@@ -176,6 +176,11 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.wait_for(r"^store +sqlite ·")
         chat.send("/config bell\r")
         chat.wait_for(r"^chat\.bell = ")
+        chat.send("/config vi\r")
+        chat.wait_for(r"^chat\.editing_mode = [\s\S]*^/config key value changes one")
+        assert "llm.api_base = " not in chat.text
+        chat.send("/config editing\r")
+        chat.until(lambda: chat.text.count("chat.editing_mode = ") == 2)
         chat.send("/config chat.bell false\r")
         chat.wait_for(r"^. chat\.bell = false, from the next start of ragmem on\.$")
         chat.send("/config chat.bell loud\r")

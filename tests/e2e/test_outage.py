@@ -121,6 +121,28 @@ def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
     assert "3 writes wait in" in ragmem.run("doctor").out
 
 
+def test_a_prompt_that_goes_without_rules_says_why_and_what_to_do(ragmem: Ragmem) -> None:
+    away = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"}
+    done = ragmem.run("ask", "Hello?", env=away)
+    [line] = [line for line in done.err.splitlines() if "rules and pinned memories" in line]
+    assert "127.0.0.1:9 can't be reached" in line
+    assert "Start it (`ragmem neo4j up` for a local one)" in line
+
+
+def test_what_waits_for_the_store_in_use_is_told_with_what_stores_it(ragmem: Ragmem) -> None:
+    """Nothing is copied from a store that has not got all; no setting is named that holds."""
+    assert ragmem.run("ask", "First?").code == 0
+    spool(ragmem).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (spool(ragmem) / "0190-left.jsonl").write_text('{"write":"hologram"}\n')
+    done = ragmem.run("store", "migrate", "--to", "neo4j")
+    assert (done.code, done.out, done.err) == (
+        75,
+        "",
+        "error: 1 write still waits for sqlite.\n"
+        "`ragmem sessions list` stores what waits; then run this again.\n",
+    )
+
+
 def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """Kill -9 in the middle of a turn; the next process finds it, interrupted."""
     with LLMServer(

@@ -109,7 +109,23 @@ Make it writable, or set RAGMEM_HOME to a folder that is.
     code, out, err = plain(run(ragmem, "doctor", through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "broken folders" in out
-    assert "broken store" in out
+    assert "broken store" not in out
+
+
+def test_a_home_that_can_only_be_read_and_was_never_used(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Its folders are there, and no memory yet: one line says it, as where they are not there."""
+    assert run(ragmem, "config", "init").code == 0
+    through = mounted(READ_ONLY, ragmem.home)
+    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+    assert (code, out) == (75, ANSWER + "\n")
+    assert err == snapshot(
+        """\
+note: Nothing of this is remembered: The folder …/home/data can't be used: it can't be written. \
+Make it writable, or set RAGMEM_HOME to a folder that is.
+"""
+    )
+    code, out, err = plain(run(ragmem, "doctor", through=through), tmp_path)
+    assert (code, out.count("broken"), err) == (1, 1, "")
 
 
 def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:

@@ -72,8 +72,11 @@ def test_a_file_that_grows_while_it_is_read(tree, root):
     assert _why(root, "growing.py", 999) == "too large"
 
 
+CAFE = '# café\ndef brew():\n    """Un café."""\n    return \'café\'\n'
+
+
 async def test_a_folder_full_of_trouble(tree):
-    tree.write("latin.py", "# caf\xe9\ndef brew():\n    return 'caf\xe9'\n".encode("latin-1"))
+    tree.write("latin.py", CAFE.encode("latin-1"))
     tree.write("nul_late.txt", b"word " * 2000 + b"\0" + b"rest " * 10)
     tree.write("nul_early.txt", b"a\0b")
     tree.write("bom.py", b"\xef\xbb\xbfdef marked():\n    return 1\n")
@@ -97,7 +100,10 @@ async def test_a_folder_full_of_trouble(tree):
             name: [hit.path for hit in await index.search(name, semantic=False)][:1]
             for name in ("brew", "marked", "windows", "newline_in_name", "far_down", "validate")
         }
+        [brew] = await index.search("brew", limit=1, semantic=False)
         again = await index.refresh()
+    assert brew.docstring == "Un café."
+    assert "return 'café'" in brew.text
     assert found == {
         "brew": ["latin.py"],
         "marked": ["bom.py"],

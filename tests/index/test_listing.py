@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.errors import RagmemError
 from ragmem.files import refusal
 from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project
 
@@ -156,3 +157,15 @@ def test_the_home_folder_is_no_project(tmp_path, monkeypatch):
     assert refusal(tmp_path / "people") == "your home folder is in it"
     assert refusal(home / "work") == ""
     assert refusal(tmp_path / "other") == ""
+
+
+def test_a_listing_that_was_cut_off_is_not_taken_for_whole(tmp_path, monkeypatch):
+    """Ripgrep that is killed in the middle (no memory, say) would take files for gone."""
+    killed = tmp_path / "rg"
+    killed.write_text("#!/bin/sh\nprintf './a.py\\000'\nkill -9 $$\n")
+    killed.chmod(0o755)
+    (tmp_path / "project").mkdir()
+    _make(tmp_path / "project", "a.py", "b.py")
+    monkeypatch.setattr("ragmem.index.files.find_ripgrep", lambda _: killed)
+    with pytest.raises(RagmemError, match="ended by signal 9"):
+        _listed(tmp_path / "project")

@@ -107,6 +107,8 @@ class Collector:
         self._last: dict[str, Material] = {}
         self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
         self._has_facts = False
+        self._why_away = ""
+        """Why the store did not answer what was last asked; empty where it did."""
 
     async def prepare(self) -> None:
         """Load what the first search needs, if there is anything to be found."""
@@ -157,6 +159,7 @@ class Collector:
         """Count it, and log it if it is no store that is away: the turn goes on."""
         if isinstance(error, StoreError):
             self._metrics.count("store.failures")
+            self._why_away = f"{error} {error.hint}".strip()
             return
         self._log(what, error)
         self._metrics.count("recall.failures")
@@ -174,6 +177,7 @@ class Collector:
         return None
 
     async def _remembered(self, asked: ContextInput) -> Material:
+        self._why_away = ""
         try:
             with self._metrics.time("memory.context"):
                 past, relevant, known, last = await asyncio.gather(
@@ -202,8 +206,9 @@ class Collector:
             return self.at_hand(asked.session, asked.own)
 
     def _notices(self, session: Session) -> tuple[str, ...]:
-        known = self._facts is None or session.project_id in self._last_pinned
-        return () if known else (PINNED_UNKNOWN,)
+        if self._facts is None or session.project_id in self._last_pinned:
+            return ()
+        return (f"{PINNED_UNKNOWN} {self._why_away}".strip(),)
 
     # --- the conversation ---------------------------------------------------------
 

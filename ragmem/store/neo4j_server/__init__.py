@@ -335,7 +335,6 @@ async def start(
                 continue
             raise
         layout.keep_ports(ports)
-        on_progress(f"Neo4j is ready at {running.url}")
         return running
     raise StoreUnavailable(
         f"Neo4j found its port taken {_PORTS_TRIED} times.",
