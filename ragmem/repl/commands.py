@@ -542,6 +542,8 @@ def _why_last(now: datetime, chat: ChatSession) -> None:
             hint=f"{_SHOWS_BEFORE}. /why followed by an id, as /memory shows it, tells where a "
             "memory comes from.",
         )
+    if chat.without_code:
+        chat.output.note(chat.without_code)
     if not chat.recalled:
         return chat.output.note("Memory put nothing into the last request.")
     chat.output.show(listing(items_text(chat.recalled, now)))
