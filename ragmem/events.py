@@ -65,6 +65,8 @@ class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     fallback: bool = False
     """Pruned history, because the store could not answer."""
     recalled: tuple[Recalled, ...] = ()
+    without_code: str = ""
+    """Why the project's code was left out, where looking for it took too long."""
 
 
 class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):

@@ -19,6 +19,7 @@ from ragmem.memory.leases import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session, ToolCall, Turn, utc_now
+from ragmem.tools.base import ENDED
 from ragmem.tools.patterns import PermissionRules
 
 
@@ -192,10 +193,13 @@ class Agent:
 
         self._preparing = asyncio.create_task(warm_up())
 
-    def interrupt(self) -> None:
-        """End the running turn; what came is kept."""
+    def interrupt(self, *, by_person: bool = True) -> None:
+        """End the running turn; what came is kept.
+
+        Not `by_person`: ragmem is ended, by a hangup say, and a command is told of as stopped so.
+        """
         if self._task:
-            self._task.cancel()
+            self._task.cancel(None if by_person else ENDED)
 
     def tell(self, event: Event) -> bool:
         """Let an event be among those of the running turn; false where none is running."""
@@ -217,7 +221,7 @@ class Agent:
 
     async def aclose(self) -> None:
         """End the running turn and close the model."""
-        self.interrupt()
+        self.interrupt(by_person=False)
         if self._preparing:
             self._preparing.cancel()
         running = [task for task in (self._task, self._preparing) if task]

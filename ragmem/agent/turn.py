@@ -125,6 +125,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """False: what the model thinks is shown, and not stored."""
     notices: Callable[[], Sequence[str]] = tuple
     """What is to be said once, such as that the store is away; asked between the turn's steps."""
+    said: set[str] = msgspec.field(default_factory=set)
+    """Warnings that come once in a session, and have come."""
     at_start: Callable[[], None] = lambda: None
     """Called when a turn begins, for what it needs a little later."""
     changed: ChangedFiles | None = None
@@ -431,9 +433,15 @@ class TurnRun:
         self._sizes = context.sizes
         self._emit(
             ContextBuilt(
-                sections=context.sizes, fallback=context.fallback, recalled=_recalled(context)
+                sections=context.sizes,
+                fallback=context.fallback,
+                recalled=_recalled(context),
+                without_code=context.without_code,
             )
         )
+        if context.without_code and context.without_code not in parts.said:
+            parts.said.add(context.without_code)
+            self._warn(context.without_code)
         for text in context.notices:
             self._warn(text)
         self._say_notices()

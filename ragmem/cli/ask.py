@@ -47,7 +47,7 @@ from ragmem.cli.output import (
     write_json,
 )
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_FAILED, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
+from ragmem.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -524,13 +524,17 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 async def answer(agent: "Agent", prompt: str, output: Output, interruption: Interruption) -> int:
     """Run the turn to its recorded end, whatever happens to us or to the reader; the exit code."""
     code, unread = EXIT_FAILED, False
-    with interruption.stopping(agent.interrupt):
+
+    def stop() -> None:
+        agent.interrupt(by_person=interruption.exit_code == EXIT_SIGINT)
+
+    with interruption.stopping(stop):
         async for event in agent.ask(prompt):
             try:
                 output.show(event)
             except BrokenPipeError:
                 unread = True
-                agent.interrupt()
+                agent.interrupt(by_person=False)
             if isinstance(event, TurnFinished):
                 say_denials(event)
                 code = event.exit_code

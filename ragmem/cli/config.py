@@ -17,7 +17,15 @@ from ragmem.cli.command import (
 )
 from ragmem.cli.output import print_all, say, write, write_json
 from ragmem.config import environment, find_paths, load_config
-from ragmem.config.file import change, config_toml, default_toml, save
+from ragmem.config.file import (
+    change,
+    config_toml,
+    default_toml,
+    save,
+    take_back,
+    toml_value,
+    value_of,
+)
 from ragmem.errors import EXIT_DONE, NoModel, UsageError
 from ragmem.text import visible
 
@@ -31,7 +39,7 @@ app = commands("Show and change the settings.")
 def show(
     output: Annotated[Literal["toml", "json"], option("--format", "How to print it.")] = "toml",
 ) -> None:
-    """Print the settings in force: the file, with the environment over it."""
+    """Print all settings in force: the file, and over it the environment."""
     from ragmem.redact import know, redact, secrets_among
 
     settings = load_config(find_paths().config_file)
@@ -61,7 +69,32 @@ def init() -> None:
     write(f"{file}\n")
 
 
-@app.command("set")
+@app.command()
+def get(key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)]) -> None:
+    """Print one setting in force, as `config show` does.
+
+    Texts stand without quotes.
+    """
+    from ragmem.redact import know, redact, secrets_among
+
+    paths = find_paths()
+    know(secrets_among(environment()) | load_config(paths.config_file).passwords())
+    value = value_of(key)
+    write(redact(value if isinstance(value, str) else toml_value(value)) + "\n")
+
+
+@app.command()
+def unset(key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)]) -> None:
+    """Take one setting out of the file; the rest of it stays as it is."""
+    was_there, outranked = take_back(key)
+    if outranked:
+        say(f"warning: {outranked}\n")
+    if not was_there:
+        say(f"{key} is not set in the file.\n")
+
+
+# A number below 0 is no flag.
+@app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
     key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)],
     value: Annotated[str, argument("VALUE", "", settings_values)],

@@ -293,6 +293,8 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
     )
     head = ("SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY")
     note = "The store could not answer: pruned history stands in.\n" if built.fallback else ""
+    if built.without_code:
+        note += f"{built.without_code}\n"
     return note + table(head, rows, width=width)
 
 

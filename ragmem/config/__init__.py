@@ -6,6 +6,7 @@ the nearest key. Provider keys are never settings; see `provider_key`.
 """
 
 from ragmem.config.settings import (
+    ADDRESS,
     UNSENDABLE,
     CodeConfig,
     Config,
@@ -29,6 +30,7 @@ from ragmem.config.settings import (
     environment,
     find_paths,
     how_to_set,
+    is_address,
     keys,
     load_config,
     named_in,
@@ -39,6 +41,7 @@ from ragmem.config.settings import (
 from ragmem.files import Paths
 
 __all__ = [
+    "ADDRESS",
     "UNSENDABLE",
     "CodeConfig",
     "Config",
@@ -63,6 +66,7 @@ __all__ = [
     "environment",
     "find_paths",
     "how_to_set",
+    "is_address",
     "keys",
     "load_config",
     "named_in",

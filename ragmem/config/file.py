@@ -31,6 +31,27 @@ def change(key: str, value: str) -> str:
     return f"{shadow} is set in the environment and goes before the file." if shadow else ""
 
 
+def take_back(key: str) -> tuple[bool, str]:
+    """Take one setting out of the file; whether it was there, and what outranks it, if anything.
+
+    ConfigError for a setting that there is not; the file is as it was then.
+    """
+    file = find_paths().config_file
+    before = read(file)
+    after = without_value(before, file, key)
+    if after != before:
+        save(file, after)
+    shadow = _shadowing(key)
+    outranked = f"{shadow} is set in the environment and stays in force." if shadow else ""
+    return after != before, outranked
+
+
+def value_of(key: str) -> Any:
+    """Return what a setting is now: the file, with the environment over it. ConfigError."""
+    _default(key)
+    return settings_held()[key][0]
+
+
 OWN_FILE, DEFAULT = "your file", "default"
 """Where a setting has its value from, unless a variable has it."""
 
@@ -175,18 +196,46 @@ def with_value(text: str, source: Path, key: str, value: str) -> str:
 
 def _with(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
-    try:
-        document = tomlkit.parse(text)
-    except TOMLKitError as error:
-        raise ConfigError(
-            f"{source} is not valid TOML: {error}.", hint="Mend it, or move it away."
-        ) from None
+    document = _document(text, source)
     _put(document, path, value)
     changed = tomlkit.dumps(document)
     declared.check_tree(tomllib.loads(changed), changed, str(source))
     return changed
+
+
+def without_value(text: str, source: Path, key: str) -> str:
+    """The file's text without one setting, comments kept; ConfigError for one that there is not."""
+    import tomlkit
+
+    _default(key)
+    document = _document(text, source)
+    *path, name = key.split(".")
+    table: Any = document
+    for each in path:
+        table = table.get(each) if isinstance(table, dict) else None
+    if not isinstance(table, dict) or name not in table:
+        return text
+    del table[name]
+    changed = tomlkit.dumps(document)
+    declared.check_tree(tomllib.loads(changed), changed, str(source))
+    return changed
+
+
+def _document(text: str, source: Path) -> "TOMLDocument":
+    """The file to be changed; ConfigError, as whoever reads the settings says it, for a broken one.
+
+    The library that keeps comments names another character and line than what is wrong.
+    """
+    import tomlkit
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{source} is not valid TOML: {error}.", hint="Mend it, or move it away."
+        ) from None
+    return tomlkit.parse(text)
 
 
 def _put(document: "TOMLDocument", path: list[str], value: Any) -> None:
@@ -204,9 +253,7 @@ def _put(document: "TOMLDocument", path: list[str], value: Any) -> None:
 
 def _typed(key: str, value: str) -> Any:
     """The text as the setting's own type; ConfigError for a key or a value that can't be."""
-    default = declared.keys().get(key)
-    if default is None:
-        raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+    default = _default(key)
     if isinstance(default, tuple):
         return _typed_list(key, value)
     try:
@@ -216,7 +263,17 @@ def _typed(key: str, value: str) -> Any:
             raise ConfigError(f"{key} is a table: write it into the file.") from None
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
+    if key == "llm.api_base" and value and not declared.is_address(value):
+        raise ConfigError(f"{key} can't be {value!r}, which is no address.", hint=declared.ADDRESS)
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
+
+
+def _default(key: str) -> Any:
+    """The default of a setting; ConfigError for one that there is not."""
+    every = declared.keys()
+    if key not in every:
+        raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+    return every[key]
 
 
 def _typed_list(key: str, value: str) -> list[Any]:

@@ -595,6 +595,22 @@ def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
         return dotted
 
 
+ADDRESS = "It begins with http:// or https://, such as http://127.0.0.1:8080/v1."
+"""What the address of a server of one's own is."""
+
+
+def is_address(base: str) -> bool:
+    """Return whether it is a URL that can be connected to."""
+    from urllib.parse import urlsplit
+
+    try:
+        url = urlsplit(base)
+        # The port is only looked at when it is asked for.
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+
+
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
     """What a person does so that a setting gets this value: a variable wins over the file."""
     given = _from_environment(environ).get(tuple(dotted.split(".")))

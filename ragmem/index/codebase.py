@@ -18,7 +18,7 @@ import msgspec
 
 from ragmem.config import Config, Paths
 from ragmem.embedder import SHIPPED, CachedEmbedder, Embedder, thresholds
-from ragmem.errors import RagmemError, StoreError
+from ragmem.errors import RagmemError, SearchTooLong, StoreError
 from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
@@ -385,14 +385,20 @@ class Codebase:
             return []
         if self._refreshing.get(project.project_id) is None:
             self._look(project, stores=False)
-        if running := self._refreshing.get(project.project_id):
-            await asyncio.wait({running}, timeout=self._config.code.wait_s)
-        return await index.search(text, limit=limit, near=near, patience_s=self._config.code.wait_s)
+        wait_s = self._config.code.wait_s
+        # At once, so that the search itself has all the time that its vector leaves.
+        vector = asyncio.ensure_future(index.vector_of(text, wait_s))
+        try:
+            if running := self._refreshing.get(project.project_id):
+                await asyncio.wait({running}, timeout=wait_s)
+            return await index.search(text, limit=limit, near=near, vector=await vector)
+        finally:
+            vector.cancel()
 
     async def passages(
         self, project: Project, prompt: str, *, near: Collection[str] = ()
     ) -> list[CodePassage]:
-        """Return the scopes that bear on a prompt for sure; none where that takes long."""
+        """Return the scopes that bear on a prompt for sure; SearchTooLong where that takes long."""
         from ragmem.memory.facts.words import is_greeting
 
         if is_greeting(prompt):
@@ -402,7 +408,10 @@ class Codebase:
                 hits = await self.search(project, prompt, _HITS, near=near)
         except TimeoutError:
             self._metrics.count("code.late")
-            return []
+            raise SearchTooLong(
+                f"The code search took longer than {self._config.code.wait_s:g} s and was left out;"
+                " code.wait_s lets it take longer."
+            ) from None
         asked = PromptWords.of(prompt)
         rare = rare_words(hits)
         return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare)]

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apsw
 import msgspec
@@ -47,6 +47,17 @@ _EMBEDDED_AT_ONCE = 32
 _MOST_OF_A_NAME = 5
 """The most scopes of a name: one that more have tells nothing."""
 _LOOKED_THROUGH = 2_000
+
+
+class QuestionVector(NamedTuple):
+    """The vector of a question (float32), and the model that made it."""
+
+    packed: bytes
+    model_id: str
+
+
+NO_VECTOR = QuestionVector(b"", "")
+"""What is searched for by words alone."""
 
 
 class CodeIndex:
@@ -256,21 +267,26 @@ class CodeIndex:
         *,
         limit: int = 10,
         semantic: bool = True,
-        patience_s: float | None = None,
+        vector: QuestionVector | None = None,
         near: Collection[str] = (),
     ) -> list[CodeHit]:
         """Find the scopes that bear on a question, best first, with their lines as they are now.
 
-        Waits for the question's vector no longer than `patience_s`, then goes by words alone.
-        `near` are paths that the conversation is about.
+        `vector` is the question's, if that was made before. `near` are paths that the conversation
+        is about.
         """
         if not text.strip() or limit < 1 or not await self.exists():
             return []
         from ragmem.index import search
 
-        vector, model_id = await self._vector(text, patience_s) if semantic else (b"", "")
+        if vector is None:
+            vector = await self.vector_of(text) if semantic else NO_VECTOR
         question = search.CodeQuestion(
-            text=text, vector=vector, embedder=model_id, limit=limit, near=frozenset(near)
+            text=text,
+            vector=vector.packed,
+            embedder=vector.model_id,
+            limit=limit,
+            near=frozenset(near),
         )
         if self._resident is None:
             self._resident = vectors.ScopeVectors()
@@ -286,20 +302,23 @@ class CodeIndex:
             most = self._limits.max_file_bytes
             return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
 
-    async def _vector(self, text: str, patience_s: float | None) -> tuple[bytes, str]:
-        """Embed the question; empty if the index has no vectors of this embedder."""
+    async def vector_of(self, text: str, patience_s: float | None = None) -> QuestionVector:
+        """Embed a question; empty if the index has no vectors of this embedder.
+
+        Empty as well where that takes longer than `patience_s`: a search goes by words then.
+        """
         if self._embedder is None:
-            return b"", ""
+            return NO_VECTOR
         model_id = await self._read(_model_id, "")
         if not model_id or model_id != self._embedder.info.model_id:
-            return b"", ""
+            return NO_VECTOR
         try:
             async with asyncio.timeout(patience_s):
                 rows = await self._embedder.embed([text], "query")
         except (EmbedderError, TimeoutError):
             self._metrics.count("code.without_vector")
-            return b"", ""
-        return rows[0].astype("<f4").tobytes(), model_id
+            return NO_VECTOR
+        return QuestionVector(rows[0].astype("<f4").tobytes(), model_id)
 
     async def scopes_at(self, path: str, lines: Sequence[tuple[int, int]]) -> list[CodeScope]:
         """Return the innermost scopes of a file that these ranges of lines touch."""

@@ -56,6 +56,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Never shown."""
     custom: bool = False
     """Reached through `llm.api_base`."""
+    base_variable: str = ""
+    """The variable that gives the address, where that is not the provider's own."""
 
     def __repr__(self) -> str:
         return f"Peer({self.name!r}, {self.model!r})"
@@ -128,7 +130,7 @@ def from_status(
     brief = "rate limited" if status == 429 else f"{peer.name} answered {status}"
     if status in _PASSING_STATUS:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
-    if peer.custom and status in (401, 404, 405) and (hint := _other_protocol(body)):
+    if peer.custom and status in (401, 404, 405) and (hint := _other_protocol(peer, body)):
         return ProviderRefused(said, hint=hint)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
@@ -138,14 +140,14 @@ def from_status(
             hint=f"The key may not use {peer.model}: choose another, -m (`ragmem models`).",
         )
     if status in (404, 405) or is_web_page(body):
-        where = f" Check {_address()}, which often ends in /v1." if peer.custom else ""
+        where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
         return ProviderRefused(
             said, hint=f"Is {peer.model!r} its right name? `ragmem models` lists what works.{where}"
         )
     if 300 <= status < 400:
         return ProviderRefused(
             f"{peer.name} answered {status}, a redirection, which is not followed.",
-            hint=f"Set {_address()} to the final address.",
+            hint=f"Set {_address(peer)} to the final address.",
         )
     if status >= 500:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
@@ -182,7 +184,8 @@ def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
 
 def unreachable(peer: Peer, reason: str) -> Passing:
     """No connection: refused, no such host, no network."""
-    hint = f"Is it running, and is {_address()} right?" if peer.custom else "Check the network."
+    own = peer.custom or peer.base_variable
+    hint = f"Is it running, and is {_address(peer)} right?" if own else "Check the network."
     return Passing(
         f"{peer.name} can't be reached: {scrub(reason, peer.secrets) or 'no connection'}.",
         hint=hint,
@@ -202,7 +205,7 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
     """A 200 that is not an answer of a model: a sign-in page, a proxy's word."""
     return ProviderUnavailable(
         f"{peer.name} answered with {kind}, not as a model's API does.",
-        hint=f"Check {_address()} (it often ends in /v1), or sign in to the network's page.",
+        hint=f"Check {_to_check(peer)}, or sign in to the network's page.",
     )
 
 
@@ -240,7 +243,7 @@ def _message_in(value: object) -> str:
     return ""
 
 
-def _other_protocol(body: str) -> str:
+def _other_protocol(peer: Peer, body: str) -> str:
     """What to do where a refusal has the shape of another provider's; empty where it has none."""
     try:
         value = json.loads(body)
@@ -256,14 +259,20 @@ def _other_protocol(body: str) -> str:
     else:
         return ""
     return (
-        f"It speaks {spoken} protocol, and {_address()} is for OpenAI's: leave that out, set "
+        f"It speaks {spoken} protocol, and {_address(peer)} is for OpenAI's: leave that out, set "
         f"{variable} to its address without the version, and use -m {model}/…."
     )
 
 
-def _address() -> str:
-    """What the address of one's own server comes from, so that it can be mended there."""
-    return named_in("llm.api_base")
+def _address(peer: Peer) -> str:
+    """What the address of a server comes from, so that it can be mended there."""
+    return peer.base_variable or named_in("llm.api_base")
+
+
+def _to_check(peer: Peer) -> str:
+    named = _address(peer)
+    has_version = not peer.base_variable or peer.base_variable == "OPENAI_BASE_URL"
+    return f"{named} (it often ends in /v1)" if has_version else named
 
 
 def _key_hint(peer: Peer) -> str:

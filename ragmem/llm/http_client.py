@@ -56,6 +56,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """For a server that fixes it; 0: any."""
     custom: bool = False
     """Set by the person as `llm.api_base`."""
+    base_variable: str = ""
+    """The variable that gives the address, where that is not the provider's own."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
@@ -80,6 +82,7 @@ class HttpClient(ABC):
             key_variable=endpoint.key_variable,
             secrets=tuple(s for s in (endpoint.api_key, url.password) if s),
             custom=endpoint.custom,
+            base_variable=endpoint.base_variable,
         )
         self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
 

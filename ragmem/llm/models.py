@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.config import Config, Paths, find_paths, provider_key
+from ragmem.config import ADDRESS, Config, Paths, find_paths, is_address, provider_key
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.files import replace_private
 from ragmem.llm.base import LLM, Effort, ModelInfo
@@ -207,6 +207,8 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str = ""
     """The variable in which its key is looked for; empty where it needs none."""
     base_url: str = ""
+    base_variable: str = ""
+    """The variable that gives the address, where that is not the provider's own."""
     model: str = ""
     """As the server names it."""
     paid: bool = False
@@ -356,6 +358,7 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
     provider = BY_NAME.get(choice.provider)
     endpoint = Endpoint(
         base_url=choice.base_url,
+        base_variable=choice.base_variable,
         model=choice.model,
         name="" if custom else choice.provider,
         api_key=key,
@@ -387,7 +390,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
     info = model_info(name)
     base_url = provider.base_url
     if other := environ.get(provider.base_variable or "-", "").strip():
-        _check_address(other)
+        _check_address(other, provider.base_variable)
         version = "" if provider.protocol == "openai" else urlsplit(provider.base_url).path
         base_url = other.rstrip("/") + version
     if provider.name == "ollama":
@@ -406,6 +409,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
         client=client,
         key_variable=_needed_key(name, provider, environ),
         base_url=base_url,
+        base_variable=provider.base_variable if other else "",
         model=rest,
         paid=_is_paid(info, provider),
     )
@@ -428,19 +432,10 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
     )
 
 
-def _check_address(base: str) -> None:
-    """ConfigError unless it is a URL that can be connected to."""
-    try:
-        url = urlsplit(base)
-        # The port is only looked at when it is asked for.
-        right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        right = False
-    if not right:
-        raise ConfigError(
-            f"llm.api_base is {_shown(base)!r}, which is no address.",
-            hint="It begins with http:// or https://, such as http://127.0.0.1:8080/v1.",
-        )
+def _check_address(base: str, named: str = "llm.api_base") -> None:
+    """ConfigError, which tells where it is `named`, unless it is a URL to connect to."""
+    if not is_address(base):
+        raise ConfigError(f"{named} is {_shown(base)!r}, which is no address.", hint=ADDRESS)
 
 
 def _litellm_choice(

@@ -261,7 +261,7 @@ class ChatLoop:
         for task in self._readers:
             task.cancel()
         if self._running and self._chat:
-            self._chat.agent.interrupt()
+            self._chat.agent.interrupt(by_person=False)
             await asyncio.wait({self._running}, timeout=_STOP_WITHIN_S)
 
     def say_farewell(self) -> None:

@@ -362,7 +362,7 @@ async def _model(name: str, chat: ChatSession) -> None:
     if name:
         await chat.go_on_with(model=name)
         if doubt := await chat.app.doubts_model(name):
-            chat.output.say(doubt, "warning")
+            chat.output.say(f"{doubt} It is taken all the same.", "warning")
     hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
     chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
 
@@ -542,6 +542,8 @@ def _why_last(now: datetime, chat: ChatSession) -> None:
             hint=f"{_SHOWS_BEFORE}. /why followed by an id, as /memory shows it, tells where a "
             "memory comes from.",
         )
+    if chat.without_code:
+        chat.output.note(chat.without_code)
     if not chat.recalled:
         return chat.output.note("Memory put nothing into the last request.")
     chat.output.show(listing(items_text(chat.recalled, now)))

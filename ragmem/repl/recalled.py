@@ -225,6 +225,8 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
         rows.append(clipped((f"left out: {left_out}", "dim")))
     if context.fallback:
         rows.append(Text("The store could not answer: pruned history.", style="yellow"))
+    if context.without_code:
+        rows.append(Text(context.without_code, style="yellow"))
     if not items:
         rows.append(clipped(("/context all lists what is in each", "dim")))
     return Group(*rows)

@@ -101,6 +101,8 @@ class ChatSession:
         self.always_count = 0
         """Things that the person has allowed always, of this agent."""
         self.recalled: Sequence[Recalled] | None = None
+        self.without_code = ""
+        """Why the last request has no code, where looking for it took too long."""
         """What memory put into the last request; None before the first."""
         self.tasks = ""
         """What is left of the agent's list of tasks, a row each."""
@@ -218,8 +220,8 @@ class ChatSession:
     def see(self, event: Event) -> None:
         """Follow a turn."""
         match event:
-            case ContextBuilt(recalled=recalled):
-                self.recalled = recalled
+            case ContextBuilt(recalled=recalled, without_code=without_code):
+                self.recalled, self.without_code = recalled, without_code
             case ModelCallStarted(context_tokens=tokens) | MessageFinished(context_tokens=tokens):
                 self.context_tokens = tokens or self.context_tokens
             case TurnFinished(usage=usage):

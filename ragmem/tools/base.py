@@ -24,6 +24,9 @@ from ragmem.text import clean, counted, in_words, one_line
 
 _log = logging.getLogger("ragmem")
 
+ENDED = "ragmem was ended"
+"""The message of a cancellation that no person asked for: a hangup, say, or a chat that closes."""
+
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments of a tool; what is told of each stands in its annotation."""

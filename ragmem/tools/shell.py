@@ -23,7 +23,7 @@ from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import ENDED, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.sandbox import Confined, Sandbox, changed, states
 from ragmem.tools.workspace import Workspace
@@ -200,11 +200,12 @@ class RunCommand:
                     run_guarded(command, self._workspace, timeout, output, stop, sandbox)
                 )
             )
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             # What it had printed is its answer, and the turn's end is seen to by the caller.
             unknown = ", but not all that it started has ended yet"
             rest = _still_there(ended[0]) if ended else unknown
-            raise ToolFailure(f"Stopped by the person{rest}.\n{output.text().rstrip()}") from None
+            why = "Stopped as ragmem was ended" if ENDED in error.args else "Stopped by the person"
+            raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None
         return _report(ended[0], output, timeout, known, sandbox)

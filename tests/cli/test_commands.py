@@ -60,6 +60,61 @@ def test_a_setting_that_the_environment_outranks_is_told(ragmem: Ragmem) -> None
     assert done.err.startswith("warning: RAGMEM_MODEL is set in the environment")
 
 
+def test_one_setting_is_printed_and_taken_back(ragmem: Ragmem) -> None:
+    ragmem.ok("config", "init")
+    before = (ragmem.home / "ragmem.toml").read_text()
+    ragmem.ok("config", "set", "llm.timeout_s", "30")
+    assert ragmem.ok("config", "get", "llm.timeout_s").out == "30.0\n"
+    asked = ragmem.ok("config", "get", "llm.timeout_s", env={"RAGMEM_LLM__TIMEOUT_S": "7"})
+    assert asked.out == "7.0\n"
+    assert ragmem.ok("config", "get", "ui.color").out == "auto\n"
+    assert ragmem.ok("config", "get", "permissions.allow").out == "[]\n"
+    done = ragmem.ok("config", "unset", "llm.timeout_s", env={"RAGMEM_LLM__TIMEOUT_S": "7"})
+    assert done.err.startswith("warning: RAGMEM_LLM__TIMEOUT_S is set in the environment")
+    assert (ragmem.home / "ragmem.toml").read_text().strip() == before.strip()
+    assert ragmem.ok("config", "get", "llm.timeout_s").out == "120.0\n"
+    again = ragmem.ok("config", "unset", "llm.timeout_s")
+    assert again.err == "llm.timeout_s is not set in the file.\n"
+    for verb in ("get", "unset"):
+        done = ragmem.run("config", verb, "llm.timeout")
+        assert (done.code, done.out) == (2, "")
+        assert "There is no setting 'llm.timeout'" in done.err
+
+
+def test_a_broken_file_is_told_of_alike_wherever_it_is_read(ragmem: Ragmem) -> None:
+    ragmem.ok("config", "init")
+    file = ragmem.home / "ragmem.toml"
+    file.write_text(broken := file.read_text() + "x = [\n")
+    (said,) = {
+        ragmem.run(*words).err.splitlines()[0]
+        for words in (
+            ("config", "set", "ui.theme", "light"),
+            ("config", "unset", "ui.theme"),
+            ("config", "get", "ui.theme"),
+            ("config", "show"),
+        )
+    }
+    assert "is not valid TOML" in said
+    assert "x00" not in said
+    assert file.read_text() == broken
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("memory.recent.turns", "-3", "-3"),
+        ("llm.api_base", "notaurl", "no address"),
+        ("llm.api_base", "file:///etc", "no address"),
+    ],
+)
+def test_a_value_out_of_range_is_told_of(ragmem: Ragmem, key: str, value: str, said: str) -> None:
+    done = ragmem.run("config", "set", key, value)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {key} can't be {value!r}")
+    assert said in done.err
+    assert "No such option" not in done.err
+
+
 def test_a_linked_config_file_stays_a_link(ragmem: Ragmem, tmp_path: Path) -> None:
     ragmem.home.mkdir(mode=0o700)
     (tmp_path / "dotfiles.toml").write_text('# mine\n[ui]\ncolor = "auto"\n')

@@ -1,7 +1,9 @@
 """The agent knows the project's code: real processes, a scripted server, both stores."""
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,17 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
         (made.project / path).parent.mkdir(exist_ok=True)
         (made.project / path).write_text(text)
     return made
+
+
+@contextmanager
+def silent_service(home: Path) -> Iterator[None]:
+    """Stand where the process of a home that answers searches would: connected to, and silent."""
+    file = home / "data" / "embedder.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(file))
+        listener.listen(8)
+        yield
+    file.unlink()
 
 
 SQLITE = pytest.mark.parametrize("ragmem", ["sqlite"], indirect=True)
@@ -189,6 +202,20 @@ def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) 
     assert section["budget"] == 10_000
     assert server.requests == []
     assert ragmem.ok("sessions", "list", "--format", "json").json == []
+
+
+@SQLITE
+def test_a_code_search_that_takes_too_long_is_told_of(ragmem: Ragmem, server: LLMServer) -> None:
+    """Whoever is asked for code never answers: `ask` and `context` say what is missing."""
+    server.extend(Answer("I don't know."))
+    ragmem.ok("index")
+    told = "The code search took longer than 0.1 s and was left out; code.wait_s"
+    with silent_service(ragmem.home):
+        env = {"RAGMEM_CODE__WAIT_S": "0.1", "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "5"}
+        asked = ragmem.ok("ask", QUESTION, "--output-format", "stream-json", env=env)
+        texts = [each["text"] for each in asked.lines if each.get("subtype") == "notice"]
+        assert sum(text.startswith(told) for text in texts) == 1
+        assert told in ragmem.ok("context", QUESTION, env=env).err
 
 
 @SQLITE

@@ -51,6 +51,26 @@ def test_a_refused_key_is_named(tmp_path: Path) -> None:
     assert "ANTHROPIC_API_KEY" in done.err
 
 
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("anthropic/claude-sonnet-5-5", "ANTHROPIC_BASE_URL"),
+        ("gemini/gemini-3.8-flash", "GOOGLE_GEMINI_BASE_URL"),
+        ("openai/gpt-5-pro", "OPENAI_BASE_URL"),
+    ],
+)
+def test_the_variable_that_gives_an_address_is_named_where_nobody_answers(
+    tmp_path: Path, model: str, variable: str
+) -> None:
+    key = {"ANTHROPIC": "ANTHROPIC_API_KEY", "GOOGLE": "GEMINI_API_KEY", "OPENAI": "OPENAI_API_KEY"}
+    env = {key[variable.partition("_")[0]]: "k-1", variable: "http://127.0.0.1:9"}
+    done = Ragmem(tmp_path, env).run("ask", "-m", model, "Hello?")
+    assert done.code != 0
+    assert f"Is it running, and is {variable} right?" in done.err
+    wrong = Ragmem(tmp_path / "2", {**env, variable: "nowhere"}).run("ask", "-m", model, "Hello?")
+    assert f"{variable} is 'nowhere', which is no address." in wrong.err
+
+
 def test_how_long_to_think_is_asked_for_by_a_flag_or_a_setting(tmp_path: Path) -> None:
     """Of the main model alone; what it can't do is refused before anything is sent."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from ragmem.config import (
     SummariesConfig,
 )
 from ragmem.embedder import Kind
+from ragmem.errors import SearchTooLong
 from ragmem.index import CodeHit
 from ragmem.index import codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
@@ -163,7 +166,22 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
 async def test_nothing_is_waited_for_long(desk: Desk) -> None:
     async with desk.codebase(config={"wait_s": 0.0}) as codebase:
         for _ in range(3):
-            await codebase.passages(desk.project, "What does parse_duration do?")
+            with suppress(SearchTooLong):
+                await codebase.passages(desk.project, "What does parse_duration do?")
+
+
+async def test_files_and_the_vector_are_waited_for_at_the_same_time(desk: Desk) -> None:
+    """Where both take too long, the search by words has as long again."""
+    embedder = HashEmbedder()
+    async with desk.codebase(config={"wait_s": 2.0}, embedder=embedder) as codebase:
+        index = await desk.indexed(codebase)
+        assert await index.embed()
+        embedder.delay_s = 60
+        endless = asyncio.create_task(asyncio.Event().wait())
+        codebase._refreshing[desk.project.project_id] = endless  # type: ignore[assignment]
+        began = time.monotonic()
+        assert await codebase.passages(desk.project, "What does parse_duration do?")
+        assert time.monotonic() - began < 3.9
 
 
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:

@@ -127,7 +127,8 @@ async def test_vectors_follow(tree):
         assert await index.search("whether a token is still good")
         embedder.failing = False
         embedder.delay_s = 30
-        assert await index.search("some other question of a token", patience_s=0.05)
+        asked = "some other question of a token"
+        assert await index.search(asked, vector=await index.vector_of(asked, 0.05))
         embedder.delay_s = 0
         (tree.root / "app/clock.py").unlink()
         await index.refresh()

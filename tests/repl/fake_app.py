@@ -302,7 +302,7 @@ class FakeAgent:
         emit(_tool_done("1", tool, display, 3, success=decision.allowed))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, by_person: bool = True) -> None:
         if self._task:
             self._task.cancel()
 

@@ -162,3 +162,13 @@ async def test_a_turn_is_told_of_with_what_was_asked_and_answered(chat: Chat) ->
     assert "Answer: The key is old.\n    Renew it." in said
     assert "turn 1 of session" in said
     assert "That turn is not kept any more." in await chat.said("/why 2")
+
+
+async def test_why_says_that_the_code_search_took_too_long(chat: Chat) -> None:
+    late = "The code search took longer than 0.3 s and was left out."
+    chat.session.see(ContextBuilt(sections={}, without_code=late))
+    said = await chat.said("/why")
+    assert late in said
+    assert "Memory put nothing into the last request." in said
+    chat.session.see(ContextBuilt(sections={}))
+    assert late not in await chat.said("/why")

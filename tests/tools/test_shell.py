@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.tools.base import ENDED
 from ragmem.tools.shell import child_environment
 
 
@@ -179,6 +180,14 @@ async def test_cancelling_ends_everything(shell, nap, command):
     assert (await task).text.startswith("Stopped by the person")
     assert time.monotonic() - started < 60
     assert await gone(nap)
+
+
+async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(shell, nap):
+    task = asyncio.create_task(shell.call("run_command", command=f"sleep {nap}"))
+    while not running(nap):
+        await asyncio.sleep(0.02)
+    task.cancel(ENDED)
+    assert (await task).text.startswith("Stopped as ragmem was ended")
 
 
 async def test_death_of_ragmem_ends_everything(tmp_path, nap):

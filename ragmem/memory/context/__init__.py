@@ -79,6 +79,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     recalled: str = ""
     """What memory adds to the request: rules and pinned memories, then what is quoted as data."""
     fallback: bool = False
+    without_code: str = ""
+    """Why the project's code was left out, where looking for it took too long."""
     notices: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     """Of the conversation, those that are replayed or that its latest are taken from."""
@@ -125,7 +127,7 @@ class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
-"""What of the project's code bears on a text, best first."""
+"""What of the project's code bears on a text, best first; SearchTooLong."""
 
 
 class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +206,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Memories that bear on the prompt, best first; more than are shown."""
     code: tuple[CodePassage, ...] = ()
     """Best first; more than are shown."""
+    without_code: str = ""
+    """Why there is none, where looking for it took too long."""
     changed: str = ""
     """Which files are other than the agent knows them; one line."""
     notices: tuple[str, ...] = ()

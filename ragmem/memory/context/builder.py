@@ -158,6 +158,7 @@ class ContextBuilder:
             recalled=clean("\n\n".join(filter(None, [pinned.text, block.strip()]))),
             max_chars=self.max_chars,
             fallback=material.at_hand,
+            without_code=material.without_code,
             notices=tuple(filter(None, (clipped, left_out, *material.notices))),
             turns=turns if request.strategy != "relevant" else (),
         )

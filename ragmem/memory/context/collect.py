@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.errors import RagmemError, StoreError
+from ragmem.errors import RagmemError, SearchTooLong, StoreError
 from ragmem.memory import Found, Hit, Question
-from ragmem.memory.context import CodePassage, ContextRequest, FindCode, Material, SessionRecap
+from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
@@ -122,7 +122,7 @@ class Collector:
     async def collect(self, asked: ContextInput) -> Material:
         """All that the builder shapes; what is at hand where the store can't be asked."""
         found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
-        return msgspec.structs.replace(found, code=code)
+        return msgspec.structs.replace(found, code=code.code, without_code=code.without_code)
 
     def at_hand(self, session: Session, own: Sequence[Turn]) -> Material:
         """What is known without the store: what was read last, and this process' own turns."""
@@ -355,17 +355,19 @@ class Collector:
 
     # --- code ---------------------------------------------------------------------
 
-    async def _code(self, asked: ContextInput) -> tuple[CodePassage, ...]:
+    async def _code(self, asked: ContextInput) -> Material:
         """What of the project's code bears on the prompt; none where that can't be had."""
         if asked.find_code is None or asked.strategy == "recent":
-            return ()
+            return Material()
         try:
             with self._metrics.time("code.context"):
-                return tuple(await asked.find_code(asked.prompt))
+                return Material(code=tuple(await asked.find_code(asked.prompt)))
+        except SearchTooLong as error:
+            return Material(without_code=str(error))
         except Exception as error:
             self._log("Code was not looked for", error)
             self._metrics.count("code.failures")
-            return ()
+            return Material()
 
     # --- facts --------------------------------------------------------------------
 
