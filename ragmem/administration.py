@@ -153,7 +153,8 @@ class Administration:
             raise StoreUnavailable(
                 f"{counted(waiting, 'write')} still {'waits' if waiting == 1 else 'wait'} "
                 f"for {kind}.",
-                hint="`ragmem sessions list` stores what waits; then run this again."
+                hint="`ragmem sessions list` stores what can be stored; then run this again. "
+                "`ragmem doctor` tells of what was not accepted."
                 if self.kind == kind
                 else f"With `store.kind = {kind}`, any command that reads memory stores them.",
             )

@@ -1,5 +1,6 @@
 """`ragmem config` and `ragmem models`: the one file of settings, and which models can answer."""
 
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -26,7 +27,7 @@ from ragmem.config.file import (
     toml_value,
     value_of,
 )
-from ragmem.errors import EXIT_DONE, NoModel, UsageError
+from ragmem.errors import EXIT_DONE, ConfigError, NoModel, UsageError
 from ragmem.text import visible
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def set_value(
     value: Annotated[str, argument("VALUE", "", settings_values)],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""
+    if value.startswith("-") and not re.fullmatch(r"-[\d.]+", value):
+        raise UsageError(f"There is no option {value}.", hint="If it is the value: edit the file.")
     if outranked := change(key, value):
         say(f"warning: {outranked}\n")
     write(f"{key} = {value}\n")
@@ -147,7 +150,7 @@ def _list(output: Literal["table", "json"]) -> None:
     listed = list_models(environ, config)
     try:
         default = choose_model(config, environ)
-    except NoModel as error:
+    except (ConfigError, NoModel) as error:
         if not listed:
             raise
         say(f"warning: {visible(str(error))}\n")

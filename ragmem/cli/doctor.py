@@ -259,7 +259,7 @@ async def check_neo4j(own: Administration) -> Check:
     if found.running:
         return Check("neo4j", "ok", found.detail)
     if own.kind == "neo4j":
-        return Check("neo4j", "broken", found.detail)
+        return Check("neo4j", "broken", found.detail, advice="ragmem neo4j up")
     return Check("neo4j", "ok", f"not in use. {found.detail}")
 
 

@@ -508,13 +508,14 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
     if output == "json" or found.is_known or found.past.memories:
         _print_documents(output, [found])
     else:
-        say(_nothing_of(top / wanted, visible(wanted)))
+        say(_nothing_of(top / wanted, visible(wanted), opened.cwd))
 
 
-def _nothing_of(file: Path, shown: str) -> str:
+def _nothing_of(file: Path, shown: str, cwd: Path) -> str:
     if file.is_symlink():
-        target = visible(clean(os.readlink(file)))
-        return f"{shown} is a link to {target}, and links are not indexed: name that file.\n"
+        target = file.resolve()
+        name = f": name {visible(clean(os.path.relpath(target, cwd)))}" if target.is_file() else ""
+        return f"{shown} is a link, and links are not indexed{name}.\n"
     if file.is_dir():
         return f"{shown} is a folder: name a file.\n"
     if file.is_file():

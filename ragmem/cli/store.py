@@ -26,7 +26,7 @@ from ragmem.cli.command import (
     store_kinds,
 )
 from ragmem.cli.output import new_file, print_one, records, say, write
-from ragmem.config import environment, load_config
+from ragmem.config import choices, environment, load_config
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.listings import document, table
@@ -92,7 +92,7 @@ async def migrate(
     """
     if to is None and file is None:
         raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
-    if file is not None and (str(file), "") in store_kinds("") and not file.exists():
+    if file is not None and str(file) in choices("store.kind") and not file.exists():
         raise UsageError(
             f"--from takes a backup's file, and there is none called {file}.",
             hint="Leave --from out: --to alone copies from the other store.",

@@ -205,16 +205,19 @@ def _with(text: str, source: Path, path: list[str], value: Any) -> str:
 
 
 def without_value(text: str, source: Path, key: str) -> str:
-    """The file's text without one setting, comments kept; ConfigError for one that there is not."""
+    """The file's text without one line, comments kept; ConfigError where neither is there.
+
+    What stands there and is no setting goes too: it keeps all commands from their work.
+    """
     import tomlkit
 
-    _default(key)
     document = _document(text, source)
     *path, name = key.split(".")
     table: Any = document
     for each in path:
         table = table.get(each) if isinstance(table, dict) else None
     if not isinstance(table, dict) or name not in table:
+        _default(key)
         return text
     del table[name]
     changed = tomlkit.dumps(document)

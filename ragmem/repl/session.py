@@ -101,9 +101,9 @@ class ChatSession:
         self.always_count = 0
         """Things that the person has allowed always, of this agent."""
         self.recalled: Sequence[Recalled] | None = None
+        """What memory put into the last request; None before the first."""
         self.without_code = ""
         """Why the last request has no code, where looking for it took too long."""
-        """What memory put into the last request; None before the first."""
         self.tasks = ""
         """What is left of the agent's list of tasks, a row each."""
         self.branch = ""

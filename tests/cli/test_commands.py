@@ -73,6 +73,10 @@ def test_one_setting_is_printed_and_taken_back(ragmem: Ragmem) -> None:
     assert done.err.startswith("warning: RAGMEM_LLM__TIMEOUT_S is set in the environment")
     assert (ragmem.home / "ragmem.toml").read_text().strip() == before.strip()
     assert ragmem.ok("config", "get", "llm.timeout_s").out == "120.0\n"
+    (ragmem.home / "ragmem.toml").write_text('[model]\nmian = "x"\n')
+    assert ragmem.run("config", "get", "ui.color").code == 2
+    ragmem.ok("config", "unset", "model.mian")
+    assert ragmem.ok("config", "get", "ui.color").out == "auto\n"
     again = ragmem.ok("config", "unset", "llm.timeout_s")
     assert again.err == "llm.timeout_s is not set in the file.\n"
     for verb in ("get", "unset"):
@@ -97,6 +101,22 @@ def test_a_broken_file_is_told_of_alike_wherever_it_is_read(ragmem: Ragmem) -> N
     assert "is not valid TOML" in said
     assert "x00" not in said
     assert file.read_text() == broken
+
+
+def test_a_flag_is_not_kept_as_a_setting(ragmem: Ragmem) -> None:
+    for flag in ("--yes", "-x", "--global"):
+        done = ragmem.run("config", "set", "model.main", flag)
+        assert (done.code, done.out) == (2, "")
+        assert f"There is no option {flag}." in done.err
+    assert not (ragmem.home / "ragmem.toml").exists()
+
+
+def test_models_are_listed_beside_the_default_whose_key_cannot_be_sent(ragmem: Ragmem) -> None:
+    keys = {"ANTHROPIC_API_KEY": "a\nb", "OPENAI_API_KEY": "fern12345"}
+    done = ragmem.run("models", env=keys)
+    assert done.code == 0
+    assert "openai/" in done.out
+    assert "ANTHROPIC_API_KEY" in done.err
 
 
 @pytest.mark.parametrize(

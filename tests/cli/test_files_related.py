@@ -186,12 +186,17 @@ def test_of_a_file_that_nothing_is_known_of(ragmem: Ragmem) -> None:
     done = ragmem.run("files", "lone.txt")
     said = "No session has touched lone.txt, and no file that is indexed imports it.\n"
     assert (done.code, done.out, done.err) == (0, "", said)
-    for name, target in (("link.txt", "lone.txt"), ("dangling.txt", "gone.txt")):
-        (ragmem.project / name).symlink_to(target)
-        done = ragmem.run("files", name)
-        assert done.err == (
-            f"{name} is a link to {target}, and links are not indexed: name that file.\n"
-        )
+    inside = ragmem.project / "inside"
+    inside.mkdir()
+    for name, target, told in (
+        ("link.txt", "../lone.txt", ": name ../lone.txt"),
+        ("dangling.txt", "gone.txt", ""),
+        ("of-a-folder", "..", ""),
+    ):
+        (inside / name).symlink_to(target)
+        done = ragmem.run("files", name, cwd=inside)
+        shown = f"inside/{name}"
+        assert done.err == f"{shown} is a link, and links are not indexed{told}.\n"
     done = ragmem.run("files", f"{EVIL}.py")
     assert done.err == (
         "There is no file \\e]0;owned\\x07\\e[31m.py; paths are those from this folder.\n"

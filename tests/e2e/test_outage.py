@@ -139,7 +139,8 @@ def test_what_waits_for_the_store_in_use_is_told_with_what_stores_it(ragmem: Rag
         75,
         "",
         "error: 1 write still waits for sqlite.\n"
-        "`ragmem sessions list` stores what waits; then run this again.\n",
+        "`ragmem sessions list` stores what can be stored; then run this again. "
+        "`ragmem doctor` tells of what was not accepted.\n",
     )
 
 
