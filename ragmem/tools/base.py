@@ -322,7 +322,7 @@ class Toolset:
             names = ", ".join((*self._tools, *self._others)) or "none"
             told = f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}."
             if "__" in use.name and "wait_for_servers" in self._others:
-                told = f"{one_line(use.name, 80)} is not there yet: call wait_for_servers first."
+                told += " Servers are still starting: wait_for_servers waits for their tools."
             return failed(told)
         try:
             params = self._parse(tool, use)

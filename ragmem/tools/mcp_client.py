@@ -344,6 +344,8 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
 
 def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
     """Those with a name and a schema of an object, which is what one without a type stands for."""
+    import mcp_types as types
+
     sound = []
     for each in told:
         name = each.get("name") if isinstance(each, dict) else None
@@ -351,10 +353,21 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
             refused.append("one without a name")
             continue
         schema = each.get("inputSchema")
-        if isinstance(schema, dict) and schema.get("type", "object") == "object":
-            sound.append({**each, "inputSchema": {**schema, "type": "object"}})
-        else:
+        if not isinstance(schema, dict) or schema.get("type", "object") != "object":
             refused.append(f"{one_line(name, 60)!r} (its schema is that of no object)")
+            continue
+        if schema.get("properties") == []:  # how some write that there are none
+            schema = {**schema, "properties": {}}
+        tool = {**each, "inputSchema": {**schema, "type": "object"}}
+        try:
+            types.Tool.model_validate(tool)
+            is_sound = isinstance(schema.get("properties", {}), dict)
+        except ValueError:
+            is_sound = False
+        if not is_sound:
+            refused.append(f"{one_line(name, 60)!r} (it is not as the protocol has it)")
+            continue
+        sound.append(tool)
     return sound
 
 

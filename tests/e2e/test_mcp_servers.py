@@ -15,7 +15,6 @@ from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-_NAMELESS = "is too long, or has other characters than letters, digits, _ and -"
 WAIT = Answer(tools=[Call("wait_for_servers")])
 KEY = "tw9-Qe7ZlkPp03hvXs5"
 
@@ -125,14 +124,14 @@ def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Pa
             "MCP server good: it has ended.",
             "MCP server keyless: NOT_THERE is not set in the environment.",
             "MCP server lying: tools are left out: 'listing' (its schema is that of no object), "
-            "'none' (its schema is that of no object), 'sch' (its schema is none), 'bad name!' "
-            f"(its name {_NAMELESS}), '{'long' * 14}lon…' (its name {_NAMELESS}) and 1 more.",
+            "'none' (its schema is that of no object), 'echo2' (it is not as the protocol has it), "
+            "'echo3' (it is not as the protocol has it), 'sch' (its schema is none) and 3 more.",
             "MCP server none: there is no command 'no-such-command'.",
             "MCP server wrong: what it tells of itself is not as the protocol has it.",
         ]
         # One without a type stands for an object.
         named = {name for name in offered(server.requests[1]) if name.startswith("lying")}
-        assert named == {"lying__echo", "lying__empty", "lying__pointing"}
+        assert named == {"lying__echo", "lying__empty", "lying__php", "lying__pointing"}
         sent = [m["content"] for m in server.requests[2].body["messages"] if m["role"] == "tool"]
         assert "is not as the protocol has it" in sent[1]
         assert sent[2] == sent[3] == "The server good is not there: it has ended"
@@ -146,7 +145,8 @@ def test_a_tool_of_a_server_that_is_not_there_yet_is_to_be_waited_for(tmp_path: 
         configure(ragmem.home, "good")
         ragmem.ok("ask", "Use it", "--yolo")
         told = server.requests[1].body["messages"][-1]["content"]
-        assert told == "good__echo is not there yet: call wait_for_servers first."
+        assert told.startswith("There is no tool 'good__echo'. The tools are: ")
+        assert told.endswith("Servers are still starting: wait_for_servers waits for their tools.")
 
 
 def test_nothing_of_a_projects_folder_is_started(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ LYING = [
     tool("pointing", {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}),
     tool("listing", {"type": "array"}),
     tool("none", None),
+    tool("php", {"type": "object", "properties": []}),
+    tool("echo2") | {"description": 5},
+    tool("echo3") | {"outputSchema": []},
     tool("long" * 30),
     tool("huge", {"type": "object", "description": "x" * 30_000}),
 ]

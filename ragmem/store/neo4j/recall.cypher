@@ -308,7 +308,8 @@ UNWIND $given.indexes AS name
 CALL (name) {
   CALL db.index.vector.queryNodes(name, $given.most, $given.vector) YIELD node, score
   MATCH (e:SearchEntry {recordId: node.uuid})
-  WHERE e.number IS NOT NULL AND (size($given.levels) = 0 OR e.level IN $given.levels)
+  WHERE e.embedder = $given.embedder AND e.dimension = $given.dimension
+    AND e.number IS NOT NULL AND (size($given.levels) = 0 OR e.level IN $given.levels)
     AND ($given.everywhere OR e.projectId IN $given.projects
       OR (e.turnIndex <= $given.lasts[e.sessionId] AND (e.level = 0 OR e.sessionId IN $given.own)))
   RETURN e.number AS number, score

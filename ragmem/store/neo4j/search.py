@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
@@ -206,13 +207,15 @@ async def around(
     hits: Iterable[Entry],
     near: Sequence[Near],
     timely: Mapping[str, Entry | None],
-    spaces: Sequence[Space],
+    compared: Sequence[tuple[Space, Compared]],
+    is_partial: bool,
 ) -> Around:
     """The hits by words, those near, the turns before and after both, and turns of a time.
 
     `timely`: by id, with what is known of them; what stands around these is not looked for.
+    `is_partial`: whether there may be vectors that were not compared.
     """
-    held = _Held(spaces, area)
+    held = _Held(compared, area, is_partial)
     entries = {each.record_id: each for each in hits}
     standing = list(entries)
     entries |= {name: each for name, each in timely.items() if each and name not in entries}
@@ -256,10 +259,13 @@ async def around(
 class _Held:
     """What the spaces in memory know of an area."""
 
-    def __init__(self, spaces: Sequence[Space], area: Area) -> None:
-        self._spaces = spaces
+    def __init__(
+        self, compared: Sequence[tuple[Space, Compared]], area: Area, is_partial: bool
+    ) -> None:
+        self._compared = compared
+        self._spaces = [space for space, _ in compared]
         self._area = area
-        self.is_partial = any(not space.complete for space in spaces)
+        self.is_partial = is_partial
         self.beside: list[Entry] = []
         """The turns before and after those that were placed."""
 
@@ -271,9 +277,9 @@ class _Held:
         return None
 
     def lacks(self, entry: Entry) -> bool:
-        """Whether it may have vectors that are not in memory yet."""
+        """Whether it may have vectors that were not compared: they may have come since."""
         return self.is_partial and (
-            entry.number is None or all(s.row(entry.number) is None for s in self._spaces)
+            entry.number is None or _standing(self._compared, entry.number) is None
         )
 
     def place_beside(self, entry: Entry) -> bool:
@@ -298,6 +304,8 @@ MOST_BYTES = 256 * 2**20
 """Of vectors in memory; of a space that is larger the newest are held."""
 _OF_AN_INDEX = 2
 """For each that is wanted so many are asked of an index, which knows nothing of projects."""
+_ASKED_AGAIN_S = 60.0
+"""So long after an index has refused none is asked."""
 PLACES_AFTER_S = 1.0
 """What asks once and ends need not read them."""
 _MOST_TERMS = 64
@@ -316,8 +324,8 @@ class Searcher:
         self._spaces: OrderedDict[Key, Space] = OrderedDict()
         self._samples: dict[str, Commonness] = {}
         self._reading: dict[Key, asyncio.Task[None]] = {}
-        self._asks_indexes = True
-        """Until one of vectors has refused: it may be missing, or not be made yet."""
+        self._refused_at = float("-inf")
+        """When an index of vectors did so: it may be missing, or not be made yet."""
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """See `ragmem.store`."""
@@ -325,13 +333,14 @@ class Searcher:
         if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []
         search = partial(self._search, query=query, terms=terms)
+        asks = monotonic() - self._refused_at > _ASKED_AGAIN_S
         try:
-            found = await self._gateway.read(search)
+            found = await self._gateway.read(partial(search, asks_indexes=asks))
         except StoreRefused:
-            if not self._asks_indexes:
+            if not asks:
                 raise
-            self._asks_indexes = False
-            found = await self._gateway.read(search)
+            found = await self._gateway.read(partial(search, asks_indexes=False))
+            self._refused_at = monotonic()
         self._shrink()
         return found
 
@@ -344,7 +353,11 @@ class Searcher:
         self._spaces.clear()
 
     async def _search(
-        self, tx: Transaction, query: SearchQuery, terms: Sequence[WeightedTerm]
+        self,
+        tx: Transaction,
+        query: SearchQuery,
+        terms: Sequence[WeightedTerm],
+        asks_indexes: bool,
     ) -> list[Candidate]:
         area, version = await _area(tx, query)
         if not area.everywhere and not area.projects and not area.lasts:
@@ -352,6 +365,8 @@ class Searcher:
         spaces: list[Space] = []
         if query.vector and version and len(query.vector) == 4 * version.dimension:
             spaces = await self._refreshed(tx, area, version)
+        # What is read beside this search comes too late for it.
+        is_partial = any(not space.complete for space in spaces)
         comparing = asyncio.gather(*(space.compared(query.vector) for space in spaces))
         try:
             entries = await self._by_words(tx, query, area, terms)
@@ -360,12 +375,12 @@ class Searcher:
             raise
         compared = list(zip(spaces, await comparing, strict=True))
         near = _nearest(query, area, compared)
-        if self._asks_indexes and any(not space.complete for space in spaces):
-            near += await _by_index(tx, query, area)
+        if is_partial and version and asks_indexes:
+            near += await _by_index(tx, query, area, version)
         timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
         if not entries and not near and not timely:
             return []
-        there = await around(tx, area, entries.values(), near, timely, spaces)
+        there = await around(tx, area, entries.values(), near, timely, compared, is_partial)
         for entry in there.entries.values():
             if entry.number is not None:
                 entry.standing = _standing(compared, entry.number)
@@ -594,7 +609,9 @@ def _nearest(
     return _best(turns, query.limit) + _best(summaries, query.limit)
 
 
-async def _by_index(tx: Transaction, query: SearchQuery, area: Area) -> list[Near]:
+async def _by_index(
+    tx: Transaction, query: SearchQuery, area: Area, version: GraphVersion
+) -> list[Near]:
     """The best of the server's own indexes, approximately: of vectors that are not in memory."""
     import numpy as np
 
@@ -605,6 +622,8 @@ async def _by_index(tx: Transaction, query: SearchQuery, area: Area) -> list[Nea
         given={
             "indexes": [name for name, is_wanted in wanted.items() if is_wanted],
             "vector": np.frombuffer(query.vector, "<f4").tolist(),
+            "embedder": version.embedder,
+            "dimension": version.dimension,
             "most": _OF_AN_INDEX * query.limit,
             "limit": query.limit,
             "levels": [TURN_LEVEL, *levels] if levels else [],
