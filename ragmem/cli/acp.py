@@ -565,6 +565,9 @@ class EditorSession:
         asked = [e for e in self._running.values() if e.name == proposal.tool_name]
         event = asked[-1] if asked else None
         call = self._call(event) if event else {"kind": "other", "locations": []}
+        title = proposal.title
+        if event and title == proposal.tool_name:
+            title = event.title  # the question names only the tool
         options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
@@ -572,8 +575,8 @@ class EditorSession:
         options.append(PermissionOption(option_id="no", name="Reject", kind="reject_once"))
         asked_for = ToolCallUpdate(
             **{
-                "title": reveal(proposal.title),
                 **call,
+                "title": reveal(title),
                 "tool_call_id": event.tool_call_id if event else new_id(),
                 "status": "pending",
                 "content": self._asked(proposal, call),
