@@ -635,7 +635,10 @@ class EditorSession:
         from acp import helpers
 
         self._arguments[call.tool_call_id] = _parsed(call.arguments)
-        title = self.agent.title(call)
+        if call.tool_name in self.agent.tool_names:
+            title = self.agent.title(call)
+        else:  # a server's, or another agent's
+            title = one_line(f"{call.tool_name} {call.arguments}", 200)
         started = ToolStarted(tool_call_id=call.tool_call_id, name=call.tool_name, title=title)
         told = self._call(started)
         if told["content"] is None:

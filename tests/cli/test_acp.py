@@ -17,6 +17,7 @@ from acp.schema import (
     ResourceContentBlock,
 )
 
+from ragmem import open_memory
 from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
@@ -264,6 +265,31 @@ async def test_a_question_says_all_that_is_asked_for(tmp_path: Path) -> None:
         assert "\u3164" not in edit.title
         assert "u{3164}" in edit.title
         assert run.title == "run_command true \\u{3164}"
+
+
+async def test_calls_of_tools_that_are_not_here_are_told_with_their_arguments(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        {"tool_name": "Bash", "arguments": {"command": "make"}, "result": "made"},
+        {"tool_name": "docs__search", "arguments": {"q": "x"}, "result": "none"},
+        {"tool_name": "read_file", "arguments": {"path": "a.py"}, "result": "hello"},
+    ]
+    async with scripted(tmp_path) as (ragmem, _):
+        async with open_memory(home=ragmem.home) as memory:
+            session_id = await memory.create_session(ragmem.project)
+            await memory.store_turn(session_id, "make it", "Made.", calls)
+            await memory.drain()
+        async with editing(ragmem) as (editor, conn):
+            await conn.load_session(cwd=str(ragmem.project), session_id=session_id)
+            bash, search, read = [each.title for each in editor.of("tool_call")]
+            assert (bash.split()[0], json.loads(bash.split(maxsplit=1)[1])) == (
+                "Bash",
+                {"command": "make"},
+            )
+            assert search.startswith("docs__search {")
+            assert '"x"' in search
+            assert read == "read_file a.py"
 
 
 async def test_a_session_of_another_folder_is_not_loaded(tmp_path: Path) -> None:
