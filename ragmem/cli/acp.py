@@ -565,6 +565,9 @@ class EditorSession:
         asked = [e for e in self._running.values() if e.name == proposal.tool_name]
         event = asked[-1] if asked else None
         call = self._call(event) if event else {"kind": "other", "locations": []}
+        title = proposal.title
+        if event and title == proposal.tool_name:
+            title = event.title  # the question names only the tool
         options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
@@ -572,8 +575,8 @@ class EditorSession:
         options.append(PermissionOption(option_id="no", name="Reject", kind="reject_once"))
         asked_for = ToolCallUpdate(
             **{
-                "title": reveal(proposal.title),
                 **call,
+                "title": reveal(title),
                 "tool_call_id": event.tool_call_id if event else new_id(),
                 "status": "pending",
                 "content": self._asked(proposal, call),
@@ -632,7 +635,10 @@ class EditorSession:
         from acp import helpers
 
         self._arguments[call.tool_call_id] = _parsed(call.arguments)
-        title = self.agent.title(call)
+        if call.tool_name in self.agent.tool_names:
+            title = self.agent.title(call)
+        else:  # a server's, or another agent's
+            title = one_line(f"{call.tool_name} {call.arguments}", 200)
         started = ToolStarted(tool_call_id=call.tool_call_id, name=call.tool_name, title=title)
         told = self._call(started)
         if told["content"] is None:

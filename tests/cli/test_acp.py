@@ -17,6 +17,7 @@ from acp.schema import (
     ResourceContentBlock,
 )
 
+from ragmem import open_memory
 from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
@@ -241,6 +242,54 @@ async def test_a_loaded_session_is_told_as_it_went(tmp_path: Path) -> None:
             ]
             assert editor.answer.startswith("I look first.Seen.")
             assert "> ragmem: This turn failed before it was finished." in editor.answer
+
+
+async def test_a_question_says_all_that_is_asked_for(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("far away\n")
+    script = [
+        Answer(tools=[Call("read_file", {"path": str(outside)})]),
+        Answer(tools=[Call("run_command", {"command": "sleep 1000", "background": True})]),
+        Answer(tools=[Call("create_file", {"path": "b\u3164.py", "content": "1\n"})]),
+        Answer(tools=[Call("run_command", {"command": "true \u3164"})]),
+        Answer("Nothing was allowed."),
+    ]
+    async with scripted(tmp_path, *script) as (ragmem, _), editing(ragmem) as (editor, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        editor.says = ["no"] * 4
+        assert await asked(conn, session, "try it") == "end_turn"
+        read, background, edit, run = [call for call, _ in editor.asked]
+        assert read.title == f"read_file outside of the working directory: {outside}"
+        assert background.title == "run_command in the background"
+        assert "sleep 1000" in background.content[0].content.text
+        assert "\u3164" not in edit.title
+        assert "u{3164}" in edit.title
+        assert run.title == "run_command true \\u{3164}"
+
+
+async def test_calls_of_tools_that_are_not_here_are_told_with_their_arguments(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        {"tool_name": "Bash", "arguments": {"command": "make"}, "result": "made"},
+        {"tool_name": "docs__search", "arguments": {"q": "x"}, "result": "none"},
+        {"tool_name": "read_file", "arguments": {"path": "a.py"}, "result": "hello"},
+    ]
+    async with scripted(tmp_path) as (ragmem, _):
+        async with open_memory(home=ragmem.home) as memory:
+            session_id = await memory.create_session(ragmem.project)
+            await memory.store_turn(session_id, "make it", "Made.", calls)
+            await memory.drain()
+        async with editing(ragmem) as (editor, conn):
+            await conn.load_session(cwd=str(ragmem.project), session_id=session_id)
+            bash, search, read = [each.title for each in editor.of("tool_call")]
+            assert (bash.split()[0], json.loads(bash.split(maxsplit=1)[1])) == (
+                "Bash",
+                {"command": "make"},
+            )
+            assert search.startswith("docs__search {")
+            assert '"x"' in search
+            assert read == "read_file a.py"
 
 
 async def test_a_session_of_another_folder_is_not_loaded(tmp_path: Path) -> None:
