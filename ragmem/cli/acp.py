@@ -657,7 +657,7 @@ def _parsed(arguments: str) -> dict[str, Json]:
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
-    """A prompt as text: a file that it links to is named as `@path`, what it quotes follows.
+    """A prompt as text: a file that it links to is named as `@"path"`, what it quotes follows.
 
     UsageError where it says nothing, or holds what is not taken.
     """
@@ -670,7 +670,8 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
                 is_apart = not was_link or not block.text[:1].isalnum()
                 said += block.text if is_apart else f" {block.text}"
             case "resource_link":
-                is_apart = not said or said[-1].isspace() or said[-1] in "([{"
+                is_word = said[-1:].isalnum() or said[-1:] in tuple("_@/.")
+                is_apart = not was_link and not is_word
                 said += f"{'' if is_apart else ' '}{_mention(block.uri, cwd)}"
             case "resource":
                 held = getattr(block.resource, "text", None)
@@ -695,7 +696,7 @@ def _mention(uri: str, cwd: Path) -> str:
         return uri
     path = Path(unquote(parts.path))
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    return f'@"{shown}"' if any(c.isspace() for c in shown) else f"@{shown}"
+    return f'@"{shown}"'  # the quotes end it, whatever follows
 
 
 def _folder(cwd: str) -> Path:

@@ -365,7 +365,29 @@ async def test_linked_files_stand_apart_and_one_that_is_missing_is_told(tmp_path
         assert "There is no file none.py here." in editor.answer
     (session,) = ragmem.sessions()
     (turn,) = ragmem.shown(session["session_id"])["turns"]
-    assert turn["user_message"] == "change @a.py @none.py please."
+    assert turn["user_message"] == 'change @"a.py" @"none.py" please.'
+
+
+async def test_a_linked_file_is_found_between_quotes_dashes_and_markdown(tmp_path: Path) -> None:
+    async with (
+        scripted(tmp_path, Answer("Read.")) as (ragmem, server),
+        editing(ragmem) as (editor, conn),
+    ):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        uri = (ragmem.project / "a.py").as_uri()
+        link = ResourceContentBlock(type="resource_link", name="a.py", uri=uri)
+        page = ResourceContentBlock(type="resource_link", name="p", uri="https://p.example/a")
+        words = ["„", "“, »", '« "', "\" l'", "’s **", "** –", "– …", "…/", "/_", "_ x", "y. "]
+        blocks = [block for text in words for block in (text_block(text), link)]
+        await conn.prompt(session_id=session.session_id, prompt=[*blocks, page, text_block("z")])
+        assert "There is no file" not in editor.answer
+        assert 'print("hello")' in str(server.requests[0].body["messages"])
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert turn["user_message"] == (
+        '„@"a.py"“, »@"a.py"« "@"a.py"" l\'@"a.py"’s **@"a.py"** –@"a.py"– …@"a.py"…/ @"a.py"/_ '
+        '@"a.py"_ x @"a.py" y. @"a.py" https://p.example/a z'
+    )
 
 
 async def test_own_commands_are_answered_without_a_model(tmp_path: Path) -> None:
