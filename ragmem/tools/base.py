@@ -18,7 +18,7 @@ from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
-from ragmem.own_tools import Effect
+from ragmem.own_tools import Effect as Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
 

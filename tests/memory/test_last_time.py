@@ -191,7 +191,11 @@ def test_more_is_told_of_the_newest_session_than_of_others() -> None:
         "Step 3.",
     ]
     later = [since(a_turn(9, "Rest.", "We rest."))]
-    assert [b[:7] for b in recap(SESSION, turns, later=later).before] == ["Step 6."]
+    assert [b[:7] for b in recap(SESSION, turns, later=later).before] == [
+        "Step 6.",
+        "Step 5.",
+        "Step 4.",
+    ]
 
 
 def test_what_a_newer_session_goes_on_with_is_told_as_it_was_then() -> None:
