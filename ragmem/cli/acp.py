@@ -43,10 +43,10 @@ from ragmem.events import (
 from ragmem.files import is_a_path
 from ragmem.ids import short_id
 from ragmem.libraries import install_command
-from ragmem.memory.window import prompts_of, result_text
+from ragmem.memory.window import Said, blocks_of, result_text
 from ragmem.messages import Json
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
-from ragmem.records import utc_now
+from ragmem.records import ToolCall, utc_now
 from ragmem.text import clip_middle, one_line, reveal, visible
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ragmem.agent.seat import Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
-    from ragmem.records import Session, ToolCall, Turn
+    from ragmem.records import Session, Turn
     from ragmem.tools.base import Decision, Proposal
     from ragmem.tools.skills import SkillSet
 
@@ -615,18 +615,16 @@ class EditorSession:
         """Tell an earlier turn in the order in which it went."""
         from acp import helpers
 
-        prompt, later = prompts_of(turn)
-        await self.tell(helpers.update_user_message_text(visible(prompt)))
-        if turn.reasoning:
-            await self.tell(helpers.update_agent_thought_text(visible(turn.reasoning)))
-        for call in turn.tool_calls:
-            if call.preamble:
-                await self._say(visible(call.preamble))
-            await self._replay_call(call)
-            if words := later.get(call.tool_call_id):
-                await self.tell(helpers.update_user_message_text(visible(words)))
-        if turn.assistant_message:
-            await self._say(visible(turn.assistant_message))
+        for block in blocks_of([turn]):
+            match block:
+                case ToolCall():
+                    await self._replay_call(block)
+                case Said(by="person"):
+                    await self.tell(helpers.update_user_message_text(visible(block.text)))
+                case Said(by="thought"):
+                    await self.tell(helpers.update_agent_thought_text(visible(block.text)))
+                case Said():
+                    await self._say(visible(block.text))
         if turn.status in ("interrupted", "failed"):
             ended = "was interrupted" if turn.status == "interrupted" else "failed"
             await self._note(f"This turn {ended} before it was finished.")

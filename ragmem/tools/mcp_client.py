@@ -450,8 +450,7 @@ def _opened(
 ) -> AbstractAsyncContextManager[tuple[Any, Any, asyncio.Future[None]]]:
     """What is read, what is written, and what is done when nothing more comes."""
     if settings.url:
-        headers = _filled(settings.headers, is_sent=True)
-        return _address(settings.url, {name: value.strip() for name, value in headers.items()})
+        return _address(settings.url, _filled(settings.headers, is_sent=True))
     return _process(
         [settings.command, *settings.args],
         child_environment() | _filled(settings.env),
@@ -480,7 +479,7 @@ def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, st
     for name, value in filled.items():
         if is_sent and not value.strip().isprintable():
             raise ValueError(f"the header {name} has {UNSENDABLE}")
-    return filled
+    return {name: value.strip() for name, value in filled.items()} if is_sent else filled
 
 
 @asynccontextmanager
