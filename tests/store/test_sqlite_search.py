@@ -32,7 +32,7 @@ from tests.store.test_contract_recall import (
 )
 from tests.store.test_contract_split import MAIN, TREE, split
 from tests.store.test_contract_split import project as registered
-from tests.store.test_schemas import RELEASED, old_database
+from tests.store.test_schemas import KEPT, old_database
 from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import sqlite
 
@@ -193,7 +193,7 @@ async def test_nothing_is_read_of_what_a_batch_changes_itself(tmp_path: Path) ->
 _WITH_MEMORIES = 4
 
 
-@pytest.mark.parametrize("version", RELEASED)
+@pytest.mark.parametrize("version", KEPT)
 async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: int) -> None:
     """Turns, summaries, and all the work that is to be done."""
     database = old_database(tmp_path / "home", version)
