@@ -1,5 +1,6 @@
 """What a model sees: messages of parts, in the shape every provider shares, and our own prompts."""
 
+import json
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,15 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
     arguments: str
     given_id: str = ""
     """By the provider, where it is another: what led to the call is known by it."""
+
+
+def named_arguments(arguments: str) -> dict[str, Json]:
+    """Return a call's arguments by name; none where they are no JSON object."""
+    try:
+        value: Json = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, tag="tool_result"):

@@ -17,6 +17,7 @@ import msgspec
 from markdown_it import MarkdownIt
 
 from ragmem.memory.window import Said, blocks_of, has_failed, result_text
+from ragmem.messages import named_arguments
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, one_line, visible
@@ -322,12 +323,7 @@ _DIFFED = ("old", "new", "content")
 
 def _diff_rows(call: ToolCall) -> list[str]:
     """Return what an edit took away and put there, as its arguments say."""
-    try:
-        given = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(given, dict):
-        return []
+    given = named_arguments(call.arguments)
     old, new = given.get("old", ""), given.get("new", given.get("content"))
     if not isinstance(old, str) or not isinstance(new, str):
         return []

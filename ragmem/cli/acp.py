@@ -44,7 +44,7 @@ from ragmem.files import is_a_path
 from ragmem.ids import short_id
 from ragmem.libraries import install_command
 from ragmem.memory.window import Said, blocks_of, result_text
-from ragmem.messages import Json
+from ragmem.messages import Json, named_arguments
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
 from ragmem.records import ToolCall, utc_now
 from ragmem.text import clip_middle, one_line, reveal, visible
@@ -489,7 +489,7 @@ class EditorSession:
                 await self._note(event.line)
             case MessageFinished(tool_uses=uses):
                 for tool_call_id, _, arguments in uses:
-                    self._arguments[tool_call_id] = _parsed(arguments)
+                    self._arguments[tool_call_id] = named_arguments(arguments)
             case ToolStarted():
                 self._running[event.tool_call_id] = event
                 started = partial(helpers.start_tool_call, status="pending")
@@ -632,7 +632,7 @@ class EditorSession:
     async def _replay_call(self, call: "ToolCall") -> None:
         from acp import helpers
 
-        self._arguments[call.tool_call_id] = _parsed(call.arguments)
+        self._arguments[call.tool_call_id] = named_arguments(call.arguments)
         if call.tool_name in self.agent.tool_names:
             title = self.agent.title(call)
         else:  # a server's, or another agent's
@@ -644,14 +644,6 @@ class EditorSession:
             told["content"] = [helpers.tool_content(helpers.text_block(shown))]
         told["status"] = "completed" if call.success else "failed"
         await self.tell(helpers.start_tool_call(call.tool_call_id, **told))
-
-
-def _parsed(arguments: str) -> dict[str, Json]:
-    try:
-        value: Json = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:

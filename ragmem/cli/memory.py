@@ -28,7 +28,6 @@ from ragmem.cli.command import (
     option,
     say_notices,
 )
-from ragmem.cli.days import memories_by_day, who_said
 from ragmem.cli.output import (
     drawn,
     new_file,
@@ -42,6 +41,7 @@ from ragmem.cli.output import (
     write,
     write_json,
 )
+from ragmem.cli.shown import memories_by_day, who_said
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import memory_document, page, table

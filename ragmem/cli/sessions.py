@@ -31,10 +31,7 @@ from ragmem.cli.command import (
     option,
     resumed,
 )
-from ragmem.cli.days import sessions_by_day
 from ragmem.cli.output import (
-    Paint,
-    Part,
     columns,
     drawn,
     is_interactive,
@@ -51,42 +48,30 @@ from ragmem.cli.output import (
     write_json,
     write_utf8,
 )
+from ragmem.cli.shown import conversation_painted, conversation_text, sessions_by_day
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import (
     SESSION,
     conversation_document,
     document,
-    folded,
-    session_marks,
     session_name,
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, gone, has_remote, joinable, normalize_cwd
-from ragmem.memory.window import (
-    UNKNOWN_EFFECTS,
-    Said,
-    blocks_of,
-    has_failed,
-    result_text,
-    subject_of,
-)
 from ragmem.records import (
     Insight,
     Project,
     Session,
     SessionQuery,
     SessionStatus,
-    ToolCall,
     Turn,
     TurnQuery,
 )
 from ragmem.text import (
     ago,
-    clip_middle,
     clip_to_width,
     counted,
-    display_width,
     hanging,
     one_line,
     visible,
@@ -96,116 +81,6 @@ from ragmem.text import (
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.titles import Look
-
-
-_QUOTED_CHARS = 2_000
-
-
-def conversation_text(
-    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
-) -> str:
-    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
-    lines = [_heading(session), _facts(session)]
-    for block in blocks_of(turns):
-        match block:
-            case Turn():
-                lines += ["", _turn_heading(block)]
-            case Said("person", text):
-                lines.append(f"› {visible(text)}")
-            case Said("agent", text):
-                lines += ["", visible(text)]
-            case Said(_, text) if reasoning:
-                lines += ["", *_quoted(text, "~ ")]
-            case ToolCall():
-                lines.append("".join(text for text, _ in _call_parts(block)))
-                lines += _quoted(result_text(block), "  ⎿ ") if results else []
-    return "\n".join(lines) + "\n"
-
-
-def _heading(session: Session) -> str:
-    return session_name(session) + visible(session_marks(session))
-
-
-def _turn_heading(turn: Turn) -> str:
-    mark = "" if turn.status == "completed" else f" ({turn.status})"
-    return f"── {turn.turn_index}{mark}"
-
-
-def _facts(session: Session) -> str:
-    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return f"{session.session_id} · {visible(session.cwd)} · started {started}"
-
-
-def _quoted(text: str, mark: str) -> list[str]:
-    """Behind a margin, so that it can't pass for something else."""
-    clipped = clip_middle(text.strip(), _QUOTED_CHARS)
-    return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
-
-
-def _call_parts(call: ToolCall) -> list[Part]:
-    mark = ("✗", "red") if has_failed(call) else ("●", "green")
-    reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
-    if not call.result:
-        mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
-    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
-
-
-def conversation_painted(
-    session: Session,
-    turns: Sequence[Turn],
-    *,
-    width: int,
-    paint: Paint,
-    reasoning: bool = False,
-    results: bool = False,
-) -> str:
-    """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
-    from ragmem.repl.output import answer, wrap
-    from ragmem.repl.output import paint as rendered
-
-    def dim(rows: list[str]) -> list[str]:
-        return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
-
-    rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
-    for block in blocks_of(turns):
-        match block:
-            case Turn():
-                rows += ["", *dim([_turn_heading(block)])]
-            case Said("person", text):
-                rows += _prompt(text, width, paint)
-            case Said("agent", text):
-                # Set as Markdown.
-                rows += ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
-            case Said(_, text) if reasoning:
-                rows += ["", *dim(_quoted(text, "~ "))]
-            case ToolCall():
-                rows += _fitted(_call_parts(block), width, paint)
-                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
-    return joined(rows)
-
-
-def _prompt(text: str, width: int, paint: Paint) -> list[str]:
-    from ragmem.repl.output import wrap
-
-    rows = wrap(visible(text), width - 2)
-    return [
-        paint(("  " if place else "› ", "dim"), (row, "bold")) for place, row in enumerate(rows)
-    ]
-
-
-def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:
-    """Return a call on one row, and why it failed on rows below where that has no room."""
-    *head, (reason, style) = parts
-    whole = "".join(text for text, _ in parts)
-    if not reason or display_width(whole) <= width:
-        room, kept = width, []
-        for text, each in parts:
-            shown = clip_to_width(text, room) if room > 0 else ""
-            room -= display_width(shown)
-            kept.append((shown, each))
-        return [paint(*kept)]
-    rows = folded("  ", reason.removeprefix(" — "), width)
-    return [*_fitted([*head, ("", "")], width, paint), *(paint((row, style)) for row in rows)]
 
 
 app = commands("Find, show, resume, name, fork, export and delete sessions.")

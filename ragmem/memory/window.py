@@ -5,7 +5,6 @@ conversation, and the latest ones stay; of those between them rules and decision
 own words, and summaries.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
+from ragmem.messages import (
+    Json,
+    Message,
+    TextPart,
+    ToolUse,
+    assistant,
+    named_arguments,
+    tool,
+    user,
+)
 from ragmem.messages import prompt as prompt_text
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ToolCall, Turn
@@ -70,12 +78,8 @@ def result_text(call: ToolCall) -> str:
 def argument(call: ToolCall, *names: str) -> str:
     """The first of its arguments of these names that is a text, or the words of a command; empty
     where there is none."""
-    try:
-        arguments: Json = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return ""
-    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
-    return next(filter(None, map(_as_text, found)), "")
+    given = named_arguments(call.arguments)
+    return next(filter(None, (_as_text(given.get(name)) for name in names)), "")
 
 
 def _as_text(value: Json) -> str:

@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
 from ragmem.cli.search import Light, excerpt, found_hits, found_sessions, found_text
-from ragmem.cli.sessions import conversation_painted
+from ragmem.cli.shown import conversation_painted
 from ragmem.ids import new_id
 from ragmem.listings import hit_document, hits_text
 from ragmem.memory import Hit

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ragmem.cli.output import Paint
-from ragmem.cli.sessions import conversation_painted, conversation_text
+from ragmem.cli.shown import conversation_painted, conversation_text
 from ragmem.ids import new_id
 from ragmem.listings import conversation_document, document
 from ragmem.memory.window import with_said

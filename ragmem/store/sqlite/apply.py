@@ -56,8 +56,11 @@ from ragmem.store.sqlite.read import (
     SEEN,
     TABLES,
     branches,
+    joined_into,
+    known_project,
     need_session,
     no_session,
+    root_of,
     with_older,
 )
 from ragmem.store.sqlite.text_index import Prepared
@@ -586,19 +589,6 @@ _OWN = """
 """Sessions that a project takes along from the one that it was joined to."""
 
 
-def root_of(db: Database, project_id: str | None) -> str | None:
-    """The project that this one was joined to, else its own id; None where none is given."""
-    return _joined_into(db, project_id) or project_id
-
-
-def known_project(db: Database, project_id: str | None) -> str | None:
-    """The project's own id; None for one that is not here."""
-    found: str | None = db.get(
-        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
-    )
-    return found
-
-
 def prepare_split(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
     """The words of the records that these writes move to a project that is split off, by id.
 
@@ -609,7 +599,7 @@ def prepare_split(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
         if not isinstance(write, RegisterProject) or not write.chosen:
             continue
         row = columns(write.project)
-        held = _joined_into(db, row["project_id"])
+        held = joined_into(db, row["project_id"])
         if row["joined_into"] == row["project_id"] and held is not None:
             sessions = f"SELECT session_id FROM sessions WHERE {_OWN}"
             ids = db.column(sessions, id=row["project_id"], root=held)
@@ -625,7 +615,7 @@ def register_project(db: Database, write: RegisterProject, ready: Mapping[str, P
     if into is None:
         return
     project_id: str = row["project_id"]
-    held = _joined_into(db, project_id)
+    held = joined_into(db, project_id)
     if into == project_id:
         if held is None or write.chosen:
             db.query("UPDATE projects SET joined_into = :id WHERE project_id = :id", id=project_id)
@@ -643,12 +633,6 @@ def register_project(db: Database, write: RegisterProject, ready: Mapping[str, P
     ):
         moved = f"UPDATE {table} SET {column} = :into WHERE {condition}"
         db.query(moved, id=project_id, into=into)
-
-
-def _joined_into(db: Database, project_id: str | None) -> str | None:
-    of = "SELECT joined_into FROM projects WHERE project_id = :id"
-    into: str | None = db.get(of, id=project_id)
-    return into
 
 
 def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepared]) -> None:

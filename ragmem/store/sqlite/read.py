@@ -579,6 +579,26 @@ def projects(db: Database) -> list[Project]:
     return db.records(Project, "SELECT * FROM projects ORDER BY rowid")
 
 
+def root_of(db: Database, project_id: str | None) -> str | None:
+    """The project that this one was joined to, else its own id; None where none is given."""
+    return joined_into(db, project_id) or project_id
+
+
+def known_project(db: Database, project_id: str | None) -> str | None:
+    """The project's own id; None for one that is not here."""
+    found: str | None = db.get(
+        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
+    )
+    return found
+
+
+def joined_into(db: Database, project_id: str | None) -> str | None:
+    """Return the project that this one was joined to; None where it was joined to none."""
+    of = "SELECT joined_into FROM projects WHERE project_id = :id"
+    into: str | None = db.get(of, id=project_id)
+    return into
+
+
 def spans(db: Database) -> list[Span]:
     """Every session with all of its own turns."""
     return [

@@ -9,8 +9,8 @@ import pytest
 from inline_snapshot import snapshot
 from wcwidth import wcswidth
 
-from ragmem.cli.days import day_name, memories_by_day, sessions_by_day
 from ragmem.cli.output import Mode, Paint
+from ragmem.cli.shown import day_name, memories_by_day, sessions_by_day
 from ragmem.ids import new_id, short_id
 from ragmem.records import MemoryRecord, Session
 from tests.cli.coding import on_a_terminal

@@ -1,4 +1,4 @@
-"""Memories and sessions by the day, as a terminal shows them."""
+"""Memories and sessions by the day, and a conversation, as a terminal shows them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,9 +11,25 @@ from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory import NOBODY
 from ragmem.memory.memories import marks
-from ragmem.records import MemoryRecord, Session
+from ragmem.memory.window import (
+    UNKNOWN_EFFECTS,
+    Said,
+    blocks_of,
+    has_failed,
+    result_text,
+    subject_of,
+)
+from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.repl.early import sign
-from ragmem.text import clip_to_width, counted, display_width, flowing, one_line, visible
+from ragmem.text import (
+    clip_middle,
+    clip_to_width,
+    counted,
+    display_width,
+    flowing,
+    one_line,
+    visible,
+)
 
 _NARROW = 60
 """On a narrower terminal a day stands above its rows, and what is dim below their words."""
@@ -23,6 +39,7 @@ _ROWS = 3
 _CONTENT_CHARS = 1_000
 _PROMPT_CHARS = 100
 _GAP = 2
+_QUOTED_CHARS = 2_000
 _WEEK = 7
 _SIGNS = {
     "rule": ("★", "*", "yellow"),
@@ -214,3 +231,113 @@ def _beside(session: Session, prompt: str) -> str:
     if not said or said.startswith(title):
         return said.removeprefix(title).strip()
     return f"· {said}"
+
+
+# --- a conversation -------------------------------------------------------------
+
+
+def conversation_text(
+    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
+) -> str:
+    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
+    lines = [_heading(session), _facts(session)]
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                lines += ["", _turn_heading(block)]
+            case Said("person", text):
+                lines.append(f"› {visible(text)}")
+            case Said("agent", text):
+                lines += ["", visible(text)]
+            case Said(_, text) if reasoning:
+                lines += ["", *_quoted(text, "~ ")]
+            case ToolCall():
+                lines.append("".join(text for text, _ in _call_parts(block)))
+                lines += _quoted(result_text(block), "  ⎿ ") if results else []
+    return "\n".join(lines) + "\n"
+
+
+def _heading(session: Session) -> str:
+    return session_name(session) + visible(session_marks(session))
+
+
+def _turn_heading(turn: Turn) -> str:
+    mark = "" if turn.status == "completed" else f" ({turn.status})"
+    return f"── {turn.turn_index}{mark}"
+
+
+def _facts(session: Session) -> str:
+    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{session.session_id} · {visible(session.cwd)} · started {started}"
+
+
+def _quoted(text: str, mark: str) -> list[str]:
+    """Behind a margin, so that it can't pass for something else."""
+    clipped = clip_middle(text.strip(), _QUOTED_CHARS)
+    return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
+
+
+def _call_parts(call: ToolCall) -> list[Part]:
+    mark = ("✗", "red") if has_failed(call) else ("●", "green")
+    reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
+    if not call.result:
+        mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
+    return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
+
+
+def conversation_painted(
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    width: int,
+    paint: Paint,
+    reasoning: bool = False,
+    results: bool = False,
+) -> str:
+    """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
+    from ragmem.repl.output import answer, wrap
+    from ragmem.repl.output import paint as rendered
+
+    def dim(rows: list[str]) -> list[str]:
+        return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
+
+    rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
+    for block in blocks_of(turns):
+        match block:
+            case Turn():
+                rows += ["", *dim([_turn_heading(block)])]
+            case Said("person", text):
+                rows += _prompt(text, width, paint)
+            case Said("agent", text):
+                # Set as Markdown.
+                rows += ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
+            case Said(_, text) if reasoning:
+                rows += ["", *dim(_quoted(text, "~ "))]
+            case ToolCall():
+                rows += _fitted(_call_parts(block), width, paint)
+                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
+    return joined(rows)
+
+
+def _prompt(text: str, width: int, paint: Paint) -> list[str]:
+    from ragmem.repl.output import wrap
+
+    rows = wrap(visible(text), width - 2)
+    return [
+        paint(("  " if place else "› ", "dim"), (row, "bold")) for place, row in enumerate(rows)
+    ]
+
+
+def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:
+    """Return a call on one row, and why it failed on rows below where that has no room."""
+    *head, (reason, style) = parts
+    whole = "".join(text for text, _ in parts)
+    if not reason or display_width(whole) <= width:
+        room, kept = width, []
+        for text, each in parts:
+            shown = clip_to_width(text, room) if room > 0 else ""
+            room -= display_width(shown)
+            kept.append((shown, each))
+        return [paint(*kept)]
+    rows = folded("  ", reason.removeprefix(" — "), width)
+    return [*_fitted([*head, ("", "")], width, paint), *(paint((row, style)) for row in rows)]
