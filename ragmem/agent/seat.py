@@ -115,6 +115,8 @@ def seat(
             *([ReadSkill(skill_set.skills)] if skill_set.skills else []),
         ],
     )
+    if strange := rules.for_no_tool(toolset.names):
+        shared.say(f"Rules for tools that are not there do nothing: {', '.join(strange)}")
     return Agent(
         session,
         Dependencies(

@@ -301,7 +301,7 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
 def context_document(session_id: str, built: Context) -> Document:
     """The request as one document; messages as the blocks that providers share."""
     return document(
-        "session_id max_chars tokens fallback sections messages",
+        "session_id max_chars tokens fallback without_code sections messages",
         built,
         session_id=session_id,
         sections=[

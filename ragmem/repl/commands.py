@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal, get_args
@@ -58,7 +59,7 @@ from ragmem.repl.session import (
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.patterns import also_run, parse
+from ragmem.tools.patterns import UnreadDepth, parse, run_by
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -178,10 +179,9 @@ def needs_terminal(text: str) -> bool:
     """Return whether a `!command` is to have the terminal: `!!command`, or a program like vim."""
     if text.startswith("!!"):
         return True
-    for found in parse(text[1:]).commands:
-        for words in (each.words for each in also_run(found)):
-            if words[0] in _SCREENS or len(words) <= _TALKING.get(words[0], 0):
-                return True
+    with suppress(UnreadDepth):
+        commands = [each.words for each in run_by(parse(text[1:]))]
+        return any(w[0] in _SCREENS or len(w) <= _TALKING.get(w[0], 0) for w in commands)
     return False
 
 

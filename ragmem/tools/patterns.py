@@ -10,7 +10,7 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import UsageError
-from ragmem.own_tools import READ_FILE, RUN_COMMAND
+from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
 from ragmem.text import Regex
 from ragmem.tools.base import ToolFailure
 
@@ -29,24 +29,28 @@ from ragmem.tools.base import ToolFailure
 _NAME = Regex(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = Regex(r"[A-Za-z_]\w*\+?=")
 _REDIRECTION = Regex(r"(?:\d*|\{\w+\})(&>>?|<<<|<<-?|<&|>&|<>|>>|>\||[<>])")
+_PAIR = Regex(r"\\.", re.DOTALL)
 _PLAIN = Regex(r"[\w@%+=:,./*?~^\[\]$#-]+")
 _TRANSPARENT = {
-    "if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}",
+    "if", "then", "else", "elif", "do", "while", "until", "!", "{", "}",
 }  # fmt: skip
 """Words in the place of a command that another command follows."""
 _RESERVED = {
     "fi", "done", "esac", "for", "case", "select", "function", "coproc", "in", "[[", "]]",
+    "time",
 } | _TRANSPARENT  # fmt: skip
 _WRAPPERS = {
     "sudo", "doas", "env", "nohup", "time", "xargs", "command", "exec", "builtin", "nice",
     "ionice", "timeout", "setsid", "stdbuf", "busybox", "find", "chroot", "flock", "unshare",
-    "watch", "parallel",
+    "watch", "parallel", "function", "coproc", "trap", "strace", "script",
 }  # fmt: skip
-"""Programs that run the command in their arguments."""
+"""Programs and words that run the command in their arguments."""
 _SHELLS = {
     "bash", "sh", "zsh", "dash", "ksh", "fish", "su", "eval",
 }  # fmt: skip
 _MOST_DEPTH = 12
+_OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
+"""Options before git's subcommand that take the next word."""
 
 
 class CommandWords(msgspec.Struct, frozen=True):
@@ -66,17 +70,34 @@ class Parsed(msgspec.Struct, frozen=True):
     commands: tuple[CommandWords, ...]
     """All that it runs: parts of lists, pipelines and substitutions."""
     is_clear: bool
-    """Whether that is all that it does: no file is written by it, nothing is left unread."""
+    """Whether that is all that it does: no file is written by it, nothing is left unread.
+
+    A line with a here-document is never clear: where one ends is not told alike by all shells.
+    """
     files: tuple[str, ...] = ()
     """What it is redirected from and to."""
+    inputs: tuple[str, ...] = ()
+    """The texts of here-documents, and of what stands behind `<<<`."""
+    is_whole: bool = True
+    """Whether all was looked at, however deep it stands."""
 
 
 def parse(line: str) -> Parsed:
     """Find the commands of a line of bash."""
-    reader = _Reader(line)
+    text = line
+    # A line that goes on is joined to the next by bash, but in some quotes, comments and bodies.
+    if is_joined := not any(sign in line for sign in ("'", "#", "<<", "`")):
+        text = _PAIR.sub(lambda pair: "" if pair[0] == "\\\n" else pair[0], line)
+    reader = _Reader(text)
     reader.commands("")
     commands = tuple(map(CommandWords, filter(None, reader.found)))
-    return Parsed(commands, reader.is_clear, tuple(reader.files))
+    return Parsed(
+        commands,
+        reader.is_clear and (is_joined or "\\\n" not in line),
+        tuple(reader.files),
+        tuple(reader.inputs),
+        reader.is_whole,
+    )
 
 
 def spelled(word: str) -> str:
@@ -84,34 +105,56 @@ def spelled(word: str) -> str:
     return word if _PLAIN.fullmatch(word) else shlex.quote(word)
 
 
-def also_run(command: CommandWords, depth: int = 0) -> Iterator[CommandWords]:
-    """Yield the command and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
+def run_by(parsed: Parsed, depth: int = 0) -> Iterator[CommandWords]:
+    """Yield each command of a line and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
 
-    Each by its program's name too, where that is a path. For rules that deny: it is not all that
-    can be run so.
+    Each by its program's name too, where that is a path, and git's without the options before its
+    subcommand. For rules that deny: it is not all that can be run so. UnreadDepth where scripts
+    stand in each other too deep to be looked at.
     """
-    words = list(command.words)
-    while words and _ASSIGNMENT.match(words[0]):
-        words.pop(0)
-    if not words:
-        return
-    name = words[0].rpartition("/")[2]
-    yield CommandWords(tuple(words))
-    if name != words[0]:
-        yield CommandWords((name, *words[1:]))
-    if depth == _MOST_DEPTH:
-        return
-    if name in _WRAPPERS:
-        for at in range(1, len(words)):
-            if not words[at].startswith("-"):
-                yield from also_run(CommandWords(tuple(words[at:])), depth + 1)
-                if words[at].rpartition("/")[2] in _WRAPPERS | _SHELLS:
-                    return
-    elif name in _SHELLS:
-        scripts = [" ".join(words[1:])] if name == "eval" else words[1:]
-        for script in scripts:
-            for each in parse(script).commands:
-                yield from also_run(each, depth + 1)
+    if depth > _MOST_DEPTH or not parsed.is_whole:
+        raise UnreadDepth
+    scripts: list[str] = []
+    reads_input = False
+    for command in parsed.commands:
+        words = _without_assignments(command.words)
+        name = words[0].rpartition("/")[2] if words else ""
+        starts = range(len(words)) if name in _WRAPPERS else range(min(1, len(words)))
+        for inner in (_without_assignments(words[at:]) for at in starts):
+            name = inner[0].rpartition("/")[2] if inner else ""
+            if inner and not name.startswith("-"):
+                yield CommandWords(inner)
+                yield CommandWords((name, *inner[1:]))
+            if name == "git":
+                yield CommandWords(("git", *_subcommand(inner[1:])))
+            elif name == "eval":
+                scripts.append(" ".join(inner[1:]))
+            elif name in _SHELLS:
+                scripts += inner[1:]
+                reads_input = True
+        scripts += [word for word in words if " " in word] if len(starts) > 1 else []
+    if reads_input:
+        scripts += parsed.inputs
+        scripts += (" ".join(command.words[1:]) for command in parsed.commands)
+    for script in scripts:
+        yield from run_by(parse(script), depth + 1)
+
+
+class UnreadDepth(Exception):
+    """Raised where a line's commands stand in each other deeper than is looked at."""
+
+
+def _without_assignments(words: tuple[str, ...]) -> tuple[str, ...]:
+    at = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    return words[at:]
+
+
+def _subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return git's words from the subcommand on."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _OF_GIT_WITH_VALUE else 1
+    return words[at:]
 
 
 class _Reader:
@@ -120,7 +163,8 @@ class _Reader:
     def __init__(self, text: str, *, depth: int = 0, at: int = 0) -> None:
         self.found: list[tuple[str, ...]] = []
         self.files: list[str] = []
-        self.is_clear = depth < _MOST_DEPTH
+        self.inputs: list[str] = []
+        self.is_clear = self.is_whole = depth < _MOST_DEPTH
         self._text = text
         self._depth = depth
         self._at = at if self.is_clear else len(text)
@@ -168,7 +212,7 @@ class _Reader:
                 end()
             else:
                 self._word(words)
-        self.is_clear &= not until and not self._bodies
+        self.is_clear &= not until
         end()
 
     def _word(self, words: list[str]) -> None:
@@ -250,7 +294,9 @@ class _Reader:
         else:
             self._at += 1
             char = self._next
-            if char == "(":
+            if char == "[":  # as in $[1 + 2], where quotes mean less
+                self.is_clear = False
+            elif char == "(":
                 self.is_clear &= self._text[self._at + 1 : self._at + 2] != "("
                 self._at += 1
                 self._nested(")")
@@ -282,6 +328,7 @@ class _Reader:
         inner = _Reader(script, depth=self._depth + 1)
         inner.commands("")
         self._take(inner)
+        self.is_clear &= "\\\n" not in script
         self._at = end + 1
 
     def _braces(self) -> None:
@@ -297,6 +344,8 @@ class _Reader:
     def _take(self, inner: "_Reader") -> None:
         self.found += inner.found
         self.files += inner.files
+        self.inputs += inner.inputs
+        self.is_whole &= inner.is_whole
         self.is_clear &= inner.is_clear
 
     # --- files ------------------------------------------------------------------
@@ -318,9 +367,9 @@ class _Reader:
         if sign in ("<<", "<<-"):
             raw = self._text[start : self._at]
             self._bodies.append((target, not any(c in raw for c in "'\"\\")))
+            self.is_clear = False
             return True
-        if sign != "<<<":
-            self.files.append(target)
+        (self.inputs if sign == "<<<" else self.files).append(target)
         if sign in ("<", "<<<") or (sign in (">&", "<&") and re.fullmatch(r"\d+|-", target)):
             pass
         else:
@@ -338,10 +387,9 @@ class _Reader:
                 if line.lstrip("\t") == end:
                     break
                 lines.append(line)
-            else:
-                self.is_clear = False
+            self.inputs.append("\n".join(lines))
             if expands:
-                inner = _Reader("\n".join(lines), depth=self._depth + 1)
+                inner = _Reader(self.inputs[-1], depth=self._depth + 1)
                 inner._double("")
                 self._take(inner)
         self._bodies.clear()
@@ -415,14 +463,18 @@ _WITH_SUBCOMMANDS = {
     "helm", "pip", "uv", "poetry", "make", "just", "gh", "terraform", "dotnet", "mvn", "gradle",
     "rustup", "conda", "systemctl", "brew", "apt",
 }  # fmt: skip
-_NEVER_WIDE = {
-    "bash", "sh", "zsh", "dash", "fish", "su", "eval", "exec", "source", ".", "sudo", "doas",
-    "env", "xargs", "nohup", "time", "command", "find", "ssh", "python", "python2", "python3",
-    "node", "deno", "perl", "ruby", "php", "lua", "awk", "sed", "rm", "mv", "dd", "chmod",
-    "chown", "chgrp", "kill", "curl", "wget", "nc", "scp", "rsync", "tee", "crontab", "cd",
-    "export", "alias", "trap", "set",
+_NEVER_WIDE = _WRAPPERS | _SHELLS | {
+    "source", ".", "ssh", "python", "node", "deno", "perl", "ruby", "php", "lua", "awk", "gawk",
+    "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
+    "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
+    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "setpriv", "runuser",
 }  # fmt: skip
-"""Of these any arguments would be anything at all."""
+"""Of these any arguments would be anything at all. Versions behind the name are left out."""
+_RUNS_ANY = {"run", "exec", "x", "dlx", "config"}
+"""Subcommands that run, or set up to be run, whatever they are given."""
+_WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
+"""Of these `run` is followed by the name of one of the project's scripts."""
+_VERSION = Regex(r"[\d.]+$")
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
@@ -517,13 +569,17 @@ class PermissionRules:
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
         """Return the rule that denies any part of a command line; empty where none does.
 
+        The first one where the line is too deep for all of it to be looked at.
         With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
         """
         rules = [(text, read_rule(text)) for text in self._denying]
         rules = [(text, rule) for text, rule in rules if rule.tool == kind]
         if not rules:
             return ""
-        commands = [each for found in parse(line).commands for each in also_run(found)]
+        try:
+            commands = list(run_by(parse(line)))
+        except UnreadDepth:
+            return rules[0][0]
         for text, rule in rules:
             if not rule.pattern or any(map(rule.covers_command, commands)):
                 return text
@@ -609,7 +665,23 @@ class PermissionRules:
 
     def denies(self, tool: str) -> str:
         """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        return next((text for text in self._denying if read_rule(text) == PermissionRule(tool)), "")
+        for text in self._denying:
+            rule = read_rule(text)
+            # Calls of other tools can't be told apart by a pattern: none is let through.
+            if rule.tool == tool and (not rule.pattern or tool not in OWN_TOOLS):
+                return text
+        return ""
+
+    def for_no_tool(self, known: Container[str]) -> list[str]:
+        """Return the rules for tools that are none of ours, of `known` ones, or of a server's."""
+        written = [*self.allow, *self.allow_here, *self.flags, *self._denying]
+        named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
+        ours = {OUTSIDE, *OWN_TOOLS}
+        return [
+            text
+            for text, tool in named
+            if tool not in ours and "__" not in tool and tool not in known
+        ]
 
 
 def names_of(real: Path, cwd: Path) -> tuple[str, str]:
@@ -624,7 +696,9 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     As they are written, and real. What a program makes of them itself is not among them.
     """
     parsed = parse(line)
-    commands = (each for found in parsed.commands for each in also_run(found))
+    commands = list[CommandWords]()
+    with suppress(UnreadDepth):
+        commands += run_by(parsed)
     written = [*parsed.files, *(word for each in commands for word in each.words)]
     parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
     words: dict[str, None] = {}
@@ -675,12 +749,17 @@ def _widened(command: CommandWords) -> str:
     """Return how a command begins whose other arguments may be any; empty where none may."""
     words = command.words
     name = words[0].rpartition("/")[2]
-    if name in ("python", "python3") and words[1:2] == ("-m",) and len(words) > 2:
+    plain = _VERSION.sub("", name)
+    if plain == "python" and words[1:2] == ("-m",) and len(words) > 2:
         return CommandWords(words[:3]).text
-    if name in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:
+    if plain in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:
         return ""
     if name in _WITH_SUBCOMMANDS:
         second = words[1] if len(words) > 1 else ""
+        if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
+            return CommandWords(words[:3]).text
+        if second in _RUNS_ANY:
+            return ""
         return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
     return CommandWords(words[:1]).text
 

@@ -1,5 +1,6 @@
 """Rules: held against all that a command line runs, and against the whole path of a file."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,7 +38,6 @@ DENIED = PermissionRules(deny=["run_command(rm *)", "run_command(git push*)"])
         "git \\\n status",
         "! git status",
         "pytest $HOME/tests ${NAME}",
-        "git status <<'END'\n$(not run)\nEND",
         "'git' \"status\"",
     ],
 )
@@ -62,7 +62,17 @@ def test_a_line_of_which_each_command_is_allowed_is_allowed(line: str) -> None:
         "git status $((a[$(evil)]))",
         "git status <<END\n$(evil)\nEND",
         "git status <<END\n",
-        "git status <<'END'\ntext\nEND\nevil",
+        "git status <<'END'\ntext\nEND",
+        "git status <<'X'\n\tX\ngit status '\nX\nevil #'",
+        "git status <<X\na\\\nX\ngit status '\nX\nevil #'",
+        "git status $(git status <<X)\ngit status '\nX\nevil #'",
+        "git status <(git status <<X)\ngit status '\nX\nevil #'",
+        "git status <\\\n<X\ngit status '\nX\nevil #'",
+        "git status $['$(evil)']",
+        'git status "$[$(evil)]"',
+        'git status "$\\\n(evil)"',
+        "git status `git status $\\\\\n(evil)`",
+        "git status # \\\nevil",
         "git status > file",
         "git status >> file",
         "git status &> file",
@@ -111,13 +121,39 @@ def test_what_runs_or_writes_anything_else_is_not_allowed(line: str) -> None:
         "git push --force",
         "f() { rm x; }",
         'echo "${x:-$(rm x)}"',
+        "time -p rm x",
+        "function f { rm x; }; f",
+        "coproc rm x",
+        "env -S 'rm x'",
+        "flock lock -c 'rm x'",
+        "trap 'rm x' EXIT",
+        "bash <<'E'\nrm x\nE",
+        "bash <<< 'rm x'",
+        "echo rm x | sh",
+        "echo 'rm x' | bash -s",
+        "env " * 14 + "rm x",
+        "echo " + "$(" * 40 + "rm x" + ")" * 40,
+        "git -C sub push",
+        "git --no-pager -c a=b push",
+        "git --git-dir=.git push",
     ],
 )
 def test_a_rule_that_denies_holds_for_any_part(line: str) -> None:
     assert DENIED.denial_of_command(line)
 
 
-@pytest.mark.parametrize("line", ["echo rm x", "echo '$(rm x)'", "git pull", "cat <<'E'\nrm x\nE"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo rm x",
+        "echo '$(rm x)'",
+        "git pull",
+        "git -C push status",
+        "cat <<'E'\nrm x\nE",
+        "echo rm x | cat",
+        "bash -c 'echo rm x'",
+    ],
+)
 def test_what_is_only_spoken_of_is_not_denied(line: str) -> None:
     assert not DENIED.denial_of_command(line)
 
@@ -147,7 +183,46 @@ def test_a_clear_line_runs_in_bash_what_was_found(words: list[str]) -> None:
     assert done.stdout == "".join(f"<{word}>" for word in found[2:] or [""]), line
 
 
+_PARTS = [
+    *("ok ", "ok", "evil", "evil ", "\n", " ", "'", '"', "$", "`", "(", ")", "$(", "<<X", "<<'X'"),
+    *("<<-X", "X\n", "\nX\n", "\tX\n", "\\", "\\\n", "#", ";", "&", "|", "{", "}", "<", "<("),
+    *("<<<", "[", "]", "$[", "=", "!", "a", "1", "${", "~", "\t", "\r", "2>&1", ">/dev/null"),
+]
+_ENDS = ["evil", "\nevil", "$(evil)", "\nevil #'"]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs that say in `ran` that they ran."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name in ("ok", "evil"):
+        (folder / name).write_text(f"#!/bin/sh\necho {name} >> {folder}/ran\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@given(st.lists(st.sampled_from(_PARTS), min_size=3, max_size=14).map("".join), st.data())
+def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
+    programs: Path, parts: str, data: st.DataObject
+) -> None:
+    line = f"ok {parts}{'' if 'evil' in parts else data.draw(st.sampled_from(_ENDS))}"
+    if not PermissionRules(["run_command(ok*)"]).allows_command(line):
+        return
+    (programs / "ran").write_text("")
+    subprocess.run(
+        [shutil.which("bash") or "", "--norc", "-c", line],
+        env={"PATH": str(programs)},
+        cwd=programs,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
+    assert "evil" not in (programs / "ran").read_text(), line
+
+
 def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
+    assert offers_for_command("npm run lint -- --fix")[1] == ("run_command(npm run lint *)",)
     assert offers_for_command("git status -s") == (
         ("run_command(git status -s)",),
         ("run_command(git status *)",),
@@ -158,7 +233,26 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
             assert not PermissionRules(rules).allows_command(f"{line}; evil")
 
 
-@pytest.mark.parametrize("line", ["python x.py", "rm x", "bash x", "git", "sudo make"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python x.py",
+        "python3.12 x.py",
+        "rm x",
+        "bash x",
+        "ksh x",
+        "git",
+        "git config a b",
+        "sudo make",
+        "timeout 60 pytest",
+        "uv run pytest",
+        "npx tsc",
+        "npm exec tsc",
+        "docker run x",
+        "vim x",
+        "strace x",
+    ],
+)
 def test_nothing_wide_is_offered_for_what_can_do_anything(line: str) -> None:
     assert len(offers_for_command(line)) == 1
 
@@ -183,6 +277,21 @@ def test_files_are_named_from_the_folder_or_in_full(tmp_path: Path) -> None:
     assert not PermissionRules(["edit_file(./a.py)"]).allows_path(
         "edit_file", ["src/a.py", "/w/src/a.py"]
     )
+
+
+def test_a_pattern_for_a_tool_that_has_none_denies_all_of_its_calls() -> None:
+    """What was meant to be kept from is not let through because it can't be told apart."""
+    rules = PermissionRules(deny=["github__create_issue(*)"])
+    assert rules.denies("github__create_issue") == "github__create_issue(*)"
+    assert not rules.denies("github__list_issues")
+
+
+def test_rules_for_no_tool_are_known() -> None:
+    rules = PermissionRules(
+        ["run_command(ls)", "outside_sandbox(ls)"], ["Run_command(rm*)", "here__echo", "bash(x)"]
+    )
+    assert rules.for_no_tool({"read_file"}) == ["Run_command(rm*)", "bash(x)"]
+    assert rules.for_no_tool({"bash"}) == ["Run_command(rm*)"]
 
 
 def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
