@@ -168,8 +168,9 @@ class _Reader:
         self._text = text
         self._depth = depth
         self._at = at if self.is_clear else len(text)
-        self._bodies: list[tuple[str, bool]] = []
-        """Ends of the here-documents that begin with the next line, and whether they expand."""
+        self._bodies: list[tuple[str, str, bool]] = []
+        """Ends of the here-documents that begin with the next line, what may stand before the end,
+        and whether they expand."""
 
     @property
     def _next(self) -> str:
@@ -294,8 +295,10 @@ class _Reader:
         else:
             self._at += 1
             char = self._next
-            if char == "[":  # as in $[1 + 2], where quotes mean less
+            if char == "[":  # $[1 + 2], within which quotes are none
                 self.is_clear = False
+                self._at += 1
+                self._double("]")
             elif char == "(":
                 self.is_clear &= self._text[self._at + 1 : self._at + 2] != "("
                 self._at += 1
@@ -366,7 +369,8 @@ class _Reader:
         target, is_plain = self._read_word()
         if sign in ("<<", "<<-"):
             raw = self._text[start : self._at]
-            self._bodies.append((target, not any(c in raw for c in "'\"\\")))
+            before = "\t" if sign == "<<-" else ""
+            self._bodies.append((target, before, not any(c in raw for c in "'\"\\")))
             self.is_clear = False
             return True
         (self.inputs if sign == "<<<" else self.files).append(target)
@@ -378,13 +382,13 @@ class _Reader:
 
     def _skip_bodies(self) -> None:
         """Leave the here-documents out, but for the commands that are run to fill them."""
-        for end, expands in self._bodies:
+        for end, before, expands in self._bodies:
             lines: list[str] = []
             while self._at < len(self._text):
                 stop = self._text.find("\n", self._at)
                 line = self._text[self._at : stop if stop >= 0 else len(self._text)]
                 self._at = stop + 1 if stop >= 0 else len(self._text)
-                if line.lstrip("\t") == end:
+                if line.lstrip(before) == end:
                     break
                 lines.append(line)
             self.inputs.append("\n".join(lines))
