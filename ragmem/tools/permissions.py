@@ -30,8 +30,9 @@ _FOLDERS = {
     # agents and their tools
     ".ragmem", ".claude", ".codex", ".cursor", ".gemini", ".windsurf", ".roo", ".cline",
     ".clinerules", ".continue", ".kiro", ".junie", ".amazonq", ".opencode", ".agents", ".aider",
+    ".qwen", ".crush", ".kilocode", ".augment", ".trae", ".factory", ".goose", ".kimi",
     # editors, and machines that they set up
-    ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".nvim", ".devcontainer",
+    ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".nvim", ".helix", ".devcontainer",
     # services that run what is pushed
     ".circleci", ".buildkite", ".gitea", ".forgejo", ".woodpecker",
     # keys, and who may log in
@@ -43,17 +44,20 @@ _FILES = {
     "qwen.md", "warp.md", "conventions.md", "copilot-instructions.md", ".cursorrules",
     ".windsurfrules", ".clinerules", ".roorules", ".goosehints", ".rules", "skill.md",
     ".mcp.json", "mcp.json", ".aider.conf.yml", "opencode.json", "opencode.jsonc",
+    "crush.json", ".crush.json",
     # shells, terminals and what they start
     ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
     ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
     ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc",
     ".pam_environment", ".tmux.conf", ".screenrc", "config.fish", "profile.ps1",
     "microsoft.powershell_profile.ps1", "crontab", ".mise.toml", "mise.toml", ".tool-versions",
+    ".mise.local.toml", "mise.local.toml",
     # version control
     ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
     ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".huskyrc",
     # editors and debuggers
-    ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el", ".gdbinit", ".lldbinit",
+    ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".emacs", ".dir-locals.el",
+    ".pylintrc", "pylintrc", ".gdbinit", ".lldbinit",
     ".code-workspace",
     # package managers and builds: whom they trust, and what they load
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml",

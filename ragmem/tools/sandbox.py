@@ -182,23 +182,30 @@ _SECRETS = (
     # keys, and what logs in with them
     ".ssh", ".gnupg", ".netrc", ".git-credentials", ".config/git/credentials", ".password-store",
     ".local/share/keyrings", ".local/share/kwalletd", ".config/op", ".1password",
-    "Library/Keychains",
+    ".config/sops/age/keys.txt", ".Xauthority", "Library/Keychains",
     # clouds and forges
     ".aws", ".azure", ".kube", ".oci", ".boto", ".s3cfg", ".config/gcloud", ".config/rclone",
     ".config/doctl", ".config/gh", ".config/glab-cli", ".config/hub", ".docker/config.json",
-    ".terraform.d/credentials.tfrc.json", ".fly", ".config/heroku",
+    ".terraform.d/credentials.tfrc.json", ".fly", ".config/heroku", ".config/hcloud",
+    ".config/stripe", ".config/containers/auth.json", ".databrickscfg", ".snowflake",
+    ".vault-token", ".subversion/auth", ".cache/huggingface/token",
+    # databases and servers
+    ".pgpass", ".my.cnf", ".config/filezilla",
     # packages
-    ".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
-    ".m2/settings-security.xml",
+    ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+    ".m2/settings-security.xml", ".config/composer/auth.json",
     # other agents
     ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
-    # browsers and mail
+    ".config/github-copilot", ".local/share/opencode/auth.json",
+    # browsers, mail and what people write in
+    ".config/Slack", ".config/Code/User/globalStorage",
     ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/vivaldi",
     ".config/BraveSoftware", ".config/microsoft-edge", ".config/opera", ".var/app",
     "snap/firefox", "snap/chromium", "Library/Cookies", "Library/Safari", "Library/Mail",
     "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox",
     # what was typed
     ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
+    ".zhistory", ".node_repl_history", ".local/share/fish/fish_history", ".lesshst",
 )  # fmt: skip
 _OF_THE_SYSTEM = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh",

@@ -94,6 +94,7 @@ PROTECTED = [
     ".ssh/config", ".husky/pre-push", ".mcp.json", ".g\u200cit/config", ".GiT\ufeff/x",
     "AGENTS.md", "pkg/Agents.MD", "CLAUDE.md", ".claude/commands/x.md", ".cursor/rules/x.mdc",
     ".github/workflows/ci.yml", ".GitHub/Workflows/ci.yml", ".github/copilot-instructions.md",
+    "crush.json", ".qwen/settings.json", ".mise.local.toml", "pylintrc",
     "conftest.py", "tests/unit/conftest.py", ".npmrc", ".yarnrc.yml", ".gitlab-ci.yml",
     ".config/systemd/user/x.service", "units/x.timer", "my.code-workspace", "sitecustomize.py",
     "lib/evil.pth", ".pre-commit-config.yaml", ".cargo/config.toml", ".vimrc", "Jenkinsfile",
