@@ -6,6 +6,7 @@ against how it begins: quoting, pipes and substitutions of published allow-lists
 """
 
 import asyncio
+import os
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +53,8 @@ _FILES = {
     ".pam_environment", ".tmux.conf", ".screenrc", "config.fish", "profile.ps1",
     "microsoft.powershell_profile.ps1", "crontab", ".mise.toml", "mise.toml", ".tool-versions",
     ".mise.local.toml", "mise.local.toml",
-    # version control
-    ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
+    # version control; a folder with a HEAD can be a repository, whose config names programs
+    "head", ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
     ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".huskyrc",
     # editors and debuggers
     ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".emacs", ".dir-locals.el",
@@ -70,6 +71,8 @@ _FILES = {
     "jenkinsfile", ".drone.yml", ".cirrus.yml", "appveyor.yml", ".appveyor.yml",
     ".woodpecker.yml", "dependabot.yml",
 }  # fmt: skip
+_IN_REPOSITORY = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
+"""Beside a HEAD, which makes a folder a repository without `.git`."""
 _WITHIN = (
     # Parts that follow each other anywhere in a path; a path that ends in them is one of them.
     (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
@@ -96,8 +99,15 @@ def protection(real: Path) -> str | None:
     for at in range(len(parts) - 1):
         if (parts[at], parts[at + 1]) in _WITHIN:
             return show_name("/".join(real.parts[at : at + 2]))
+    if found := next(filter(is_of_repository, (real, *real.parents)), None):
+        return show_name(found.name)
     name = parts[-1]
     return show_name(real.name) if name in _FILES or name.endswith(_ENDINGS) else None
+
+
+def is_of_repository(path: Path) -> bool:
+    """Whether it leads git to programs, in a folder that git takes for a repository."""
+    return _fold(path.name) in _IN_REPOSITORY and os.path.lexists(path.parent / "HEAD")
 
 
 def _fold(name: str) -> str:

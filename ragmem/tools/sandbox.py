@@ -29,7 +29,7 @@ from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
 from ragmem.text import Regex
 from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.permissions import protection
+from ragmem.tools.permissions import is_of_repository, protection
 
 LEAST_ABI = 6
 """Of Landlock (Linux 6.12): the first that keeps signals within."""
@@ -192,8 +192,8 @@ _SECRETS = (
     # databases and servers
     ".pgpass", ".my.cnf", ".config/filezilla",
     # packages
-    ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
-    ".m2/settings-security.xml", ".config/composer/auth.json",
+    ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
+    ".gem/credentials", ".m2/settings-security.xml", ".config/composer/auth.json",
     # other agents
     ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
     ".config/github-copilot", ".local/share/opencode/auth.json",
@@ -482,7 +482,7 @@ def protected_in(root: Path) -> list[Path]:
     for path in _entries(root):
         if path.name == ".git" and path.is_dir() and not path.is_symlink():
             found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
-        elif protection(Path(path.name)):
+        elif protection(Path(path.name)) or is_of_repository(path):
             found.append(path)
         elif path.name.startswith("."):
             found += [each for each in _entries(path) if protection(Path(path.name, each.name))]
@@ -504,17 +504,23 @@ def states(roots: Iterable[Path]) -> States:
 
 
 def changed(before: States, after: States) -> list[Path]:
-    """What was made, changed or removed between the two; of a new folder not what is in it.
-
-    A `commondir` that came into `.git` is removed: it does not belong there, and would lead git,
-    at its next start, to configuration that was not kept.
-    """
+    """What was made, changed or removed between the two; of a new folder not what is in it."""
     found = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
-    for path in found:
-        if path not in before and (path.parent.name, path.name) == (".git", "commondir"):
-            with suppress(OSError):
-                path.unlink()
     return [path for path in found if path.parent in before or path.parent not in after]
+
+
+def remove_new_commondirs(roots: Iterable[Path], before: States) -> list[Path]:
+    """Remove each `commondir` that came into a `.git`, and return them.
+
+    It does not belong there, and leads git, at its next start, to configuration that was not kept.
+    """
+    found = [path for root in roots if (path := root / ".git" / "commondir") not in before]
+    removed = []
+    for path in filter(os.path.lexists, found):
+        with suppress(OSError):
+            path.unlink()
+            removed.append(path)
+    return removed
 
 
 def _entries(folder: Path) -> list[Path]:

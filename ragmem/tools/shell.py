@@ -25,7 +25,7 @@ from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import ENDED, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.sandbox import Confined, Sandbox, changed, states
+from ragmem.tools.sandbox import Confined, Sandbox, changed, remove_new_commondirs, states
 from ragmem.tools.workspace import Workspace
 
 T = TypeVar("T")
@@ -411,15 +411,28 @@ def run_guarded(
     if sandbox is None:
         return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
     before = states(workspace.roots)
+    removed = set[Path]()
+
+    def look() -> None:
+        # At once, and not at the end: the person's own git runs meanwhile.
+        removed.update(remove_new_commondirs(workspace.roots, before))
+
     with sandbox.confining(argv, workspace.roots) as start:
-        ended = _guarded(start, workspace.cwd, timeout_s, output, stop)
-    touched = changed(before, states(workspace.roots))
-    return msgspec.structs.replace(ended, touched=tuple(map(str, touched)))
+        ended = _guarded(start, workspace.cwd, timeout_s, output, stop, look)
+    look()
+    touched = {*changed(before, states(workspace.roots)), *removed}
+    return msgspec.structs.replace(ended, touched=tuple(map(str, sorted(touched))))
 
 
 def _guarded(
-    start: Confined, cwd: Path, timeout_s: float, output: CommandOutput, stop: threading.Event
+    start: Confined,
+    cwd: Path,
+    timeout_s: float,
+    output: CommandOutput,
+    stop: threading.Event,
+    look: Callable[[], None] = lambda: None,
 ) -> Ended:
+    """`look` is called now and then while it runs."""
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
@@ -442,7 +455,7 @@ def _guarded(
             return subprocess_guard.belonging(guard, started, mark) or []
 
         try:
-            reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop)
+            reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
             if reason != "exit":
                 ours.shutdown(socket.SHUT_WR)
             answer = _answer(ours, guard)
@@ -482,6 +495,7 @@ def _pump(
     timeout_s: float,
     output: CommandOutput,
     stop: threading.Event,
+    look: Callable[[], None],
 ) -> str:
     """Read until the guard answers, the time is up or the person stops it."""
     deadline = time.monotonic() + timeout_s
@@ -490,6 +504,7 @@ def _pump(
     poll.register(line, select.POLLIN)
     while not stop.is_set():
         output.tell()
+        look()
         ready = {fd for fd, _ in poll.poll(_TICK_MS)}
         if pipe in ready:
             data = os.read(pipe, 65536)

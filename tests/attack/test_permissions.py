@@ -94,12 +94,24 @@ PROTECTED = [
     ".ssh/config", ".husky/pre-push", ".mcp.json", ".g\u200cit/config", ".GiT\ufeff/x",
     "AGENTS.md", "pkg/Agents.MD", "CLAUDE.md", ".claude/commands/x.md", ".cursor/rules/x.mdc",
     ".github/workflows/ci.yml", ".GitHub/Workflows/ci.yml", ".github/copilot-instructions.md",
-    "crush.json", ".qwen/settings.json", ".mise.local.toml", "pylintrc",
+    "HEAD", "sub/HEAD", "crush.json", ".qwen/settings.json", ".mise.local.toml", "pylintrc",
     "conftest.py", "tests/unit/conftest.py", ".npmrc", ".yarnrc.yml", ".gitlab-ci.yml",
     ".config/systemd/user/x.service", "units/x.timer", "my.code-workspace", "sitecustomize.py",
     "lib/evil.pth", ".pre-commit-config.yaml", ".cargo/config.toml", ".vimrc", "Jenkinsfile",
     ".devcontainer/devcontainer.json", "a\u017f/AGENT\u017f.md",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["config", "hooks/pre-commit", "worktrees/a/x"])
+async def test_a_folder_with_a_head_is_as_protected_as_dot_git(tmp_path: Path, path: str) -> None:
+    """Git takes it for a repository, and does what its configuration and hooks say."""
+    desk = Desk(tmp_path, mode="acceptEdits")
+    desk.deny()
+    folder = desk.cwd / "bare.git"
+    folder.mkdir()
+    (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    assert (await desk.fails("create_file", path=f"bare.git/{path}", content="evil")).denied
+    await desk.do("create_file", path=f"plain/{path}", content="x")
 
 
 @pytest.mark.parametrize("path", PROTECTED)

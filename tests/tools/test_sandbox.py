@@ -394,6 +394,26 @@ async def test_new_files_that_run_by_themselves_are_told(make_desk, sandbox: Mad
     assert not (where / ".git/commondir").exists()
 
 
+@KINDS
+async def test_another_configuration_for_git_does_not_stay_while_a_command_runs(
+    make_desk, sandbox: Made, kind
+):
+    """The person's own git may run meanwhile."""
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
+    desk.file(".git/HEAD")
+    waits = "until [ ! -e .git/commondir ]; do sleep 0.02; done; echo gone"
+    done = await desk.do("run_command", command=f"echo ../x >.git/commondir; {waits}")
+    assert "gone" in done.text
+    assert f"made or changed meanwhile: {desk.cwd}/.git/commondir]" in done.text
+
+
+@KINDS
+async def test_a_folder_that_becomes_a_repository_is_told(make_desk, sandbox: Made, kind):
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
+    done = await desk.do("run_command", command="mkdir refs; echo x >HEAD; echo x >config")
+    assert f"made or changed meanwhile: {desk.cwd}/HEAD, {desk.cwd}/config]" in done.text
+
+
 def test_only_ones_own_settings_reach_it(tmp_path: Path):
     with pytest.raises(ConfigError, match="permissions never come from the environment"):
         load_config(tmp_path / "ragmem.toml", environ={"RAGMEM_SANDBOX__MODE": "off"})
