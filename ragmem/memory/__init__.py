@@ -104,9 +104,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """What it was found by, in words."""
     since: str = ""
     """What took the place of something that was decided there."""
+    changed: tuple[str, ...] = ()
+    """Files that have changed since the turn was done with them, or the summary was made."""
     outdated: dict[str, str] = {}
-    """Files that have changed since, by the tool calls that showed or wrote them as they were; of a
-    summary by their own names."""
+    """Files that have changed since, in the turn or later, by the calls that showed them."""
 
     @property
     def record_id(self) -> str:

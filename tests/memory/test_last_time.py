@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -829,6 +829,32 @@ async def test_what_is_recalled_names_the_files_that_have_changed_since(
     for request in (of_turn, of_summary):
         assert "\nChanged since: rules.py\n" in request
     assert "Changed since" not in unchanged
+
+
+async def test_a_file_that_the_turn_itself_wrote_last_has_not_changed_since(
+    store: Store, tmp_path: Path
+) -> None:
+    """A question may stand for long before an edit; what was read before it is older all the
+    same."""
+    (tmp_path / "till.py").write_text("TAX = 7\n")
+    now = datetime.now(UTC)
+    read = a_call(
+        arguments='{"path": "till.py"}',
+        result=json.dumps({"text": "     1\tTAX = 5 # percent, rounded", "path": "till.py"}),
+        started_at=now - timedelta(minutes=2),
+    )
+    written = msgspec.structs.replace(
+        edit("till.py"), started_at=now - timedelta(minutes=1), duration_ms=60_000
+    )
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        await told(memory, session, "Make the tax seven.", read, written, answer="It is seven.")
+        request = await text(
+            memory, await begin(memory, tmp_path), "What was the tax, in percent, how rounded?"
+        )
+    assert "Make the tax seven." in request
+    assert "Changed since" not in request
+    assert "changed since): " in request
 
 
 async def test_a_quoted_file_that_has_changed_since_is_marked(store: Store, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -290,8 +290,8 @@ class Collector:
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
-            msgspec.structs.replace(hit.judged(replaced or {}), outdated=files)
-            for hit, files in zip(hits, outdated, strict=True)
+            msgspec.structs.replace(hit.judged(replaced or {}), changed=files, outdated=calls)
+            for hit, (files, calls) in zip(hits, outdated, strict=True)
         ]
 
     async def _with_since(
@@ -480,24 +480,26 @@ def _became(hit: Hit, after: "Aftermath") -> str:
     return after.of_summary(hit.summary) if hit.summary else ""
 
 
-def _outdated(hit: Hit, tops: Iterable[Path]) -> dict[str, str]:
-    """Files that have changed since a turn's tools showed or wrote them, by its calls; of a
-    summary those that it names, since it was made."""
+def _outdated(hit: Hit, tops: Iterable[Path]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Files that have changed since the turn's last call that read or wrote them, of a summary
+    those that it names; and such files by each call that was before the change."""
+
+    def is_changed(path: str, at: datetime) -> bool:
+        return any(written_since(top / path, at) for top in tops)
+
     if hit.summary:
         made_at = hit.summary.created_at
-        return {
-            path: path
-            for path in hit.summary.files_mentioned
-            if any(written_since(top / path, made_at) for top in tops)
-        }
-    found = {}
+        return tuple(p for p in hit.summary.files_mentioned if is_changed(p, made_at)), {}
+    calls, changed = dict[str, str](), dict[str, bool]()
     for call in hit.turn.tool_calls if hit.turn else ():
+        # What it wrote itself was written before it ended.
+        ended_at = call.started_at + timedelta(milliseconds=call.duration_ms)
         for access in extract_accessed_files(call):
-            if access.access_type in ("read", "write") and any(
-                written_since(top / access.path, call.started_at) for top in tops
-            ):
-                found[call.tool_call_id] = access.path
-    return found
+            if access.access_type in ("read", "write"):
+                changed[access.path] = is_changed(access.path, ended_at)
+                if changed[access.path]:
+                    calls[call.tool_call_id] = access.path
+    return tuple(path for path, is_so in changed.items() if is_so), calls
 
 
 async def _nothing() -> None:

@@ -507,9 +507,8 @@ def _entry(
     source = source_line(hit, session_id=session_id, now=now)
     since_chars = min(_SINCE_CHARS, room // 4)
     since = [one_line(hit.since, since_chars)] if hit.since else []
-    if hit.outdated:
-        files = ", ".join(dict.fromkeys(hit.outdated.values()))
-        since.append(f"Changed since: {one_line(files, since_chars)}")
+    if hit.changed:
+        since.append(f"Changed since: {one_line(', '.join(hit.changed), since_chars)}")
     if hit.summary:
         summary = hit.summary
         head = f"[Level {summary.level} Summary - Relevance: {hit.relevance}]"
