@@ -48,6 +48,8 @@ _WRAPPERS = {
 _SHELLS = {
     "bash", "sh", "zsh", "dash", "ksh", "fish", "su", "eval",
 }  # fmt: skip
+_QUOTED_OTHERWISE = ("((", "$[", "`")
+"""Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
 _MOST_DEPTH = 12
 _OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 """Options before git's subcommand that take the next word."""
@@ -93,7 +95,9 @@ def parse(line: str) -> Parsed:
     commands = tuple(map(CommandWords, filter(None, reader.found)))
     return Parsed(
         commands,
-        reader.is_clear and (is_joined or "\\\n" not in line),
+        reader.is_clear
+        and (is_joined or "\\\n" not in line)
+        and not any(sign in text for sign in _QUOTED_OTHERWISE),
         tuple(reader.files),
         tuple(reader.inputs),
         reader.is_whole,
@@ -296,7 +300,6 @@ class _Reader:
             self._at += 1
             char = self._next
             if char == "[":  # $[1 + 2], within which quotes are none
-                self.is_clear = False
                 self._at += 1
                 self._double("]")
             elif char == "(":
@@ -331,7 +334,6 @@ class _Reader:
         inner = _Reader(script, depth=self._depth + 1)
         inner.commands("")
         self._take(inner)
-        self.is_clear &= "\\\n" not in script
         self._at = end + 1
 
     def _braces(self) -> None:
