@@ -183,6 +183,8 @@ class PermissionDenial(msgspec.Struct, frozen=True):
     arguments: str
     final: bool = False
     """Whether no `--allow` would have changed it."""
+    reason: str = ""
+    """What the model was told."""
 
 
 class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):

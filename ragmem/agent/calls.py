@@ -342,7 +342,9 @@ def _whole(arguments: str) -> str:
 
 
 def _denial(use: ToolUse, outcome: ToolOutcome) -> PermissionDenial:
-    return PermissionDenial(use.name, use.id, use.arguments, final=outcome.final)
+    return PermissionDenial(
+        use.name, use.id, use.arguments, final=outcome.final, reason=outcome.text
+    )
 
 
 class ToolLoop:

@@ -1,5 +1,6 @@
 """`ragmem ask`: one question, one answer, made for pipes."""
 
+import shlex
 import sys
 from math import ceil
 from shutil import get_terminal_size
@@ -65,11 +66,12 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.ids import short_id
-from ragmem.messages import Json
+from ragmem.messages import Json, named_arguments
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
-from ragmem.tools.patterns import OUTSIDE
+from ragmem.tools.patterns import OUTSIDE, offers_for_command
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -84,6 +86,7 @@ _LINE = (
     " recalled action kind content id trust superseded level text message event"
 )
 _LONGEST_WORD = 200
+_COMMAND_CHARS = 80
 _WAITING = "waiting for the model …"
 
 
@@ -339,25 +342,33 @@ class VisibleFlow:
         return visible(ready)
 
 
-def _rule_for(denial: PermissionDenial) -> str:
+def _rules_for(denial: PermissionDenial) -> tuple[str, ...]:
     """What would have allowed it: to leave the sandbox takes a rule of its own."""
-    return OUTSIDE if f'"{OUTSIDE}"' in denial.arguments else denial.tool_name
+    given = named_arguments(denial.arguments)
+    kind = OUTSIDE if given.get(OUTSIDE) else denial.tool_name
+    if denial.tool_name != RUN_COMMAND:
+        return (kind,)
+    exact = offers_for_command(str(given.get("command", "")), kind)
+    return exact[0] if exact else (kind,)
+
+
+def _named(denial: PermissionDenial) -> str:
+    command = named_arguments(denial.arguments).get("command")
+    shown = f" `{one_line(str(command), _COMMAND_CHARS)}`" if command else ""
+    return visible(denial.tool_name + shown)
 
 
 def say_denials(finished: TurnFinished) -> None:
     """Tell on stderr what was not allowed, and how to allow it."""
     denials = finished.permission_denials
-    names = sorted({_rule_for(denial) for denial in denials if not denial.final})
-    final = sorted({_rule_for(denial) for denial in denials if denial.final})
-    if names:
-        allow = " ".join(f"--allow {name}" for name in names)
-        say(
-            f"warning: not allowed: {visible(', '.join(names))}. "
-            f"Use {visible(allow)}, or --permission-mode.\n"
-        )
-    if final:
-        why = "A rule of yours, the mode, the sandbox or where the file is forbids it"
-        say(f"warning: not allowed: {visible(', '.join(final))}. {why}: no --allow changes that.\n")
+    if asked := [denial for denial in denials if not denial.final]:
+        names = ", ".join(dict.fromkeys(map(_named, asked)))
+        rules = dict.fromkeys(rule for denial in asked for rule in _rules_for(denial))
+        allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in rules)
+        say(f"warning: not allowed: {names}. Use {visible(allow)}, or --permission-mode.\n")
+    final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
+    for name, reason in final.items():
+        say(f"warning: not allowed: {name}. {visible(reason)} No --allow changes that.\n")
 
 
 # --- asking before a tool acts ------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ragmem.config import settings as declared
-from ragmem.config.settings import Config, environment, find_paths
+from ragmem.config.settings import Config, environment, find_paths, not_toml
 from ragmem.errors import ConfigError
 from ragmem.files import replace_private
 
@@ -235,9 +235,7 @@ def _document(text: str, source: Path) -> "TOMLDocument":
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"{source} is not valid TOML: {error}.", hint="Mend it, or move it away."
-        ) from None
+        raise not_toml(str(source), error) from None
     return tomlkit.parse(text)
 
 

@@ -33,7 +33,7 @@ class ModelConfig(_Section, frozen=True):
     embedding: str = ""
     """For recall by meaning; empty: the one that comes with ragmem and runs on this machine."""
     effort: Literal["", "none", "low", "medium", "high"] = ""
-    """How long the main model may think before it answers; empty: as its provider has it."""
+    """How long the main model may think: `none`, `low` … `high`; empty: as its provider has it."""
 
 
 class LLMConfig(_Section, frozen=True):
@@ -164,9 +164,9 @@ class MemoryConfig(_Section, frozen=True):
     enabled: bool = True
     """False: nothing is stored or recalled; the agent still answers."""
     scope: Literal["session", "project", "all"] = "project"
-    """Where past turns are looked for: this conversation, its project, or everywhere."""
+    """Past turns of `session`: this conversation alone, its `project`, or `all`: everywhere."""
     worker: Literal["detached", "inline", "off"] = "detached"
-    """What is left to do after `ask`: by a process of its own, before it ends, or next time."""
+    """What is left after `ask`: `detached`: by a process of its own; `inline`: before it ends."""
     thoughts: bool = True
     """False: what a model thinks is not stored with its answers."""
     context: ContextConfig = ContextConfig()
@@ -276,7 +276,7 @@ class SandboxConfig(_Section, frozen=True):
     mode: Literal["on", "off", "required"] = "on"
     """`on`: where the system has one. `required`: no command runs without it or outside of it."""
     network: Literal["none", "loopback", "all"] = "loopback"
-    """What commands reach: nothing, what the same command started, or whatever you reach."""
+    """`none`: nothing. `loopback`: what the same command started. `all`: whatever you reach."""
     write: tuple[Place, ...] = ()
     """Where commands write beside the project's folder, such as `["~/.cache/go-build"]`."""
     deny_read: tuple[Place, ...] = ()
@@ -297,7 +297,7 @@ class ChatConfig(_Section, frozen=True):
     bell: bool = True
     """The terminal's bell rings when the chat needs you, or an answer took 10 seconds or more."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
-    """Keys of the prompt of a chat."""
+    """Keys of a chat's prompt: `emacs`, with arrows, Ctrl-A, Ctrl-E …, or `vi`."""
 
 
 class McpServerConfig(_Section, frozen=True):
@@ -480,11 +480,17 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"{file} is not valid TOML: {error}.", hint="Mend it, or move it away to start afresh."
-        ) from None
+        raise not_toml(str(file), error) from None
     check_tree(tree, text, str(file))
     return tree
+
+
+def not_toml(source: str, error: ValueError) -> ConfigError:
+    """The error that a file of settings is no TOML."""
+    hint = "Mend it, or move it away to start afresh."
+    if str(error).startswith("Cannot declare"):
+        hint = "The header [in brackets] of a section stands once: put the lines below that one."
+    return ConfigError(f"{source} is not valid TOML: {error}.", hint=hint)
 
 
 def _check_keys(
@@ -579,7 +585,10 @@ def _from_environment(
         full = _SHORT_NAMES.get(variable, variable)
         path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
         if path in _NEVER_FROM_ENV or path[0] == "sandbox":
-            raise ConfigError(f"{variable}: permissions never come from the environment.")
+            raise ConfigError(
+                f"{variable}: permissions never come from the environment.",
+                hint="The file of settings has them; flags such as --allow are for one run.",
+            )
         if path not in known:
             raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))
         if environ[variable]:

@@ -48,6 +48,8 @@ _WRAPPERS = {
 _SHELLS = {
     "bash", "sh", "zsh", "dash", "ksh", "fish", "su", "eval",
 }  # fmt: skip
+_QUOTED_OTHERWISE = ("((", "$[", "`")
+"""Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
 _MOST_DEPTH = 12
 _MOST_WORDS = 300_000
 """Of all that a line runs, a word for each command that it stands in; it takes about a second."""
@@ -95,7 +97,9 @@ def parse(line: str) -> Parsed:
     commands = tuple(map(CommandWords, filter(None, reader.found)))
     return Parsed(
         commands,
-        reader.is_clear and (is_joined or "\\\n" not in line),
+        reader.is_clear
+        and (is_joined or "\\\n" not in line)
+        and not any(sign in text for sign in _QUOTED_OTHERWISE),
         tuple(reader.files),
         tuple(reader.inputs),
         reader.is_whole,
@@ -307,7 +311,6 @@ class _Reader:
             self._at += 1
             char = self._next
             if char == "[":  # $[1 + 2], within which quotes are none
-                self.is_clear = False
                 self._at += 1
                 self._deeper(self._double, "]")
             elif char == "(":
@@ -352,7 +355,6 @@ class _Reader:
         inner = _Reader(script, depth=self._depth + 1)
         inner.commands("")
         self._take(inner)
-        self.is_clear &= "\\\n" not in script
         self._at = end + 1
 
     def _braces(self) -> None:

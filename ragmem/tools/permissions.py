@@ -28,6 +28,8 @@ from ragmem.tools.workspace import Target, Workspace, show_name
 _FOLDERS = {
     # version control, and what it runs
     ".git", ".hg", ".svn", ".jj", ".husky", ".githooks",
+    # shells
+    ".bashrc.d", ".zshrc.d", ".oh-my-zsh", ".nvm", ".emacs.d", ".vim", ".mise",
     # agents and their tools
     ".ragmem", ".claude", ".codex", ".cursor", ".gemini", ".windsurf", ".roo", ".cline",
     ".clinerules", ".continue", ".kiro", ".junie", ".amazonq", ".opencode", ".agents", ".aider",
@@ -35,7 +37,8 @@ _FOLDERS = {
     # editors, and machines that they set up
     ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".nvim", ".helix", ".devcontainer",
     # services that run what is pushed
-    ".circleci", ".buildkite", ".gitea", ".forgejo", ".woodpecker",
+    ".circleci", ".buildkite", ".gitea", ".forgejo", ".woodpecker", ".semaphore", ".tekton",
+    ".azure-pipelines",
     # keys, and who may log in
     ".ssh", ".gnupg",
 }  # fmt: skip
@@ -45,23 +48,28 @@ _FILES = {
     "qwen.md", "warp.md", "conventions.md", "copilot-instructions.md", ".cursorrules",
     ".windsurfrules", ".clinerules", ".roorules", ".goosehints", ".rules", "skill.md",
     ".mcp.json", "mcp.json", ".aider.conf.yml", "opencode.json", "opencode.jsonc",
-    "crush.json", ".crush.json",
+    "crush.json", ".crush.json", "crush.md",
     # shells, terminals and what they start
     ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
     ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
     ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc",
     ".pam_environment", ".tmux.conf", ".screenrc", "config.fish", "profile.ps1",
     "microsoft.powershell_profile.ps1", "crontab", ".mise.toml", "mise.toml", ".tool-versions",
-    ".mise.local.toml", "mise.local.toml",
+    ".mise.local.toml", "mise.local.toml", ".direnvrc", ".psqlrc", ".wezterm.lua",
     # version control; a folder with a HEAD can be a repository, whose config names programs
     "head", ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
     ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".huskyrc",
+    "lefthook.yaml", "lefthook.toml", "lefthook.json", "lefthook-local.yml", ".huskyrc.js",
+    ".overcommit.yml", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
+    "lint-staged.config.js", ".simple-git-hooks.json", ".simple-git-hooks.js",
     # editors and debuggers
     ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".emacs", ".dir-locals.el",
-    ".pylintrc", "pylintrc", ".gdbinit", ".lldbinit",
+    ".pylintrc", "pylintrc", ".devcontainer.json", ".eslintrc.js", ".eslintrc.cjs",
+    "eslint.config.js", "eslint.config.mjs", ".ghci", ".gdbinit", ".lldbinit",
     ".code-workspace",
     # package managers and builds: whom they trust, and what they load
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml",
+    ".pnp.cjs", ".pnp.loader.mjs", "uv.toml",
     ".pypirc", "pip.conf", ".pip.conf", "pip.ini", ".condarc", ".netrc", ".curlrc", ".wgetrc",
     ".gemrc", ".bazelrc", ".rprofile", ".renviron", ".irbrc", ".pryrc",
     # tests and interpreters
@@ -69,7 +77,8 @@ _FILES = {
     # services that run what is pushed
     ".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml",
     "jenkinsfile", ".drone.yml", ".cirrus.yml", "appveyor.yml", ".appveyor.yml",
-    ".woodpecker.yml", "dependabot.yml",
+    ".woodpecker.yml", "dependabot.yml", ".gitpod.yml", ".replit", "buildspec.yml",
+    "cloudbuild.yaml", ".drone.yaml", ".woodpecker.yaml",
 }  # fmt: skip
 _IN_REPOSITORY = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
 """Beside a HEAD, which makes a folder a repository without `.git`."""
@@ -78,7 +87,9 @@ _WITHIN = (
     (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
     (".github", "prompts"), (".github", "agents"), (".cargo", "config.toml"), (".cargo", "config"),
     (".config", "autostart"), (".config", "systemd"), (".config", "fish"), (".config", "git"),
-    (".config", "nvim"), (".config", "environment.d"), ("etc", "profile.d"), ("etc", "cron.d"),
+    (".config", "nvim"), (".config", "environment.d"), (".config", "tmux"), (".local", "bin"),
+    (".github", "chatmodes"), (".gradle", "gradle.properties"), (".gradle", "init.gradle"),
+    ("etc", "profile.d"), ("etc", "cron.d"),
     ("library", "launchagents"), ("library", "launchdaemons"), (".yarn", "plugins"),
     (".yarn", "releases"), (".ipython", "profile_default"), (".gradle", "init.d"),
     (".mvn", "extensions.xml"), (".mvn", "jvm.config"), (".mvn", "maven.config"),
@@ -86,7 +97,7 @@ _WITHIN = (
 _ENDINGS = (
     # systemd's units, desktop entries, launchd's jobs, what Python runs when it starts
     ".service", ".timer", ".socket", ".desktop", ".plist", ".pth", ".code-workspace",
-    ".instructions.md", ".mdc",
+    ".instructions.md", ".mdc", ".sublime-project",
 )  # fmt: skip
 
 

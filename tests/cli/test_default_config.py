@@ -99,6 +99,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
         ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
         ("", "ui", "x", "There is no setting 'ui'."),
         ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
+        ("[ui]\n[ui]\n", "ui.color", "never", "of a section stands once: put the lines below"),
         ("ui = 1\n", "ui.color", "never", "ui is a value in this file, not a table."),
         ("", "tools.max_iterations", "0", "Expected `int` >= 1"),
     ],

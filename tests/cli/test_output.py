@@ -340,22 +340,32 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
     say_denials(
         ended(
             "success",
-            permission_denials=(denied, PermissionDenial("run_command", "2", "{}"), denied),
+            permission_denials=(
+                denied,
+                PermissionDenial("run_command", "2", '{"command": "git status | tee x"}'),
+                PermissionDenial("run_command", "3", '{"command": "ls > x"}'),
+                PermissionDenial(
+                    "run_command", "4", '{"command": "ls", "outside_sandbox": "It has to."}'
+                ),
+                denied,
+            ),
         )
     )
     assert capfd.readouterr().err == snapshot(
-        "warning: not allowed: edit_file, run_command. "
-        "Use --allow edit_file --allow run_command, or --permission-mode.\n"
+        "warning: not allowed: edit_file, run_command `git status | tee x`, run_command `ls > x`, "
+        "run_command `ls`. Use --allow edit_file --allow 'run_command(git status)' "
+        "--allow 'run_command(tee x)' --allow run_command --allow 'outside_sandbox(ls)', "
+        "or --permission-mode.\n"
     )
 
 
 def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[str]) -> None:
-    denied = PermissionDenial("read_file", "1", "{}", final=True)
+    why = "The person's rule read_file(.env) denies this, and nothing was done."
+    denied = PermissionDenial("read_file", "1", "{}", final=True, reason=why)
     say_denials(ended("success", permission_denials=(denied, denied)))
     assert capfd.readouterr().err == snapshot(
-        "warning: not allowed: read_file. "
-        "A rule of yours, the mode, the sandbox or where the file is forbids it: "
-        "no --allow changes that.\n"
+        "warning: not allowed: read_file. The person's rule read_file(.env) denies this, and "
+        "nothing was done. No --allow changes that.\n"
     )
 
 
