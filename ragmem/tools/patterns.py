@@ -115,8 +115,8 @@ def run_by(parsed: Parsed) -> Iterator[CommandWords]:
     """Yield each command of a line and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
 
     Each by its program's name too, where that is a path, and git's without the options before its
-    subcommand. For rules that deny: it is not all that can be run so. TooMuch where scripts stand in
-    each other too deep, or too many commands behind each other, to be looked at.
+    subcommand. For rules that deny: it is not all that can be run so. TooMuch where scripts stand
+    in each other too deep, or too many commands behind each other, to be looked at.
     """
     left = _MOST_WORDS
     for command in _run_by(parsed, 0):
@@ -505,7 +505,7 @@ _VERSION = Regex(r"[\d.]+$")
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
-_MOST_LOOKS, _LONGEST_PATH = 20_000, 4_096
+_MOST_LOOKS, _LONGEST_PATH = 5_000, 4_096
 
 
 class PermissionRule(msgspec.Struct, frozen=True):
