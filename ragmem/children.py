@@ -7,12 +7,14 @@ ripgrep runs without its configuration file and with patterns and paths behind `
 import os
 import re
 import select
+import stat
 import subprocess
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any, Self
 
 from ragmem.config import environment
 
@@ -92,7 +94,13 @@ def protect_process() -> bool:
 _BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob=!.git")
 _TICK_MS = 50
 _END_S = 1.0
+_SILENT_S = 10.0
+"""A listing that names no file for so long waits for an ignore file that never ends."""
 _MAX_ERROR_BYTES = 4000
+_MAX_MEMORY_BYTES = 512 * 1024 * 1024
+"""Of ripgrep; one whose buffer doubles ends at half of it."""
+IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
+_MAX_IGNORE_BYTES = 100_000
 
 
 def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
@@ -107,7 +115,13 @@ def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
 
 
 class Ripgrep:
-    """One run of it. Iterate `chunks`, then look at `failed` and `timed_out`."""
+    """One run of it. Iterate `chunks`, then look at `failed` and `timed_out`.
+
+    Its memory is bounded where the system can do that (Linux): it follows an ignore file that is
+    a link to `/dev/zero`, say, and reads it to its end.
+    """
+
+    _silent_s = float("inf")
 
     def __init__(
         self,
@@ -117,9 +131,16 @@ class Ripgrep:
         folder: int,
         timeout_s: float,
         stop: threading.Event,
+        ignoring: bool = True,
     ) -> None:
-        """`folder` is a descriptor of where it runs: it can't be swapped for a link."""
-        self._command = [str(program), *_BASE, *arguments]
+        """`folder` is a descriptor of where it runs: it can't be swapped for a link.
+
+        Not `ignoring`: of all ignore files only those in the folder itself hold, and of them only
+        regular ones of no more than 100 kB.
+        """
+        few = () if ignoring else ("--no-ignore", *_sound_ignore_files(folder))
+        self._command = [str(program), *_BASE, *few, *arguments]
+        self.is_ignoring = ignoring
         self._folder = folder
         self._timeout_s = timeout_s
         self._stop = stop
@@ -128,6 +149,19 @@ class Ripgrep:
         """Its complaint, where it refused to search at all."""
         self.unreadable = 0
         """Files and folders that could not be read."""
+        self._is_lost = False
+        """Whether it was ended from outside (for lack of memory), or hung."""
+
+    @classmethod
+    def tries(cls, *given: Any, **more: Any) -> Iterator[Self]:
+        """Yield a run and, where that is lost once it was read, one not `ignoring`.
+
+        The last one counts, in place of what the first one found.
+        """
+        run = cls(*given, **more)
+        yield run
+        if run._is_lost:
+            yield cls(*given, **more, ignoring=False)
 
     def chunks(self) -> Generator[bytes, None, None]:
         """Its output as it comes; the process is gone when this ends, however it ends."""
@@ -143,6 +177,7 @@ class Ripgrep:
             start_new_session=True,
             bufsize=0,
         )
+        _bound_memory(process.pid)
         errors = bytearray()
         try:
             yield from self._pump(process, errors)
@@ -163,7 +198,8 @@ class Ripgrep:
         open_pipes = {out, err}
         for fd in open_pipes:
             poll.register(fd, select.POLLIN)
-        deadline = time.monotonic() + self._timeout_s
+        started = time.monotonic()
+        deadline = started + min(self._timeout_s, self._silent_s)
         while open_pipes:
             for fd, _ in poll.poll(_TICK_MS):
                 data = os.read(fd, 65536)
@@ -171,6 +207,7 @@ class Ripgrep:
                     poll.unregister(fd)
                     open_pipes.discard(fd)
                 elif fd == out:
+                    deadline = started + self._timeout_s
                     yield data
                 else:
                     errors += data[: max(0, _MAX_ERROR_BYTES - len(errors))]
@@ -178,6 +215,7 @@ class Ripgrep:
                 return
             if time.monotonic() > deadline:
                 self.timed_out = True
+                self._is_lost = deadline < started + self._timeout_s
                 return
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
@@ -188,6 +226,7 @@ class Ripgrep:
             return
         if status != 2:
             # Its output is not whole: somebody killed it, the system for lack of memory, say.
+            self._is_lost = True
             self.failed = errors.strip() or (
                 f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
             )
@@ -205,10 +244,23 @@ class FileList(Ripgrep):
     """
 
     def __init__(
-        self, program: Path, folder: int, *, timeout_s: float, stop: threading.Event
+        self,
+        program: Path,
+        folder: int,
+        *,
+        timeout_s: float,
+        stop: threading.Event,
+        ignoring: bool = True,
     ) -> None:
-        arguments = ("--files", "--null")
-        super().__init__(program, arguments, folder=folder, timeout_s=timeout_s, stop=stop)
+        super().__init__(
+            program,
+            ("--files", "--null"),
+            folder=folder,
+            timeout_s=timeout_s,
+            stop=stop,
+            ignoring=ignoring,
+        )
+        self._silent_s = _SILENT_S if ignoring else timeout_s
 
     def __iter__(self) -> Iterator[str]:
         rest = b""
@@ -217,6 +269,23 @@ class FileList(Ripgrep):
                 *whole, rest = (rest + chunk).split(b"\0")
                 for path in whole:
                     yield os.fsdecode(path.removeprefix(b"./"))
+
+
+def _sound_ignore_files(folder: int) -> Iterator[str]:
+    """The arguments that name those of a folder that can be read; a later one goes first."""
+    for name in IGNORE_FILES:
+        with suppress(OSError):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_IGNORE_BYTES:
+                yield f"--ignore-file=./{name}"
+
+
+def _bound_memory(pid: int) -> None:
+    import resource
+
+    if hasattr(resource, "prlimit"):  # not on macOS, which bounds no memory either
+        with suppress(OSError):  # it has ended, or has a lower bound already
+            resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 
 def _path_of(folder: int) -> str:

@@ -20,7 +20,7 @@ from ragmem.memory.window import Said, blocks_of, has_failed, result_text
 from ragmem.messages import named_arguments
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
-from ragmem.text import clip_middle, counted, duration, one_line, visible
+from ragmem.text import clip_middle, counted, duration, fence_of, fenced, one_line, visible
 
 _RESULT_CHARS = 4_000
 _FOLDED_CHARS = 40_000
@@ -187,25 +187,20 @@ def _call(call: ToolCall) -> list[str]:
     line, others = _arguments(call)
     lines = [f"**{one_line(call.tool_name, 80)}**{_code(visible(line))}{why}"]
     for name, value in others:
-        lines += ["", f"{one_line(name, 80)}:", *_fenced(value)]
-    return [*lines, "", *_fenced(result_text(call))]
+        lines += ["", f"{one_line(name, 80)}:", _cut_and_fenced(value)]
+    return [*lines, "", _cut_and_fenced(result_text(call))]
 
 
 def _code(line: str) -> str:
     """Set a line as code, whatever backticks it holds."""
-    fence = "`" * (_longest_fence(line) + 1)
+    fence = fence_of(line)
     return f" {fence}{line}{fence}" if line else ""
 
 
-def _fenced(text: str) -> list[str]:
+def _cut_and_fenced(text: str) -> str:
     # Before it is cut: half a key is not seen to be one.
     text = visible(clip_middle(redact(text), _RESULT_CHARS))
-    fence = "`" * max(3, _longest_fence(text) + 1)
-    return [fence, text.removesuffix("\n"), fence]
-
-
-def _longest_fence(text: str) -> int:
-    return max((len(found) for found in re.findall("`+", text)), default=0)
+    return fenced(text.removesuffix("\n"))
 
 
 # --- HTML -----------------------------------------------------------------------

@@ -176,6 +176,18 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:04x}}}"
 
 
+def fence_of(text: str, least: int = 1) -> str:
+    """Return the backticks that set a text as code in Markdown: more than stand together in it."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return a text as a block of code in Markdown, which nothing in it can end."""
+    fence = fence_of(text, 3)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
 def one_line(text: str, limit: int) -> str:
     """The text's words on one line, at most `limit` characters, clipped at the end."""
     line = " ".join(visible(text).split())

@@ -94,9 +94,9 @@ class Agent:
         """Of all that the model may call."""
         return self._parts.toolset.names
 
-    def title(self, call: ToolCall) -> str:
-        """Name a call of an earlier turn as it was named when it ran."""
-        return self._parts.toolset.title(ToolUse(call.tool_call_id, call.tool_name, call.arguments))
+    def title(self, use: ToolUse) -> str:
+        """Name a call as it is named when it runs, also one of an earlier turn."""
+        return self._parts.toolset.title(use)
 
     def use_mode(self, mode: PermissionMode) -> None:
         """Let another mode hold from the next tool call on, also in a running turn."""

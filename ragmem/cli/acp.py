@@ -4,10 +4,11 @@ import asyncio
 import json
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
@@ -44,13 +45,14 @@ from ragmem.files import is_a_path
 from ragmem.ids import short_id
 from ragmem.libraries import install_command
 from ragmem.memory.window import Said, blocks_of, result_text
-from ragmem.messages import Json, named_arguments
-from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
+from ragmem.messages import Json, ToolUse, named_arguments
+from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import ToolCall, utc_now
-from ragmem.text import clip_middle, one_line, reveal, visible
+from ragmem.text import clip_middle, fenced, one_line, reveal, visible
 
 if TYPE_CHECKING:
     from acp import RequestError, interfaces, schema
+    from acp.schema import ToolCallStatus
 
     from ragmem.agent import Agent
     from ragmem.agent.seat import Options
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ragmem.records import Session, Turn
     from ragmem.tools.base import Decision, Proposal
     from ragmem.tools.skills import SkillSet
+    from ragmem.tools.workspace import Workspace
 
 app = commands()
 
@@ -324,9 +327,12 @@ class EditorAgent:
     async def _open(
         self, opened: "App", session: "Session", given: dict[str, Any]
     ) -> "EditorSession":
+        from ragmem.tools.workspace import Workspace
+
         folders = tuple(Path(each) for each in given.get("additional_directories") or ())
         options = msgspec.structs.replace(self._options, add_dirs=folders)
         session_open = EditorSession(self._client, opened, session, await opened.skill_set(session))
+        session_open.workspace = Workspace(opened.cwd, folders)
         session_open.agent = await opened.agent(session, options, session_open.approve)
         if before := self._sessions.pop(session.session_id, None):
             await before.agent.aclose()
@@ -343,6 +349,7 @@ class EditorSession:
     """A session in the editor: tells it what its agent does, and asks it for approval."""
 
     agent: "Agent"
+    workspace: "Workspace"
 
     def __init__(
         self, client: "interfaces.Client", app: "App", session: "Session", skill_set: "SkillSet"
@@ -354,7 +361,8 @@ class EditorSession:
         self._skill_set = skill_set
         self._arguments: dict[str, dict[str, Json]] = {}
         """Of the calls of this turn, by their ids."""
-        self._running: dict[str, ToolStarted] = {}
+        self._drawn = set[str]()
+        """Those whose change the editor shows."""
         self.turn = asyncio.Lock()
         """Held while one runs: a second prompt waits for its end."""
 
@@ -412,7 +420,7 @@ class EditorSession:
                 lines = await self._remembered(words)
             case _:
                 lines = await self._found(words)
-        await self._say("```\n" + visible("\n".join(lines)) + "\n```")
+        await self._say(fenced(visible("\n".join(lines))))
         return True
 
     async def _remembered(self, words: str) -> list[str]:
@@ -444,7 +452,7 @@ class EditorSession:
 
         flow, streamed = VisibleFlow(), ""
         self._arguments.clear()
-        self._running.clear()
+        self._drawn.clear()
         finished: TurnFinished | None = None
         async for event in self.agent.ask(self._skill_set.expanded(text)):
             ready = ""
@@ -474,8 +482,8 @@ class EditorSession:
 
     async def _note(self, text: str) -> None:
         """Say something that is neither the model's answer nor its thought: it is quoted."""
-        quoted = visible(text).strip().replace("\n", "\n> ")
-        await self._say(f"\n\n> ragmem: {quoted}\n\n")
+        quoted = re.sub(r"[\\<]", r"\\\g<0>", visible(text).strip()).replace("\n", "\n> ")
+        await self._say(f"\n\n> ragmem: {quoted}\n\n")  # in which no tag and no comment begins
 
     async def _show(self, event: Event) -> None:
         from acp import helpers
@@ -488,71 +496,47 @@ class EditorSession:
             case MemoryWritten():
                 await self._note(event.line)
             case MessageFinished(tool_uses=uses):
-                for tool_call_id, _, arguments in uses:
-                    self._arguments[tool_call_id] = named_arguments(arguments)
+                for tool_call_id, _, written in uses:
+                    self._arguments[tool_call_id] = named_arguments(written)
             case ToolStarted():
-                self._running[event.tool_call_id] = event
-                started = partial(helpers.start_tool_call, status="pending")
-                await self.tell(started(event.tool_call_id, **self._call(event)))
+                arguments = self._arguments.get(event.tool_call_id, {})
+                call = self._call(event.name, event.title, arguments)
+                if call["content"]:
+                    self._drawn.add(event.tool_call_id)
+                call["status"] = "pending"
+                await self.tell(helpers.start_tool_call(event.tool_call_id, **call))
             case ToolProgress(tail=tail):
-                content = [helpers.tool_content(helpers.text_block(visible(tail)))]
-                await self.tell(
-                    helpers.update_tool_call(
-                        event.tool_call_id, status="in_progress", content=content
-                    )
-                )
+                await self._update(event.tool_call_id, "in_progress", visible(tail))
             case ToolFinished():
-                self._running.pop(event.tool_call_id, None)
-                is_edit = event.name in EDITING_TOOLS and event.success
-                shown = clip_middle(visible(event.text), _SHOWN_CHARS)
-                await self.tell(
-                    helpers.update_tool_call(
-                        event.tool_call_id,
-                        status="failed" if event.failed else "completed",
-                        content=None
-                        if is_edit
-                        else [helpers.tool_content(helpers.text_block(shown))],
-                    )
-                )
+                is_drawn = event.tool_call_id in self._drawn and event.success
+                shown = "" if is_drawn else clip_middle(visible(event.text), _SHOWN_CHARS)
+                status: ToolCallStatus = "failed" if event.failed else "completed"
+                await self._update(event.tool_call_id, status, shown)
 
-    def _call(self, event: ToolStarted) -> dict[str, Any]:
-        """What the editor is told of a call."""
-        arguments = self._arguments.get(event.tool_call_id, {})
-        diff = self._diff(event.name, arguments)
-        return {
-            "title": visible(event.title),
-            "kind": OWN_TOOLS[event.name].kind if event.name in OWN_TOOLS else "other",
-            "locations": self._locations(arguments),
-            "raw_input": arguments,
-            "content": [diff] if diff else None,
-        }
-
-    def _locations(self, arguments: dict[str, Json]) -> "list[schema.ToolCallLocation]":
-        from acp.schema import ToolCallLocation
-
-        path = arguments.get("path")
-        return [ToolCallLocation(path=str(self.cwd / path))] if isinstance(path, str) else []
-
-    def _diff(self, name: str, arguments: dict[str, Json]) -> Any:
-        """The change that an edit makes, where its arguments tell it."""
+    async def _update(self, tool_call_id: str, status: "ToolCallStatus", shown: str) -> None:
         from acp import helpers
 
-        match name, arguments:
-            case "edit_file", {"path": str(path), "old": str(old), "new": str(new)}:
-                return helpers.tool_diff_content(str(self.cwd / path), new, old)
-            case (("create_file" | "write_file"), {"path": str(path), "content": str(new)}):
-                return helpers.tool_diff_content(str(self.cwd / path), new, self._now(path))
-        return None
+        content = [_block(shown)] if shown else None
+        await self.tell(helpers.update_tool_call(tool_call_id, status=status, content=content))
 
-    def _now(self, path: str) -> str | None:
-        """What a file of the folder says now; None where there is no such one."""
-        try:
-            file = (self.cwd / path).resolve(strict=True)
-            if not file.is_relative_to(self.cwd) or file.stat().st_size > _DIFF_BYTES:
-                return None
-            return file.read_text("utf-8") if file.is_file() else None
-        except (OSError, ValueError):
-            return None
+    def _call(self, name: str, title: str, arguments: dict[str, Json]) -> dict[str, Any]:
+        """What the editor is told of a call."""
+        from acp import helpers
+        from acp.schema import ToolCallLocation
+
+        from ragmem.tools.base import ToolFailure
+
+        file, path = None, arguments.get("path")
+        with suppress(ToolFailure):
+            file = self.workspace.resolve(path).real if isinstance(path, str) else None
+        diff = _change(name, arguments, file) if file else None
+        return {
+            "title": visible(title),
+            "kind": OWN_TOOLS[name].kind if name in OWN_TOOLS else "other",
+            "locations": [ToolCallLocation(path=str(file))] if file else [],
+            "raw_input": arguments,
+            "content": [helpers.tool_diff_content(str(file), *diff)] if diff else None,
+        }
 
     async def approve(self, proposal: "Proposal") -> "Decision":
         """Ask the person, in the editor."""
@@ -562,12 +546,10 @@ class EditorSession:
         from ragmem.ids import new_id
         from ragmem.tools.base import Decision
 
-        asked = [e for e in self._running.values() if e.name == proposal.tool_name]
-        event = asked[-1] if asked else None
-        call = self._call(event) if event else {"kind": "other", "locations": []}
-        title = proposal.title
-        if event and title == proposal.tool_name:
-            title = event.title  # the question names only the tool
+        use, title = proposal.use, proposal.title
+        if use and title == use.name:
+            title = self.agent.title(use)  # the question names only the tool
+        call = self._call(proposal.tool_name, title, named_arguments(use.arguments) if use else {})
         options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
@@ -577,7 +559,7 @@ class EditorSession:
             **{
                 **call,
                 "title": reveal(title),
-                "tool_call_id": event.tool_call_id if event else new_id(),
+                "tool_call_id": use.id if use else new_id(),
                 "status": "pending",
                 "content": self._asked(proposal, call),
             }
@@ -599,17 +581,10 @@ class EditorSession:
 
     def _asked(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
         """All of what is asked for: as a change where that hides nothing, else as it is spelled."""
-        from acp import helpers
-
-        body, arguments = reveal(proposal.body), call.get("raw_input") or {}
-        content = list(call.get("content") or ())
-        if not content or body != proposal.body or arguments.get("replace_all"):
-            fence = "```diff" if proposal.kind == "diff" else "```"
-            content.append(helpers.tool_content(helpers.text_block(f"{fence}\n{body}\n```")))
-        for warning in proposal.warnings:
-            said = f"Warning: {reveal(warning)}"
-            content.append(helpers.tool_content(helpers.text_block(said)))
-        return content
+        body, content = reveal(proposal.body), list(call["content"] or ())
+        if not content or body != proposal.body or call["raw_input"].get("replace_all"):
+            content.append(_block(body, "diff" if proposal.kind == "diff" else ""))
+        return content + [_block(f"Warning: {reveal(each)}") for each in proposal.warnings]
 
     async def replay(self, turn: "Turn") -> None:
         """Tell an earlier turn in the order in which it went."""
@@ -632,18 +607,39 @@ class EditorSession:
     async def _replay_call(self, call: "ToolCall") -> None:
         from acp import helpers
 
-        self._arguments[call.tool_call_id] = named_arguments(call.arguments)
-        if call.tool_name in self.agent.tool_names:
-            title = self.agent.title(call)
+        use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
+        if use.name in self.agent.tool_names:
+            title = self.agent.title(use)
         else:  # a server's, or another agent's
-            title = one_line(f"{call.tool_name} {call.arguments}", 200)
-        started = ToolStarted(tool_call_id=call.tool_call_id, name=call.tool_name, title=title)
-        told = self._call(started)
-        if told["content"] is None:
-            shown = clip_middle(visible(result_text(call)), _SHOWN_CHARS)
-            told["content"] = [helpers.tool_content(helpers.text_block(shown))]
+            title = one_line(f"{use.name} {use.arguments}", 200)
+        told = self._call(use.name, title, named_arguments(use.arguments))
+        if told["content"] is None or use.name == "write_file":  # what it replaced is not known
+            told["content"] = [_block(clip_middle(visible(result_text(call)), _SHOWN_CHARS))]
         told["status"] = "completed" if call.success else "failed"
         await self.tell(helpers.start_tool_call(call.tool_call_id, **told))
+
+
+def _block(text: str, language: str = "") -> Any:
+    """A text that the editor shows as it is: nothing in it is Markdown."""
+    from acp import helpers
+
+    return helpers.tool_content(helpers.text_block(fenced(text, language)))
+
+
+def _change(name: str, arguments: dict[str, Json], file: Path) -> tuple[str, str | None] | None:
+    """The new text of an edit and what it replaces; None where that can't be shown whole."""
+    match name, arguments:
+        case "edit_file", {"old": str(old), "new": str(new)}:
+            return new, old
+        case "create_file", {"content": str(new)}:
+            return new, None
+        case "write_file", {"content": str(new)}:
+            with suppress(OSError, ValueError):
+                if not file.exists():
+                    return new, None
+                if file.is_file() and file.stat().st_size <= _DIFF_BYTES:
+                    return new, file.read_text("utf-8")
+    return None
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.children import FileList, find_ripgrep
+from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, Cut, CutScope
 from ragmem.index.mirror import ScopeKey
@@ -31,7 +31,6 @@ from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
 _TIMEOUT_S = 300.0
-_IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
 
 
 class IndexLimits(msgspec.Struct, frozen=True):
@@ -125,7 +124,7 @@ def left_out_by_name(path: str) -> str:
 
 def says_what_is_ignored(path: str) -> bool:
     """Return whether other files come or go when this one changes."""
-    return path.rpartition("/")[2] in _IGNORE_FILES
+    return path.rpartition("/")[2] in IGNORE_FILES
 
 
 def list_project(
@@ -152,9 +151,9 @@ def list_project(
         for path in private
         if path.is_relative_to(folder) and path != folder
     )
-    left_out: Counter[str] = Counter()
-    found = FileList(program, root, timeout_s=_TIMEOUT_S, stop=stop)
-    kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
+    for found in FileList.tries(program, root, timeout_s=_TIMEOUT_S, stop=stop):
+        left_out: Counter[str] = Counter()
+        kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
     if found.failed:
         raise RagmemError(
             f"ripgrep could not list the project's files for the code index: {found.failed}",
@@ -162,6 +161,8 @@ def list_project(
         )
     if found.unreadable:
         left_out["unreadable"] += found.unreadable
+    if not found.is_ignoring:
+        left_out["ignore file that can't be read"] = 1
     whole = not found.timed_out and not stop.is_set()
     return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
 

@@ -59,7 +59,7 @@ from ragmem.repl.session import (
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.patterns import UnreadDepth, parse, run_by
+from ragmem.tools.patterns import TooMuch, parse, run_by
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ def needs_terminal(text: str) -> bool:
     """Return whether a `!command` is to have the terminal: `!!command`, or a program like vim."""
     if text.startswith("!!"):
         return True
-    with suppress(UnreadDepth):
+    with suppress(TooMuch):
         commands = [each.words for each in run_by(parse(text[1:]))]
         return any(w[0] in _SCREENS or len(w) <= _TALKING.get(w[0], 0) for w in commands)
     return False

@@ -260,9 +260,10 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     except OSError:
         return []
     try:
-        found = FileList(program, folder, timeout_s=_TIMEOUT_S, stop=stop)
-        named = (path for path in found if path.isprintable() and not _is_made(path))
-        return sorted(islice(named, _MOST))
+        for found in FileList.tries(program, folder, timeout_s=_TIMEOUT_S, stop=stop):
+            named = (path for path in found if path.isprintable() and not _is_made(path))
+            listed = sorted(islice(named, _MOST))
+        return listed
     except OSError:
         return []
     finally:

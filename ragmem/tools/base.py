@@ -7,6 +7,7 @@ escapes `Toolset.call`.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -110,6 +111,9 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode({"text": self.text, **self.data}).decode()
 
 
+_running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
+
+
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """What the person is asked to allow, complete and resolved."""
 
@@ -128,6 +132,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of rules (`ragmem.tools.patterns`) of which one can be kept, the narrowest first."""
     outside: "Proposal | None" = None
     """The same command outside of the sandbox, where the person may choose that instead."""
+    use: ToolUse | None = msgspec.field(default_factory=lambda: _running.get())
+    """The call that asks: the one that runs where the proposal is made; None outside of any."""
 
     @property
     def size(self) -> str:
@@ -324,6 +330,7 @@ class Toolset:
             if "__" in use.name and "wait_for_servers" in self._others:
                 told += " Servers are still starting: wait_for_servers waits for their tools."
             return failed(told)
+        running = _running.set(use)
         try:
             params = self._parse(tool, use)
             failpoint("tool.run")
@@ -342,6 +349,8 @@ class Toolset:
             # A fault of the tool itself must not end the turn: it is told and logged.
             _log.exception("%s failed", use.name)
             return failed(f"{use.name} failed: {type(error).__name__}: {error}")
+        finally:
+            _running.reset(running)
 
     @staticmethod
     def _parse_json(use: ToolUse) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -51,6 +51,8 @@ _SHELLS = {
 _QUOTED_OTHERWISE = ("((", "$[", "`")
 """Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
 _MOST_DEPTH = 12
+_MOST_WORDS = 300_000
+"""Of all that a line runs, a word for each command that it stands in; it takes about a second."""
 _OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 """Options before git's subcommand that take the next word."""
 
@@ -109,15 +111,24 @@ def spelled(word: str) -> str:
     return word if _PLAIN.fullmatch(word) else shlex.quote(word)
 
 
-def run_by(parsed: Parsed, depth: int = 0) -> Iterator[CommandWords]:
+def run_by(parsed: Parsed) -> Iterator[CommandWords]:
     """Yield each command of a line and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
 
     Each by its program's name too, where that is a path, and git's without the options before its
-    subcommand. For rules that deny: it is not all that can be run so. UnreadDepth where scripts
-    stand in each other too deep to be looked at.
+    subcommand. For rules that deny: it is not all that can be run so. TooMuch where scripts stand
+    in each other too deep, or too many commands behind each other, to be looked at.
     """
+    left = _MOST_WORDS
+    for command in _run_by(parsed, 0):
+        left -= len(command.words)
+        if left < 0:
+            raise TooMuch
+        yield command
+
+
+def _run_by(parsed: Parsed, depth: int) -> Iterator[CommandWords]:
     if depth > _MOST_DEPTH or not parsed.is_whole:
-        raise UnreadDepth
+        raise TooMuch
     scripts: list[str] = []
     reads_input = False
     for command in parsed.commands:
@@ -140,12 +151,12 @@ def run_by(parsed: Parsed, depth: int = 0) -> Iterator[CommandWords]:
     if reads_input:
         scripts += parsed.inputs
         scripts += (" ".join(command.words[1:]) for command in parsed.commands)
-    for script in scripts:
-        yield from run_by(parse(script), depth + 1)
+    for script in dict.fromkeys(scripts):
+        yield from _run_by(parse(script), depth + 1)
 
 
-class UnreadDepth(Exception):
-    """Raised where a line's commands stand in each other deeper than is looked at."""
+class TooMuch(Exception):
+    """Raised where a line says more, or in each other deeper, than is looked at."""
 
 
 def _without_assignments(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,7 +216,7 @@ class _Reader:
                 return
             elif char == "(" and not words:
                 self._at += 1
-                self.commands(")")
+                self._deeper(self.commands, ")")
             elif char in "()":
                 self.is_clear = False
                 self._at += 1
@@ -301,7 +312,7 @@ class _Reader:
             char = self._next
             if char == "[":  # $[1 + 2], within which quotes are none
                 self._at += 1
-                self._double("]")
+                self._deeper(self._double, "]")
             elif char == "(":
                 self.is_clear &= self._text[self._at + 1 : self._at + 2] != "("
                 self._at += 1
@@ -318,6 +329,16 @@ class _Reader:
     def _quoted(self) -> str:
         self._at += 1
         return self._double('"')
+
+    def _deeper(self, read: Callable[[str], object], until: str) -> None:
+        """Read what stands within, unless it stands too deep: then nothing more is read."""
+        self._depth += 1
+        if self._depth < _MOST_DEPTH:
+            read(until)
+        else:
+            self.is_clear = self.is_whole = False
+            self._at = len(self._text)
+        self._depth -= 1
 
     def _nested(self, until: str) -> None:
         inner = _Reader(self._text, depth=self._depth + 1, at=self._at)
@@ -344,7 +365,7 @@ class _Reader:
             return
         self.is_clear = False
         self._at += 1
-        self._double("}")
+        self._deeper(self._double, "}")
 
     def _take(self, inner: "_Reader") -> None:
         self.found += inner.found
@@ -484,6 +505,7 @@ _VERSION = Regex(r"[\d.]+$")
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
+_MOST_LOOKS, _LONGEST_PATH = 5_000, 4_096
 
 
 class PermissionRule(msgspec.Struct, frozen=True):
@@ -575,7 +597,7 @@ class PermissionRules:
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
         """Return the rule that denies any part of a command line; empty where none does.
 
-        The first one where the line is too deep for all of it to be looked at.
+        The first one where the line is too much for all of it to be looked at.
         With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
         """
         rules = [(text, read_rule(text)) for text in self._denying]
@@ -584,7 +606,7 @@ class PermissionRules:
             return ""
         try:
             commands = list(run_by(parse(line)))
-        except UnreadDepth:
+        except TooMuch:
             return rules[0][0]
         for text, rule in rules:
             if not rule.pattern or any(map(rule.covers_command, commands)):
@@ -641,12 +663,24 @@ class PermissionRules:
         return {t: rule for t, rule in rules.items() if rule.tool == READ_FILE and rule.pattern}
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
-        """Return the rule that denies reading a file that a command line names; else empty."""
+        """Return the rule that denies reading a file that a command line names; else empty.
+
+        ToolFailure where the line may mean more files than can be looked at.
+        """
         rules = self._hiding
-        for path in named_paths(line, cwd) if rules else ():
-            names = names_of(path, cwd)
-            if found := next((text for text, rule in rules.items() if rule.covers_path(names)), ""):
-                return found
+        try:
+            for path in named_paths(line, cwd) if rules else ():
+                names = names_of(path, cwd)
+                for text, rule in rules.items():
+                    if rule.covers_path(names):
+                        return text
+        except TooMuch:
+            raise ToolFailure(
+                f"The person's rule {next(iter(rules))} keeps files from being read, and this "
+                "command may mean more files than can be held against it: nothing was run. Use "
+                "fewer words, or no * ? [ ] over large folders.",
+                denied=True,
+            ) from None
         return ""
 
     def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
@@ -700,33 +734,70 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     """Yield what the words of a command line may mean as paths, in each folder that they name.
 
     As they are written, and real. What a program makes of them itself is not among them.
+    TooMuch where they may mean more than can be looked at.
     """
     parsed = parse(line)
-    commands = list[CommandWords]()
-    with suppress(UnreadDepth):
-        commands += run_by(parsed)
-    written = [*parsed.files, *(word for each in commands for word in each.words)]
+    written = [*parsed.files, *(word for each in run_by(parsed) for word in each.words)]
     parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
     words: dict[str, None] = {}
-    for part in parts:
+    for part in dict.fromkeys(parts):
         with suppress(ToolFailure):
             words |= dict.fromkeys(map(os.path.expanduser, _expand(part)))
+    looks = _Looks()
+    short = [word for word in words if len(word) <= _LONGEST_PATH]
     folders = [cwd]
-    for word in words:
+    for word in short:
         for folder in folders[:_MOST_FOLDERS]:
+            looks.count()
             here = Path(os.path.normpath(folder / word))
             if here not in folders and os.path.isdir(here):
                 folders.append(here)
     for folder in folders[:_MOST_FOLDERS]:
-        for word in words:
-            meant = [word]
+        for word in short:
+            meant: Iterable[Path] = [folder / word]
             if 0 < sum(map(glob.has_magic, word.split("/"))) <= _MOST_MAGIC:
-                meant += islice(glob.iglob(word, root_dir=folder), _MOST_HIDDEN)
+                meant = chain(meant, looks.globbed(word, folder))
             for each in meant:
-                path = Path(os.path.normpath(folder / each))
+                looks.count()
+                path = Path(os.path.normpath(each))
                 yield path
-                with suppress(OSError, ValueError):
+                with suppress(OSError, ValueError, RuntimeError):
                     yield path.resolve()
+
+
+class _Looks:
+    """Counts what is looked at for one line; TooMuch beyond what takes about a second."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_LOOKS
+
+    def count(self) -> None:
+        """One more name or path."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooMuch
+
+    def globbed(self, word: str, folder: Path) -> list[Path]:
+        """What a pattern means in a folder to a shell: `*` is no name that begins with a dot."""
+        found = [Path("/") if word.startswith("/") else folder]
+        for segment in word.split("/"):
+            if glob.has_magic(segment):
+                pattern = segment.replace("[^", "[!")
+                found = [
+                    here / name
+                    for here in found
+                    for name in self._names(here)
+                    if (segment[0] == "." or name[0] != ".") and fnmatchcase(name, pattern)
+                ]
+            else:
+                found = [here / segment for here in found]
+        return found
+
+    def _names(self, folder: Path) -> Iterator[str]:
+        with suppress(OSError, ValueError), os.scandir(folder) as entries:
+            for entry in entries:
+                self.count()
+                yield entry.name
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -49,6 +49,7 @@ MAX_MATCHES = 100
 MAX_TEXT_CHARS = 50_000
 TIMEOUT_S = 30.0
 _MAX_PATTERN_CHARS = 10_000
+_NOT_IGNORING = "an ignore file can't be read to its end, so that ignored files may be among these"
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 # What stands between two records and is none itself: a gap, or word of a binary file.
 _BETWEEN = re.compile(
@@ -136,16 +137,17 @@ class GlobFiles(_Looking):
         base, count = target.real, 0
         hides = self._permissions.hides(base)
         with open_folder(base) as folder:
-            files = FileList(program, folder, timeout_s=TIMEOUT_S, stop=stop)
 
-            def found() -> Iterator[tuple[int, str]]:
+            def found(files: Iterable[str]) -> Iterator[tuple[int, str]]:
                 nonlocal count
                 for path in files:
                     if matches(path) and not hides(base / path):
                         count += 1
                         yield _modified_at(path, folder), path
 
-            newest = heapq.nlargest(MAX_PATHS, found())
+            for files in FileList.tries(program, folder, timeout_s=TIMEOUT_S, stop=stop):
+                count = 0
+                newest = heapq.nlargest(MAX_PATHS, found(files))
         shown = [self._workspace.record_path(base / path) for _, path in newest]
         notes = []
         if count > len(newest):
@@ -156,6 +158,8 @@ class GlobFiles(_Looking):
             notes.append(f"{files.unreadable} folders could not be read")
         if files.failed:
             notes.append(f"ripgrep failed: {files.failed}; the list is not whole")
+        if not files.is_ignoring:
+            notes.append(_NOT_IGNORING)
         where = self._workspace.record_path(base)
         if not shown:
             place = "" if where == "." else f" in {where}"
@@ -199,29 +203,29 @@ class GrepFiles(_Looking):
             with open_file(base):
                 base, name = base.parent, base.name
         arguments, selects = _glob_arguments(params.glob)
-        page, hides = _Page(params), self._permissions.hides(target.real)
-        with open_folder(base) as folder:
-            run = Ripgrep(
-                program,
-                [
-                    *_mode_arguments(params),
-                    *arguments,
-                    *("--null", "--with-filename", "--sort=path", "--crlf"),
-                    *(f"--regexp={params.pattern}", "--", f"./{name}"),
-                ],
-                folder=folder,
-                timeout_s=TIMEOUT_S,
-                stop=stop,
+        arguments = [
+            *_mode_arguments(params),
+            *arguments,
+            *("--null", "--with-filename", "--sort=path", "--crlf"),
+            *(f"--regexp={params.pattern}", "--", f"./{name}"),
+        ]
+        hides = self._permissions.hides(target.real)
+
+        def shows(real: Path) -> bool:
+            return not hides(real) and (
+                selects is None or selects(real.relative_to(base).as_posix())
             )
-            with closing(run.chunks()) as chunks:
-                for hit in _hits(chunks, params.mode):
-                    real = base / os.fsdecode(hit.path.removeprefix(b"./"))
-                    if hides(real):
-                        continue
-                    if selects and not selects(real.relative_to(base).as_posix()):
-                        continue
-                    if not page.take(self._workspace.record_path(real), hit):
-                        break
+
+        with open_folder(base) as folder:
+            for run in Ripgrep.tries(
+                program, arguments, folder=folder, timeout_s=TIMEOUT_S, stop=stop
+            ):
+                page = _Page(params)
+                with closing(run.chunks()) as chunks:
+                    for hit in _hits(chunks, params.mode):
+                        real = base / os.fsdecode(hit.path.removeprefix(b"./"))
+                        if shows(real) and not page.take(self._workspace.record_path(real), hit):
+                            break
         if run.failed and not page.taken:
             raise ToolFailure(
                 f"{run.failed}\nNothing was searched. Put a backslash before ( ) [ ] {{ }} . * + ? "
@@ -310,6 +314,8 @@ class _Page:
             notes.append(f"{run.unreadable} files or folders could not be read")
         if run.failed:
             notes.append(f"ripgrep failed: {run.failed}; what was found is not all")
+        if not run.is_ignoring:
+            notes.append(_NOT_IGNORING)
         lines = self._lines
         if not lines:
             within = "" if where == "." else f" in {where}"

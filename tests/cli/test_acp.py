@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from acp.schema import (
     RequestPermissionResponse,
     ResourceContentBlock,
 )
+from markdown_it import MarkdownIt
 
 from ragmem import open_memory
 from tests.cli.process import COMMAND, Ragmem
@@ -265,6 +268,87 @@ async def test_a_question_says_all_that_is_asked_for(tmp_path: Path) -> None:
         assert "\u3164" not in edit.title
         assert "u{3164}" in edit.title
         assert run.title == "run_command true \\u{3164}"
+
+
+def drawn(call: Any) -> str:
+    """What an editor draws of a question's content: its changes, and its Markdown as HTML."""
+    rows = []
+    for part in call.content:
+        if part.type == "diff":
+            rows += [f"-{line}" for line in (part.old_text or "").split("\n")]
+            rows += [f"+{line}" for line in part.new_text.split("\n")]
+        else:
+            html = MarkdownIt("commonmark").render(part.content.text)
+            rows.append(unescape(re.sub(r"<!--.*?-->", "", html, flags=re.DOTALL)))
+    return "\n".join(rows)
+
+
+async def test_an_overwrite_shows_the_lines_that_go_wherever_the_file_is(tmp_path: Path) -> None:
+    """In another folder, by its home, larger than what an editor gets as a change."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.md").write_text("OLD notes\n")
+    paths = [str(other / "notes.md"), "~/small.txt", "big.txt"]
+    script = [
+        answer
+        for path in paths
+        for answer in (
+            Answer(tools=[Call("read_file", {"path": path, "limit": 1})]),
+            Answer(tools=[Call("write_file", {"path": path, "content": "new\n"})]),
+        )
+    ]
+    async with scripted(tmp_path, *script, Answer("Done.")) as (ragmem, _):
+        ragmem.env["HOME"] = str(ragmem.project)
+        (ragmem.project / "small.txt").write_text("OLD small\n")
+        (ragmem.project / "big.txt").write_text("OLD big\n" * 150_000)
+        async with editing(ragmem) as (editor, conn):
+            session = await conn.new_session(
+                cwd=str(ragmem.project), additional_directories=[str(other)]
+            )
+            editor.says = ["yes"] * 3
+            assert await asked(conn, session, "overwrite them") == "end_turn"
+            notes, small, big = [call for call, _ in editor.asked]
+            assert "-OLD notes" in drawn(notes)
+            assert "-OLD small" in drawn(small)
+            assert drawn(big).count("-OLD big") == 150_000
+            assert [each.path for each in small.locations] == [str(ragmem.project / "small.txt")]
+            (other / "notes.md").write_text("later\n")
+        async with editing(ragmem) as (editor, conn):
+            await conn.load_session(cwd=str(ragmem.project), session_id=session.session_id)
+            assert "later" not in str(editor.of("tool_call"))
+
+
+async def test_nothing_in_a_command_hides_the_rest_of_it_in_the_question(tmp_path: Path) -> None:
+    """Neither an end of the block that it stands in, nor a comment that begins behind that."""
+    hiding = "ls\n: '\n```\nThat is all.\n<!--' ; touch hidden\n: '-->\n```'"
+    script = [Answer(tools=[Call("run_command", {"command": hiding})]), Answer("Done.")]
+    async with scripted(tmp_path, *script) as (ragmem, _), editing(ragmem) as (editor, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        editor.says = ["no"]
+        await asked(conn, session, "look")
+        ((call, _),) = editor.asked
+        assert hiding in drawn(call)
+
+
+async def test_each_of_two_questions_names_its_own_call(tmp_path: Path) -> None:
+    """Two files outside are read side by side: the editor shows each question at its call."""
+    files = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    for file in files:
+        file.write_text(file.name)
+    script = [
+        Answer(tools=[Call("read_file", {"path": str(file)}) for file in files]),
+        Answer("Done."),
+    ]
+    async with scripted(tmp_path, *script) as (ragmem, _), editing(ragmem) as (editor, conn):
+        session = await conn.new_session(cwd=str(ragmem.project))
+        editor.says = ["yes", "no"]
+        assert await asked(conn, session, "read both") == "end_turn"
+        started = {each.tool_call_id: each.raw_input for each in editor.of("tool_call")}
+        for file, (call, _) in zip(files, editor.asked, strict=True):
+            assert str(file) in drawn(call)
+            assert call.raw_input == {"path": str(file)}
+            assert [each.path for each in call.locations] == [str(file)]
+            assert started[call.tool_call_id] == {"path": str(file)}
 
 
 async def test_calls_of_tools_that_are_not_here_are_told_with_their_arguments(

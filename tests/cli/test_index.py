@@ -43,6 +43,14 @@ def test_the_first_time_and_the_next(ragmem: Ragmem) -> None:
     assert told(ragmem.run("index").out) == ["2 files, 2 scopes", "nothing changed", waiting]
 
 
+def test_an_ignore_file_without_end_is_left_out_and_the_index_made(ragmem: Ragmem) -> None:
+    (ragmem.project / ".gitignore").symlink_to("/dev/zero")
+    first = ragmem.run("index")
+    assert (first.code, first.err) == (0, "")
+    assert "Left out: 1 ignore file that can't be read." in told(first.out)
+    assert told(first.out)[0] == "3 files, 8 scopes"
+
+
 def told(out: str) -> list[str]:
     """The parts of the line, and the lines below it."""
     return [part for row in without_times(out).splitlines() for part in row.split("; ")]

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
+from ragmem.tools.base import ToolFailure
 from ragmem.tools.patterns import (
     PermissionRules,
     offers_for_command,
@@ -226,6 +229,67 @@ def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
         timeout=20,
     )
     assert "evil" not in (programs / "ran").read_text(), line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(" * 3000 + "rm x" + ")" * 3000,
+        "echo " + "${x:-" * 3000 + "$(rm x)",
+        'echo "' + "${x:-" * 3000 + "$(rm x)",
+        "echo " + "$[" * 3000 + "$(rm x)",
+        "echo " + "$(" * 3000 + "rm x",
+        "env " + "bash " * 5000 + "-c 'rm x'",
+        "env " * 20_000 + "rm x",
+    ],
+    ids=["brackets", "braces", "quoted braces", "sums", "commands", "shells", "wrappers"],
+)
+def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
+    line: str, tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    assert DENIED.denial_of_command(line)
+    assert not PermissionRules(["run_command(echo*)"]).allows_command(line)
+    with pytest.raises(ToolFailure, match="more files than can be held against it"):
+        PermissionRules(deny=["read_file(.env)"]).denial_of_named(line, tmp_path)
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo " + " ".join(f"*/*{i}*" for i in range(9000)),
+        "echo " + " ".join(map(str, range(20_000))),
+        "echo " + "=".join("ab" * 20_000),
+        "echo " + "*/" + "a/" * 40_000,
+        "echo " + "many/*/*",
+    ],
+    ids=["patterns", "words", "parts", "depth", "files"],
+)
+def test_files_that_a_line_names_are_looked_at_within_bounds(line: str, tmp_path: Path) -> None:
+    """What may mean more files than can be looked at is refused, in words that help."""
+    for i in range(30):
+        (tmp_path / f"many/deep{i}").mkdir(parents=True)
+        for j in range(200 if "many" in line else 20):
+            (tmp_path / f"many/deep{i}/f{j}").touch()
+    rules = PermissionRules(deny=["read_file(.env)"])
+    started = time.monotonic()
+    with suppress(ToolFailure):
+        assert rules.denial_of_named(line, tmp_path / "many") == ""
+    with suppress(ToolFailure):
+        assert rules.denial_of_named(line, tmp_path) == ""
+    assert time.monotonic() - started < 60
+    assert rules.denial_of_named("cat deep1/*1*", tmp_path / "many") == ""
+
+
+def test_patterns_of_bash_name_what_a_rule_keeps(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/.env").touch()
+    rules = PermissionRules(deny=["read_file(.env)"])
+    for line in ("cat a/*/.e*", f"cat {tmp_path}/a/?/.[e]nv", "cat a/b/.en[^x]", "cat ./*/b/.*v"):
+        assert rules.denial_of_named(line, tmp_path), line
+    assert not rules.denial_of_named("cat a/b/*", tmp_path)
+    assert rules.denial_of_named("cd a/b; cat .[e]*", tmp_path)
 
 
 def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:

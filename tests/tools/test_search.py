@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import sys
 import threading
 import time
 from pathlib import Path
@@ -354,3 +355,45 @@ async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, mon
     with pytest.raises(asyncio.CancelledError):
         await task
     assert time.monotonic() - started < 30
+
+
+# --- ignore files without an end ---------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [".gitignore", ".ignore", "src/.gitignore"])
+async def test_an_ignore_file_without_end_ends_no_search(desk, bad):
+    """ripgrep follows the link and reads on: its memory is bounded, and others still hold."""
+    desk.file("src/a.py", "needle\n")
+    desk.file("b.py", "needle\n")
+    desk.file("secret/c.py", "needle\n")
+    desk.file("d.log", "needle\n")
+    if bad != ".gitignore":
+        desk.file(".gitignore", "secret/\n")
+    desk.file(".rgignore", "*.log\n")
+    (desk.cwd / bad).symlink_to("/dev/zero")
+    found = await desk.do("grep_files", pattern="needle", mode="files")
+    named = await desk.do("glob_files", pattern="*.{py,log}")
+    seen = {"b.py", "src/a.py", *(["secret/c.py"] if bad == ".gitignore" else [])}
+    for outcome in (found, named):
+        *lines, note = outcome.text.split("\n")
+        assert set(lines) == seen
+        assert note.startswith("[an ignore file can't be read to its end")
+    assert "b.py" in (await desk.do("list_directory")).text
+
+
+async def test_an_ignore_file_that_says_nothing_ends_no_listing(desk, monkeypatch):
+    """One that leads to a device which waits: the list is made without it."""
+    monkeypatch.setattr("ragmem.children._SILENT_S", 2)
+    desk.file("src/a.py", "needle\n")
+    (desk.cwd / "src/.gitignore").symlink_to("/dev/ptmx")
+    found = await desk.do("glob_files", pattern="*.py")
+    assert found.text.startswith("src/a.py\n[an ignore file")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone bounds a process's memory")
+def test_ripgreps_memory_is_bounded(tmp_path):
+    take = "try: bytearray(600 << 20); print('taken')\nexcept MemoryError: print('refused')"
+    program = fake_rg(tmp_path, f'exec {sys.executable} -c "{take}"')
+    with open_folder(tmp_path.resolve()) as folder:
+        run = Ripgrep(program, [], folder=folder, timeout_s=60, stop=threading.Event())
+        assert b"".join(run.chunks()) == b"refused\n"
