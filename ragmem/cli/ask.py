@@ -71,7 +71,8 @@ from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
-from ragmem.tools.patterns import OUTSIDE, offers_for_command
+from ragmem.tools.patterns import OUTSIDE
+from ragmem.tools.permissions import offers_for_command
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent

@@ -1,4 +1,4 @@
-"""Patterns: which paths a glob means, and what a person's rules of permission allow and deny.
+"""What a command line runs, and what a person's rules of permission allow and deny of it.
 
 A rule is a tool's name, `edit_file`, or with a pattern, `edit_file(src/**)`. A command's is
 compared with each command that the line runs, never with the line's text. What is not wholly
@@ -23,6 +23,7 @@ from ragmem.errors import UsageError
 from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
 from ragmem.text import Regex
 from ragmem.tools.base import ToolFailure
+from ragmem.tools.workspace import alternatives, matcher
 
 # --- the commands within a bash command line --------------------------------------
 
@@ -39,13 +40,13 @@ _RESERVED = {
     "fi", "done", "esac", "for", "case", "select", "function", "coproc", "in", "[[", "]]",
     "time",
 } | _TRANSPARENT  # fmt: skip
-_WRAPPERS = {
+WRAPPERS = {
     "sudo", "doas", "env", "nohup", "time", "xargs", "command", "exec", "builtin", "nice",
     "ionice", "timeout", "setsid", "stdbuf", "busybox", "find", "chroot", "flock", "unshare",
     "watch", "parallel", "function", "coproc", "trap", "strace", "script",
 }  # fmt: skip
 """Programs and words that run the command in their arguments."""
-_SHELLS = {
+SHELLS = {
     "bash", "sh", "zsh", "dash", "ksh", "fish", "su", "eval",
 }  # fmt: skip
 _QUOTED_OTHERWISE = ("((", "$[", "`")
@@ -134,7 +135,7 @@ def _run_by(parsed: Parsed, depth: int) -> Iterator[CommandWords]:
     for command in parsed.commands:
         words = _without_assignments(command.words)
         name = words[0].rpartition("/")[2] if words else ""
-        starts = range(len(words)) if name in _WRAPPERS else range(min(1, len(words)))
+        starts = range(len(words)) if name in WRAPPERS else range(min(1, len(words)))
         for inner in (_without_assignments(words[at:]) for at in starts):
             name = inner[0].rpartition("/")[2] if inner else ""
             if inner and not name.startswith("-"):
@@ -144,7 +145,7 @@ def _run_by(parsed: Parsed, depth: int) -> Iterator[CommandWords]:
                 yield CommandWords(("git", *_subcommand(inner[1:])))
             elif name == "eval":
                 scripts.append(" ".join(inner[1:]))
-            elif name in _SHELLS:
+            elif name in SHELLS:
                 scripts += inner[1:]
                 reads_input = True
         scripts += [word for word in words if " " in word] if len(starts) > 1 else []
@@ -422,86 +423,11 @@ class _Reader:
         self._bodies.clear()
 
 
-# --- paths ----------------------------------------------------------------------
-
-_MAX_ALTERNATIVES = 64
-_MAX_SEGMENTS = 64
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a relative path with `/` matches; without a slash the name alone has to."""
-    pattern = pattern.removeprefix("./")
-    if not pattern or len(pattern) > 1000:
-        raise ToolFailure("The glob pattern is empty or too long. An example: **/*.py")
-    alternatives = [one.split("/") for one in _expand(pattern)]
-    if any(len(parts) > _MAX_SEGMENTS for parts in alternatives):
-        raise ToolFailure("The glob pattern has too many parts.")
-
-    def matches(path: str) -> bool:
-        parts = path.split("/")
-        return any(
-            fnmatchcase(parts[-1], wanted[0]) if len(wanted) == 1 else _match(parts, wanted)
-            for wanted in alternatives
-        )
-
-    return matches
-
-
-def _match(parts: list[str], wanted: list[str]) -> bool:
-    # reached[i]: the pattern so far matches the first i parts.
-    reached = [True] + [False] * len(parts)
-    for segment in wanted:
-        if segment == "**":
-            for i in range(1, len(reached)):
-                reached[i] = reached[i] or reached[i - 1]
-        else:
-            reached = [False] + [
-                reached[i] and fnmatchcase(part, segment) for i, part in enumerate(parts)
-            ]
-    return reached[-1]
-
-
-def _expand(pattern: str) -> list[str]:
-    """Each alternative of the braces; a brace that is not closed is a character."""
-    waiting, done = [pattern], list[str]()
-    while waiting:
-        if len(waiting) + len(done) > _MAX_ALTERNATIVES:
-            raise ToolFailure(f"The glob pattern has more than {_MAX_ALTERNATIVES} alternatives.")
-        one = waiting.pop()
-        opened = one.rfind("{")
-        closed = one.find("}", opened)
-        if opened < 0 or closed < 0:
-            done.append(one)
-            continue
-        waiting += [
-            one[:opened] + middle + one[closed + 1 :]
-            for middle in one[opened + 1 : closed].split(",")
-        ]
-    return done
-
-
 # --- rules ----------------------------------------------------------------------
 
 OUTSIDE = "outside_sandbox"
 """Rules of this name are for commands too: for their leaving the sandbox."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
-_WITH_SUBCOMMANDS = {
-    "git", "hg", "jj", "npm", "pnpm", "yarn", "bun", "cargo", "go", "docker", "podman", "kubectl",
-    "helm", "pip", "uv", "poetry", "make", "just", "gh", "terraform", "dotnet", "mvn", "gradle",
-    "rustup", "conda", "systemctl", "brew", "apt",
-}  # fmt: skip
-_NEVER_WIDE = _WRAPPERS | _SHELLS | {
-    "source", ".", "ssh", "python", "node", "deno", "perl", "ruby", "php", "lua", "awk", "gawk",
-    "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
-    "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
-    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "setpriv", "runuser",
-}  # fmt: skip
-"""Of these any arguments would be anything at all. Versions behind the name are left out."""
-_RUNS_ANY = {"run", "exec", "x", "dlx", "config"}
-"""Subcommands that run, or set up to be run, whatever they are given."""
-_WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
-"""Of these `run` is followed by the name of one of the project's scripts."""
-_VERSION = Regex(r"[\d.]+$")
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
@@ -689,7 +615,7 @@ class PermissionRules:
         Of a folder whose files are all denied it is the folder. At most 1,000 of 50,000 files.
         """
         found, wanted = set[Path](), list[PermissionRule]()
-        rules = [(one, each) for one in self._hiding.values() for each in _expand(one.pattern)]
+        rules = [(one, each) for one in self._hiding.values() for each in alternatives(one.pattern)]
         for rule, pattern in rules:
             above = os.path.expanduser(pattern.removesuffix("/**"))
             if "/" in above and not glob.has_magic(above):
@@ -742,7 +668,7 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     words: dict[str, None] = {}
     for part in dict.fromkeys(parts):
         with suppress(ToolFailure):
-            words |= dict.fromkeys(map(os.path.expanduser, _expand(part)))
+            words |= dict.fromkeys(map(os.path.expanduser, alternatives(part)))
     looks = _Looks()
     short = [word for word in words if len(word) <= _LONGEST_PATH]
     folders = [cwd]
@@ -804,47 +730,3 @@ def _files(root: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(root):
         for name in names:
             yield Path(folder, name)
-
-
-def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, ...], ...]:
-    """Return the rules that can be offered for a command: exactly it, and with any arguments.
-
-    None where no rule could allow the line; no wider one for programs that can do anything, nor
-    for what is to leave the sandbox (`OUTSIDE` as `kind`).
-    """
-    parsed = parse(line)
-    if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
-        return ()
-    exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
-    wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
-    if not wide or not all(wide):
-        return (exact,)
-    return exact, tuple(dict.fromkeys(f"{RUN_COMMAND}({each} *)" for each in wide))
-
-
-def _widened(command: CommandWords) -> str:
-    """Return how a command begins whose other arguments may be any; empty where none may."""
-    words = command.words
-    name = words[0].rpartition("/")[2]
-    plain = _VERSION.sub("", name)
-    if plain == "python" and words[1:2] == ("-m",) and len(words) > 2:
-        return CommandWords(words[:3]).text
-    if plain in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:
-        return ""
-    if name in _WITH_SUBCOMMANDS:
-        second = words[1] if len(words) > 1 else ""
-        if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
-            return CommandWords(words[:3]).text
-        if second in _RUNS_ANY:
-            return ""
-        return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
-    return CommandWords(words[:1]).text
-
-
-def offers_for_path(tool: str, name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the rules that can be offered for a file: it alone, and all in its folder."""
-    if any(char in name for char in "*?[]{}()\n"):
-        return ()
-    folder = name.rpartition("/")[0]
-    exact = (f"{tool}({name if folder else './' + name})",)
-    return (exact, (f"{tool}({folder}/**)",)) if folder else (exact,)

@@ -15,13 +15,16 @@ import msgspec
 
 from ragmem.config import PermissionMode
 from ragmem.own_tools import RUN_COMMAND
+from ragmem.text import Regex
 from ragmem.tools.base import Approver, CurrentMode, Proposal, ToolFailure, deny_all
 from ragmem.tools.patterns import (
     OUTSIDE,
+    SHELLS,
+    WRAPPERS,
+    CommandWords,
     PermissionRules,
     names_of,
-    offers_for_command,
-    offers_for_path,
+    parse,
 )
 from ragmem.tools.workspace import Target, Workspace, show_name
 
@@ -375,3 +378,68 @@ def _refuse_denied(rule: str) -> None:
 
 def _denied(text: str) -> ToolFailure:
     return ToolFailure(text, denied=True, final=True)
+
+
+# --- rules that can be offered -------------------------------------------------------
+
+_WITH_SUBCOMMANDS = {
+    "git", "hg", "jj", "npm", "pnpm", "yarn", "bun", "cargo", "go", "docker", "podman", "kubectl",
+    "helm", "pip", "uv", "poetry", "make", "just", "gh", "terraform", "dotnet", "mvn", "gradle",
+    "rustup", "conda", "systemctl", "brew", "apt",
+}  # fmt: skip
+_NEVER_WIDE = WRAPPERS | SHELLS | {
+    "source", ".", "ssh", "python", "node", "deno", "perl", "ruby", "php", "lua", "awk", "gawk",
+    "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
+    "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
+    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "setpriv", "runuser",
+}  # fmt: skip
+"""Of these any arguments would be anything at all. Versions behind the name are left out."""
+_RUNS_ANY = {"run", "exec", "x", "dlx", "config"}
+"""Subcommands that run, or set up to be run, whatever they are given."""
+_WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
+"""Of these `run` is followed by the name of one of the project's scripts."""
+_VERSION = Regex(r"[\d.]+$")
+
+
+def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, ...], ...]:
+    """Return the rules that can be offered for a command: exactly it, and with any arguments.
+
+    None where no rule could allow the line; no wider one for programs that can do anything, nor
+    for what is to leave the sandbox (`OUTSIDE` as `kind`).
+    """
+    parsed = parse(line)
+    if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
+        return ()
+    exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
+    wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
+    if not wide or not all(wide):
+        return (exact,)
+    return exact, tuple(dict.fromkeys(f"{RUN_COMMAND}({each} *)" for each in wide))
+
+
+def _widened(command: CommandWords) -> str:
+    """Return how a command begins whose other arguments may be any; empty where none may."""
+    words = command.words
+    name = words[0].rpartition("/")[2]
+    plain = _VERSION.sub("", name)
+    if plain == "python" and words[1:2] == ("-m",) and len(words) > 2:
+        return CommandWords(words[:3]).text
+    if plain in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:
+        return ""
+    if name in _WITH_SUBCOMMANDS:
+        second = words[1] if len(words) > 1 else ""
+        if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
+            return CommandWords(words[:3]).text
+        if second in _RUNS_ANY:
+            return ""
+        return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
+    return CommandWords(words[:1]).text
+
+
+def offers_for_path(tool: str, name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the rules that can be offered for a file: it alone, and all in its folder."""
+    if any(char in name for char in "*?[]{}()\n"):
+        return ()
+    folder = name.rpartition("/")[0]
+    exact = (f"{tool}({name if folder else './' + name})",)
+    return (exact, (f"{tool}({folder}/**)",)) if folder else (exact,)

@@ -20,12 +20,12 @@ from ragmem.children import find_ripgrep as find_ripgrep
 from ragmem.own_tools import Effect
 from ragmem.text import one_line, spelled
 from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
-from ragmem.tools.patterns import matcher
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.shell import interruptible
 from ragmem.tools.workspace import (
     Target,
     Workspace,
+    matcher,
     open_file,
     open_folder,
     plain_failures,

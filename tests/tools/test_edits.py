@@ -10,7 +10,7 @@ from ragmem.text import plain, spelled
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import Region, count_lines, decode, window
 from ragmem.tools.files import replace_text, unified_diff
-from ragmem.tools.patterns import matcher
+from ragmem.tools.workspace import matcher
 
 PIECES = st.sampled_from(
     ["a", "b", "é", "😀", "\n", "\r\n", "\r", "\t", " ", "\u2028", "\x0c", "\x85", "\ufeff"]

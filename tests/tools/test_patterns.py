@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.patterns import (
-    PermissionRules,
-    offers_for_command,
-    offers_for_path,
-    parse,
-    read_rule,
-)
+from ragmem.tools.patterns import PermissionRules, parse, read_rule
+from ragmem.tools.permissions import offers_for_command, offers_for_path
 
 ALLOWED = PermissionRules(
     ["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"]
