@@ -143,6 +143,14 @@ def with_said(call: ToolCall, words: str) -> ToolCall:
     return msgspec.structs.replace(call, result=msgspec.json.encode(result).decode())
 
 
+def as_asked(message: str) -> str:
+    """A prompt as the model is asked it: of one that came through a pipe, without the marks by
+    which it is known that nobody typed it.
+    """
+    piped = _PIPED.fullmatch(message)
+    return piped[1] if piped else message
+
+
 def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     """What the turn began with; and what the person said while it ran, by the id of the call
     after which they said it. What has no place that fits is part of the beginning.
@@ -159,7 +167,10 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
-    return prompt, dict(reversed(later.items()))
+    return as_asked(prompt), dict(reversed(later.items()))
+
+
+_PIPED = re.compile(r"<stdin>\n(.*)\n</stdin>", re.DOTALL)
 
 
 class Said(NamedTuple):
