@@ -484,7 +484,7 @@ HOSTILE = {
     "addresses": "a://b:c",
     "logins": "curl -u a:b ",
     "sentences": "The password for it's **«(**'s ",
-    "words": "password a1!b-C2d pass ",
+    "beside": "password a1!b-C2d pass ",
     "marks": "the password is " + "*" * 1000,
     "arguments": "f('a', password=a1bcdef, b('c', ",
     "login values": "curl -u" + " a:" * 300,
