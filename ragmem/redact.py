@@ -112,6 +112,12 @@ _SIGN = Regex(r"[A-Za-z0-9][!#$%^&*+?~@]+[A-Za-z0-9]")
 _MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[a-z-]+[0-9]*")
 """An address, also of a user on a machine."""
 _AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
+_GIVEN = Regex(
+    r"(?:(?<![\w-])--[\w-]{0,40}"
+    r"|(?:\n|\bmachine[ \t]{1,4}[^\s]{1,60})"
+    r"[ \t]{0,4}login[ \t]{1,4}[^\s]{1,60}[ \t]{1,4}\w?)\Z"
+)
+"""What stands before the name in `--db-password x` and in `machine m login ana password x`."""
 _IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
 """What stands before the name of an argument; within quotation marks there is none."""
 _CALL_CHARS = 200
@@ -136,7 +142,7 @@ def without_placed(text: str, mark: Mark) -> str:
         if name in text:
             text = _assignment(name, behind).sub(partial(_assigned, mark), text)
             text = _sentence(name, behind, _IN_WORDS).sub(partial(_told, mark, _is_told), text)
-            text = _sentence(name, behind, _BESIDE).sub(partial(_told, mark, _is_plain), text)
+            text = _sentence(name, behind, _BESIDE).sub(partial(_beside, mark), text)
     return text
 
 
@@ -205,6 +211,19 @@ def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> st
         return found[0]
     rest = found["value"].removeprefix(value)
     return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")
+
+
+def _beside(mark: Mark, found: re.Match[str]) -> str:
+    """What stands right behind the name: as an option's value, or in a .netrc, whatever is no word;
+    elsewhere what looks like a password by itself.
+    """
+    before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
+    return _told(mark, _is_given if _GIVEN.search(before) else _is_plain, found)
+
+
+def _is_given(value: str) -> bool:
+    """Whether it is the value of an option: one that names a file, such as `id=x`, is none."""
+    return _is_told(value) and "=" not in value.rstrip("=")
 
 
 def _is_told(value: str) -> bool:

@@ -376,6 +376,23 @@ def test_a_password_right_behind_its_name_is_replaced(sentence: str) -> None:
         assert json.loads(redact(json.dumps(said))) == shown
 
 
+GIVEN = [
+    "mysqldump --password {} app",
+    "gh auth --token {}; ls",
+    "deploy --db-password '{}'",
+    "tool --api-key {}",
+    "machine plum.example login ana password {}",
+]
+
+
+@pytest.mark.parametrize("line", GIVEN)
+def test_a_password_that_a_command_is_given_is_replaced(line: str) -> None:
+    for secret in ("hunter2secretXY", "horse-9-battery"):
+        said, shown = line.format(secret), line.format("[redacted: assigned secret]")
+        assert redact(said) == shown
+        assert json.loads(redact(json.dumps(said))) == shown
+
+
 def test_marks_that_may_be_of_a_password_go_with_it() -> None:
     assert redact("The password is hunter22!!") == "The password is [redacted: assigned secret]"
     assert redact("The password is Sommer(2024)") == "The password is [redacted: assigned secret])"
@@ -398,6 +415,8 @@ NOT_SAID = [
     "the password reset of user2, the password field2-b, password Argon2-hashed",
     "the token OAuth2-Client-Flow, the secret K8s-managed-thing, a password PBKDF2-HMAC-SHA256",
     "password VARCHAR(255) NOT NULL, password bob2@example.com, password root@server2",
+    "docker build --secret id=npm2,src=.npmrc2 --password $PASSWORD2 --token <token-1>",
+    "login with the password reset2 of ana; --password-file pass2.txt; a --token or api_key2",
     "with the secret 3fa85f64-5717-4562-b3fc-2c963f66afa6 and the token bucket2.queue-a",
 ]
 
