@@ -261,7 +261,7 @@ def join_prompt(prompt: str, piped: str) -> str:
     """A prompt, or none, with what was piped beside it; blank input adds nothing."""
     if not piped.strip():
         return prompt
-    return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>".lstrip()
+    return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>".lstrip("\n")
 
 
 def _read_stdin() -> str:

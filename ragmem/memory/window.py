@@ -350,7 +350,7 @@ def _raw_entry(turn: Turn) -> str:
         return f"User: {set_in(turn.user_message)}\nIt printed: {set_in(printed)}\n"
     lines = [f"User: {set_in(turn.user_message)}", f"Assistant: {set_in(answer)}"]
     if turn.tool_calls:
-        lines.append("Tools: " + ", ".join(call.tool_name for call in turn.tool_calls))
+        lines.append("Tools: " + set_in(", ".join(call.tool_name for call in turn.tool_calls)))
     return "\n".join(lines) + "\n"
 
 

@@ -538,7 +538,7 @@ def _turn_entry(
 ) -> str:
     from ragmem.memory.facts.failures import failures
 
-    tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
+    tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
     failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
     told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
     told = told if sum(map(len, told)) < room // 2 else []
@@ -575,7 +575,7 @@ def _telling_result(
     call = best[1]
     then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
     then = then if call.tool_call_id in outdated else ""
-    label = f"Result of {call.tool_name} {one_line(call.arguments, 60)}{then}: "
+    label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
     return label + passage(set_in(result_text(call)), question, max(0, room - len(label)))
 
 

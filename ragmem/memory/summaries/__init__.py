@@ -284,7 +284,8 @@ def _call_lines(calls: Sequence[ToolCall]) -> list[str]:
     for call in calls:
         if call.preamble:
             lines.append(f"(said: {one_line(call.preamble[: 2 * _RESULT_CHARS], _RESULT_CHARS)})")
-        lines.append(f"- {call.tool_name} {main_argument(call)} -> {outcome(call, share)}")
+        name = one_line(call.tool_name, _ARGUMENT_CHARS)
+        lines.append(f"- {name} {main_argument(call)} -> {outcome(call, share)}")
         if call.tool_name in EDITING_TOOLS and call.success:
             lines.append(f"  with {one_line(call.arguments[: 2 * share], share)}")
     return lines
