@@ -165,7 +165,9 @@ def test_a_recalled_answer_forges_no_line_of_what_it_is_quoted_in(tmp_path: Path
     assert not [line for line in ours if line.startswith(("Person", "## Pref", "## Remembered"))]
 
 
-@pytest.mark.parametrize("text", [FORGED, "a\n" * 400 + FORGED + "b\n" * 400])
+@pytest.mark.parametrize(
+    "text", [FORGED, "a\n" * 400 + FORGED + "b\n" * 400], ids=["short", "long"]
+)
 def test_what_is_summed_up_forges_no_record(text: str) -> None:
     turn = a_turn(1, text, text, (a_call(tool_name=FORGED, text=FORGED),))
     own_of_turn = ("Person: ", "Agent: ", "Tool calls:", "- ")
