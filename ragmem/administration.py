@@ -6,7 +6,7 @@ The one door for it; what is asked of a memory goes through `ragmem.memory`.
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,14 +21,18 @@ from ragmem.files import forget_prompts
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
+    Claims,
     Finding,
+    MemoryRecord,
     Project,
+    PutMemory,
     RegisterProject,
     Session,
     SessionQuery,
     Span,
     StoreInfo,
     Turn,
+    claims_of,
     utc_now,
 )
 from ragmem.store import KINDS, home_owner, open_archive, owner_of_file, take_owner
@@ -53,6 +57,8 @@ _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 
 Progress = Callable[[int], "AbstractContextManager[OnProgress]"]
 """Shows how many of so many records came."""
+Allow = Callable[[Claims], Awaitable[None]]
+"""Tells a person what would have standing; UsageError where they do not want it."""
 NewFile = Callable[[Path], AbstractContextManager[Path]]
 """Where to write what is to become a file when the block ends well."""
 
@@ -178,6 +184,19 @@ class Administration:
             finally:
                 await store.aclose()
 
+    async def claims(self, source: CopySource, into: "Archive") -> Claims:
+        """What would come to have standing: a copy keeps all as it was, whoever's it is."""
+        memories = [
+            write.memory
+            async for writes in source.stream()
+            for write in writes
+            if isinstance(write, PutMemory) and write.memory.has_standing
+        ]
+        held = await into.get(MemoryRecord, [memory.memory_id for memory in memories])
+        known = {memory.memory_id for memory in held}
+        found = claims_of(memories, owner_of_file(self.paths), known=known, now=utc_now())
+        return Claims(own=(*found.own, *found.others))
+
     async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> Copied:
         """Copy all of it, and compare both sides afterwards."""
         from ragmem.store.transfer import compare, copy
@@ -243,12 +262,25 @@ class Administration:
             document = await document_of(store, session_id)
         return document, encoded(document)
 
-    async def take_in(self, data: bytes, *, as_new: bool) -> tuple[Session, "SessionDocument"]:
-        """Store a session that was exported; UsageError where it is here already."""
-        from ragmem.store.transfer.document import decoded, import_document
+    async def take_in(
+        self, data: bytes, allow: Allow, *, as_new: bool
+    ) -> tuple[Session, "SessionDocument"]:
+        """Store a session that was exported; UsageError where it is here already.
 
-        document = decoded(data)
+        `allow` is asked before, where memories in it had standing.
+        """
+        from ragmem.store.transfer.document import (
+            claims,
+            decoded,
+            import_document,
+            without_others_standing,
+        )
+
+        document, owner = decoded(data), owner_of_file(self.paths)
         async with self.archive() as store:
+            if claimed := await claims(store, document, owner, as_new=as_new):
+                await allow(claimed)
+            document = await without_others_standing(store, document, owner)
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:

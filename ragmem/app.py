@@ -51,7 +51,7 @@ from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
 from ragmem.records import ASKED, Project, Session, SessionQuery, ToolCall, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store import Archive, Store, open_store
+from ragmem.store import Archive, Store, open_store, owner_of_file
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met
 from ragmem.tools.base import Approver
@@ -279,6 +279,11 @@ class App:
         await self._store.opened()
         return self._store
 
+    @property
+    def owner_id(self) -> str:
+        """Id of the person whose home it is; empty where that can't be known."""
+        return owner_of_file(self.paths)
+
     async def export_session(self, session_id: str) -> dict[str, Any]:
         """A session with all that belongs to it, as a value that JSON can hold."""
         from ragmem.store.transfer.document import document_of
@@ -288,10 +293,19 @@ class App:
         return exported
 
     async def import_session(self, data: bytes, *, as_new: bool) -> Session:
-        """Store a session that was exported, as JSON; UsageError where it is here already."""
-        from ragmem.store.transfer.document import decoded, import_document
+        """Store a session that was exported, as JSON; UsageError where it is here already.
 
-        return await import_document(await self._archive(), decoded(data), as_new=as_new)
+        What somebody else knew comes without standing.
+        """
+        from ragmem.store.transfer.document import (
+            decoded,
+            import_document,
+            without_others_standing,
+        )
+
+        store = await self._archive()
+        document = await without_others_standing(store, decoded(data), self.owner_id)
+        return await import_document(store, document, as_new=as_new)
 
     async def _archive(self) -> Archive:
         """The store itself, when nothing waits in its spool."""

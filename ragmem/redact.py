@@ -58,10 +58,15 @@ _IN_WORDS = (
     r"\b[^.:=\n\"'`\\]{1,60}?)?"
     r"(?: {1,2}(?:is|was|ist|lautet|hei(?:ß|ss|\\u00df)t|war|est|es|è|é|was set to|is now)"
     r"|(?:['’]|\\u2019)s)(?:(?:[ \u00a0\u202f]|\\u00a0|\\u202f){0,2}:)? {1,2})"
+)
+"""What a sentence says behind the name of a secret."""
+_BESIDE = r"(?P<after> {1,2})"
+"""The blank behind the name, where nothing is said in between."""
+_SAID = (
     r"(?P<open>(?:__|[*(«“„‹ \u00a0\u202f]|\\u(?:00ab|00a0|202f|201c|201e|2039)|\\?[\"'`]){0,6})"
     r"(?P<value>[^\s\"'`\\]{6,200}+)"
 )
-"""What a sentence says behind the name of a secret, also in Markdown and in quotation marks."""
+"""A value behind that, also in Markdown and in quotation marks."""
 _CLOSED = Regex(r"(?:__|[*»“”›)])+[.,;:!?]*$|[.,;:)»“”›]+$")
 """What stands behind a value that is emphasized or quoted."""
 _CREDENTIALS = r"(?P<value>[A-Za-z0-9_=~@.+/:-]{8,}+)(?![(\[{<])"
@@ -103,6 +108,16 @@ _NO_VALUE = Regex(
     r"|encrypted|protected|based|basiert|only|aware|style|like|compatible|specific)$"
 )
 """An address, a file, a call, or a word of what a password is like; no password."""
+_SIGN = Regex(r"[A-Za-z0-9][!#$%^&*+?~@]+[A-Za-z0-9]")
+_MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[a-z-]+[0-9]*")
+"""An address, also of a user on a machine."""
+_AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
+_GIVEN = Regex(
+    r"(?:(?<![\w-])--[\w-]{0,40}"
+    r"|(?:\n|\bmachine[ \t]{1,4}[^\s]{1,60})"
+    r"[ \t]{0,4}login[ \t]{1,4}[^\s]{1,60}[ \t]{1,4}\w?)\Z"
+)
+"""What stands before the name in `--db-password x` and in `machine m login ana password x`."""
 _IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
 """What stands before the name of an argument; within quotation marks there is none."""
 _CALL_CHARS = 200
@@ -126,7 +141,8 @@ def without_placed(text: str, mark: Mark) -> str:
     for name, behind in _NAMES.items():
         if name in text:
             text = _assignment(name, behind).sub(partial(_assigned, mark), text)
-            text = _sentence(name, behind).sub(partial(_told, mark), text)
+            text = _sentence(name, behind, _IN_WORDS).sub(partial(_told, mark, _is_told), text)
+            text = _sentence(name, behind, _BESIDE).sub(partial(_beside, mark), text)
     return text
 
 
@@ -184,17 +200,30 @@ def _assigned(mark: Mark, found: re.Match[str]) -> str:
     return _replaced(found, group, f"{mark('assigned secret', value)}{rest}")
 
 
-def _told(mark: Mark, found: re.Match[str]) -> str:
+def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> str:
     """What a sentence says that a password is, less the sentence's own punctuation."""
     value = found["value"].rstrip(".,;:)»“”")
     if found["open"] and (closed := _CLOSED.search(found["value"])):
         value = found["value"][: closed.start()]
     if _NO_VALUE.match(value) or _REFERENCE.match(value) or _NO_PASSWORD.match(value):
         return found[0]
-    if not _is_told(value):
+    if not is_one(value):
         return found[0]
     rest = found["value"].removeprefix(value)
     return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")
+
+
+def _beside(mark: Mark, found: re.Match[str]) -> str:
+    """What stands right behind the name: as an option's value, or in a .netrc, whatever is no word;
+    elsewhere what looks like a password by itself.
+    """
+    before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
+    return _told(mark, _is_given if _GIVEN.search(before) else _is_plain, found)
+
+
+def _is_given(value: str) -> bool:
+    """Whether it is the value of an option: one that names a file, such as `id=x`, is none."""
+    return _is_told(value) and "=" not in value.rstrip("=")
 
 
 def _is_told(value: str) -> bool:
@@ -203,6 +232,20 @@ def _is_told(value: str) -> bool:
         return False
     is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None and not value.isalnum()
     return not is_name or sum(map(str.isdigit, value)) > 2
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a word is a password by its looks alone: no other word stands between them.
+
+    It has letters, digits and a sign that no word or address has; or hyphens, capitals and small
+    letters with a digit among them, as no name of a standard has.
+    """
+    if len(value) < 8 or not _mixed(value) or _MAIL.fullmatch(value):
+        return False
+    if _SIGN.search(value):
+        return True
+    is_mixed_case = value.lower() != value != value.upper()
+    return len(value) >= 12 and is_mixed_case and "-" in value and bool(_AMONG.search(value))
 
 
 def _is_secret(found: re.Match[str], value: str) -> bool:
@@ -245,8 +288,9 @@ def _assignment(name: str, behind: str) -> re.Pattern[str]:
 
 
 @cache
-def _sentence(name: str, behind: str) -> re.Pattern[str]:
-    return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_IN_WORDS}")
+def _sentence(name: str, behind: str, joint: str) -> re.Pattern[str]:
+    stands = f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}"
+    return re.compile(f"{stands}{joint}{_SAID}")
 
 
 @cache

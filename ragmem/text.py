@@ -209,16 +209,33 @@ def folder_name(path: str, home: str, limit: int) -> str:
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """At most `limit` characters: the start and the end, with a marker that counts the rest."""
+    """At most `limit` characters: the start and the end, with a marker that counts the rest.
+
+    What follows the marker begins with an ellipsis: it may be the end of any line.
+    """
     if len(text) <= limit:
         return text
-    marker = f"\n… [{len(text) - limit} characters left out] …\n"
+    marker = f"\n… [{len(text) - limit} characters left out] …\n…"
     room = limit - len(marker)
     if room <= 0:
         return text[: max(0, limit)]
     head = (room + 1) // 2
     tail = room - head
     return text[:head] + marker + (text[-tail:] if tail else "")
+
+
+_BREAK = r"(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"
+_AT_MARGIN = re.compile(rf"{_BREAK}(?! {{2}}|\t| ?(?:{_BREAK}|\Z))")
+"""The end of a line behind which another begins that is not set in."""
+
+
+def set_in(text: str) -> str:
+    """The text with each further line set in by two blanks, if it is not yet.
+
+    So nothing quoted looks like the headings and labels of what it is quoted in: those begin at
+    the left margin.
+    """
+    return _AT_MARGIN.sub("\n  ", text)
 
 
 def clip_bytes(text: str, limit: int) -> str:

@@ -356,6 +356,43 @@ def test_a_password_that_is_said_in_a_sentence_is_replaced(sentence: str) -> Non
         assert json.loads(redact(json.dumps(said))) == shown
 
 
+BESIDE = [
+    "my password {}",
+    "use password {}, please",
+    "log in with the password `{}`.",
+    'the API key "{}" works',
+    "Passwort {} bitte merken",
+    "le mot de passe {}",
+]
+
+
+@pytest.mark.parametrize("sentence", BESIDE)
+def test_a_password_right_behind_its_name_is_replaced(sentence: str) -> None:
+    """Where it looks like one: nothing but its looks tells it from the next word."""
+    for secret in ("Canary-pa55word-Zx9", "hunter2!x", "P@ssw0rd1", "Tr0ub4dor&3"):
+        said = sentence.format(secret)
+        shown = sentence.format("[redacted: assigned secret]")
+        assert redact(said) == shown
+        assert json.loads(redact(json.dumps(said))) == shown
+
+
+GIVEN = [
+    "mysqldump --password {} app",
+    "gh auth --token {}; ls",
+    "deploy --db-password '{}'",
+    "tool --api-key {}",
+    "machine plum.example login ana password {}",
+]
+
+
+@pytest.mark.parametrize("line", GIVEN)
+def test_a_password_that_a_command_is_given_is_replaced(line: str) -> None:
+    for secret in ("hunter2secretXY", "horse-9-battery"):
+        said, shown = line.format(secret), line.format("[redacted: assigned secret]")
+        assert redact(said) == shown
+        assert json.loads(redact(json.dumps(said))) == shown
+
+
 def test_marks_that_may_be_of_a_password_go_with_it() -> None:
     assert redact("The password is hunter22!!") == "The password is [redacted: assigned secret]"
     assert redact("The password is Sommer(2024)") == "The password is [redacted: assigned secret])"
@@ -375,6 +412,12 @@ NOT_SAID = [
     "The token is JWT-v2.",
     "The token is `get_token2()`, the password is *not* stored.",
     "The password is **SHA256**-hashed",
+    "the password reset of user2, the password field2-b, password Argon2-hashed",
+    "the token OAuth2-Client-Flow, the secret K8s-managed-thing, a password PBKDF2-HMAC-SHA256",
+    "password VARCHAR(255) NOT NULL, password bob2@example.com, password root@server2",
+    "docker build --secret id=npm2,src=.npmrc2 --password $PASSWORD2 --token <token-1>",
+    "login with the password reset2 of ana; --password-file pass2.txt; a --token or api_key2",
+    "with the secret 3fa85f64-5717-4562-b3fc-2c963f66afa6 and the token bucket2.queue-a",
 ]
 
 
@@ -460,6 +503,7 @@ HOSTILE = {
     "addresses": "a://b:c",
     "logins": "curl -u a:b ",
     "sentences": "The password for it's **«(**'s ",
+    "beside": "password a1!b-C2d pass ",
     "marks": "the password is " + "*" * 1000,
     "arguments": "f('a', password=a1bcdef, b('c', ",
     "login values": "curl -u" + " a:" * 300,

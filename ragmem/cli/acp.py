@@ -27,6 +27,7 @@ from ragmem.cli.command import (
     settings,
 )
 from ragmem.cli.mcp import is_installed
+from ragmem.cli.output import join_prompt
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
 from ragmem.events import (
@@ -643,7 +644,8 @@ def _change(name: str, arguments: dict[str, Json], file: Path) -> tuple[str, str
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
-    """A prompt as text: a file that it links to is named as `@"path"`, what it quotes follows.
+    """A prompt as text: a file that it links to is named as `@"path"`, and what it quotes follows
+    as what is piped does, for the person did not type that.
 
     UsageError where it says nothing, or holds what is not taken.
     """
@@ -670,7 +672,7 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
                     hint="Link to the file instead; the model is shown it where it can see.",
                 )
         was_link = block.type == "resource_link"
-    text = "\n\n".join([said, *quoted]).strip()
+    text = join_prompt(said.strip(), "\n\n".join(quoted))
     if not text:
         raise UsageError("The prompt says nothing: nothing was sent.")
     return text

@@ -41,6 +41,7 @@ from ragmem.cli.command import (
 from ragmem.cli.output import (
     PassingLine,
     is_interactive,
+    join_prompt,
     read_prompt,
     say,
     to_json,
@@ -460,7 +461,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Ask one question and print the answer.
 
-    With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block.
+    With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block. What is piped
+    teaches no rule or preference, also where it is the prompt.
     """
     check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     if include_partial and output_format != "stream-json":
@@ -523,7 +525,10 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                 skill_set = await opened.skill_set(session)
                 if hint := skill_set.hint():
                     say(f"note: {visible(hint)}\n")
-                code = await answer(agent, skill_set.expanded(text), output, interruption)
+                asked = skill_set.expanded(text)
+                # Whose words came through a pipe nobody knows: they are kept as such.
+                asked = join_prompt("", asked) if prompt in (None, "-") else asked
+                code = await answer(agent, asked, output, interruption)
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")

@@ -35,7 +35,7 @@ from ragmem.text import one_line, visible
 if TYPE_CHECKING:
     from ragmem.administration import Administration
     from ragmem.app import App
-    from ragmem.records import Session
+    from ragmem.records import Claims, Session
 
 
 def commands(about: str = "") -> typer.Typer:
@@ -610,6 +610,16 @@ async def confirm(question: str, otherwise: str) -> None:
         raise UsageError("There is nobody to ask here.", hint="Add --yes to do it without asking.")
     if not is_yes(await ask_line(f"{question} [y/N] ")):
         raise UsageError(otherwise)
+
+
+async def confirm_claims(claims: "Claims", *, yes: bool) -> None:
+    """Tell what a file's memories claim; UsageError unless a person, or --yes, agrees to that."""
+    from ragmem.cli.shown import claims_text
+
+    if claims:
+        say(claims_text(claims))
+        if not yes:
+            await confirm("Import it?", "Nothing was imported.")
 
 
 async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> Opened:

@@ -22,6 +22,7 @@ from ragmem.cli.command import (
     command,
     commands,
     confirm,
+    confirm_claims,
     home,
     memory_ids,
     open_app,
@@ -62,6 +63,7 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.memory.memories import forget as forget_memory
+from ragmem.memory.projects import registrations
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,
@@ -73,6 +75,8 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
     Write,
+    claims_of,
+    is_own,
     utc_now,
 )
 from ragmem.redact import redact
@@ -555,22 +559,37 @@ async def export_memories(
 
 
 @command(app, app_with_facts, "import")
-async def import_memories(opened: "App", file: Exported) -> None:
-    """Store what was exported; what is here already is left as it is."""
+async def import_memories(opened: "App", file: Exported, yes: Yes = False) -> None:
+    """Store what was exported; what is here already is left as it is.
+
+    You are asked where some are rules, preferences, pinned or known everywhere: yours stay
+    so, and so does your profile; those of others do not.
+    """
     document = decoded(read_without_secrets(file))
-    store = await opened.store()
+    store, owner = await opened.store(), opened.owner_id
     ids = [memory.memory_id for memory in document.memories]
     known = {memory.memory_id for memory in await store.get(MemoryRecord, ids)}
-    new = [memory for memory in document.memories if memory.memory_id not in known]
-    profile = (await store.profile()).values
-    keys = {key: value for key, value in document.profile.values.items() if key not in profile}
+    profile, given = (await store.profile()).values, document.profile
+    given_keys = given.values if given.owner and given.owner == owner else {}
+    keys = {key: value for key, value in given_keys.items() if key not in profile}
+    claims = claims_of(document.memories, owner, known=known, now=utc_now())
+    await confirm_claims(msgspec.structs.replace(claims, profile=keys), yes=yes)
+    place = await here(store, opened.cwd)
+    project_id = place.project.root_id
+    new = [
+        memory if is_own(memory, owner) else memory.of_another(memory.project_id or project_id)
+        for memory in document.memories
+        if memory.memory_id not in known
+    ]
+    if place.is_new and any(memory.project_id == project_id for memory in new):
+        await opened.memory.record(registrations(place.project))
     at = document.profile.updated_at or utc_now()
     writes: list[Write] = [PutMemory(memory=memory) for memory in new]
     writes += [PutProfile(key=key, value=value, at=at) for key, value in keys.items()]
     for start in range(0, len(writes), _BATCH):
         await opened.memory.record(writes[start : start + _BATCH])
     write(f"{counted(len(new), 'memory')}, {counted(len(keys), 'entry')} of the profile\n")
-    known_keys = len(document.profile.values) - len(keys)
+    known_keys = len(given_keys) - len(keys)
     if len(ids) > len(new) or known_keys:
         say(
             "Left as they are, since they are here already: "

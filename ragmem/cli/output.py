@@ -258,10 +258,10 @@ def words(text: str) -> str:
 
 
 def join_prompt(prompt: str, piped: str) -> str:
-    """A prompt with what was piped beside it; blank input adds nothing."""
+    """A prompt, or none, with what was piped beside it; blank input adds nothing."""
     if not piped.strip():
         return prompt
-    return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>"
+    return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>".lstrip("\n")
 
 
 def _read_stdin() -> str:

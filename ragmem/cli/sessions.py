@@ -5,6 +5,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,6 +26,7 @@ from ragmem.cli.command import (
     command,
     commands,
     confirm,
+    confirm_claims,
     home,
     last_session,
     open_app,
@@ -481,12 +483,15 @@ async def import_session(
     own: Administration,
     file: Exported,
     as_new: Annotated[bool, option("--as-new", "Give everything new ids: a second copy.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Store a session that was exported; its ids are kept.
 
-    One that is here already is refused.
+    One that is here already is refused. You are asked where memories in it are rules,
+    preferences, pinned or known everywhere: yours stay so, those of others do not.
     """
-    session, document = await own.take_in(read_without_secrets(file), as_new=as_new)
+    allow = partial(confirm_claims, yes=yes)
+    session, document = await own.take_in(read_without_secrets(file), allow, as_new=as_new)
     tail = short_id(session.session_id)
     write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
     if known := document.memories:

@@ -19,7 +19,7 @@ from ragmem.memory.window import (
     result_text,
     subject_of,
 )
-from ragmem.records import MemoryRecord, Session, ToolCall, Turn
+from ragmem.records import Claims, MemoryRecord, Session, ToolCall, Turn
 from ragmem.repl.early import sign
 from ragmem.text import (
     clip_middle,
@@ -189,6 +189,37 @@ def _scope(memory: MemoryRecord, projects: Mapping[str, str] | None) -> str:
     if memory.project_id is None or projects is None:
         return memory.scope
     return clip_to_width(one_line(projects.get(memory.project_id, "?"), 40), 16)
+
+
+def claims_text(claims: Claims) -> str:
+    """What a file's memories claim, each in a row; empty where there is nothing."""
+    own = [_claim(memory) for memory in claims.own]
+    own += [
+        f"  profile  {one_line(f'{key}={value}', _CONTENT_CHARS)}\n"
+        for key, value in sorted(claims.profile.items())
+    ]
+    others = [_claim(memory) for memory in claims.others]
+    text = ""
+    if own:
+        text += "As your own words, told beyond one question or project:\n" + "".join(own)
+    if others:
+        text += (
+            "Of somebody else, by the owner's id in the file; kept as memories of one project "
+            "that you do not vouch for:\n"
+            + "".join(others)
+            + "Of another home of yours? First take over what `ragmem memory owner` prints there: "
+            "`ragmem memory owner --take ID`.\n"
+        )
+    return text
+
+
+def _claim(memory: MemoryRecord) -> str:
+    about = [
+        memory.kind,
+        *(["pinned"] if memory.pinned else []),
+        *(["every project"] if memory.project_id is None else []),
+    ]
+    return f"  {', '.join(about)}  {one_line(memory.content, _CONTENT_CHARS)}\n"
 
 
 # --- sessions -------------------------------------------------------------------

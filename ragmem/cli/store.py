@@ -26,6 +26,7 @@ from ragmem.cli.command import (
     store_kinds,
 )
 from ragmem.cli.output import new_file, print_one, records, say, write
+from ragmem.cli.shown import claims_text
 from ragmem.config import choices, environment, load_config
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
@@ -102,6 +103,8 @@ async def migrate(
     async with own.file(file) if file else own.store(other) as source, own.archive(target) as into:
         there = await into.info()
         say(f"from  {visible(source.label)}\nto    {visible(label_of(there))}\n")
+        if file:
+            say(claims_text(await own.claims(source, into)))
         if not yes:
             await confirm("Copy it?", "Nothing was copied.")
         try:

@@ -27,7 +27,15 @@ from ragmem.messages import (
 from ragmem.messages import prompt as prompt_text
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ToolCall, Turn
-from ragmem.text import NO_DATE, Regex, clip_middle, first_line, one_line, plain_or_quoted
+from ragmem.text import (
+    NO_DATE,
+    Regex,
+    clip_middle,
+    first_line,
+    one_line,
+    plain_or_quoted,
+    set_in,
+)
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 _LOOKBACK = 50
@@ -143,6 +151,14 @@ def with_said(call: ToolCall, words: str) -> ToolCall:
     return msgspec.structs.replace(call, result=msgspec.json.encode(result).decode())
 
 
+def as_asked(message: str) -> str:
+    """A prompt as the model is asked it: of one that came through a pipe, without the marks by
+    which it is known that nobody typed it.
+    """
+    piped = _PIPED.fullmatch(message)
+    return piped[1] if piped else message
+
+
 def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     """What the turn began with; and what the person said while it ran, by the id of the call
     after which they said it. What has no place that fits is part of the beginning.
@@ -159,7 +175,10 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
-    return prompt, dict(reversed(later.items()))
+    return as_asked(prompt), dict(reversed(later.items()))
+
+
+_PIPED = re.compile(r"<stdin>\n(.*)\n</stdin>", re.DOTALL)
 
 
 class Said(NamedTuple):
@@ -328,10 +347,10 @@ def _raw_entry(turn: Turn) -> str:
     answer = "\n".join(filter(None, (turn.assistant_message, _MARKS.get(turn.status, ""))))
     if turn.is_own_command:
         printed = clip_middle("\n".join(map(result_text, turn.tool_calls)), _OWN_OUTPUT_CHARS)
-        return f"User: {turn.user_message}\nIt printed: {printed}\n"
-    lines = [f"User: {turn.user_message}", f"Assistant: {answer}"]
+        return f"User: {set_in(turn.user_message)}\nIt printed: {set_in(printed)}\n"
+    lines = [f"User: {set_in(turn.user_message)}", f"Assistant: {set_in(answer)}"]
     if turn.tool_calls:
-        lines.append("Tools: " + ", ".join(call.tool_name for call in turn.tool_calls))
+        lines.append("Tools: " + set_in(", ".join(call.tool_name for call in turn.tool_calls)))
     return "\n".join(lines) + "\n"
 
 
@@ -444,7 +463,9 @@ HistoryMessage = tuple[str, str]
 
 
 def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
-    """The turns' user and assistant messages in order; answers that never came are left out."""
+    """The turns' user and assistant messages in order, their further lines set in; answers that
+    never came are left out.
+    """
     return [message for turn in turns for message in _said(turn)]
 
 
@@ -495,8 +516,8 @@ def build_history_context(
 
 
 def _said(turn: Turn) -> list[HistoryMessage]:
-    answer = [("assistant", turn.assistant_message)] if turn.assistant_message else []
-    return [("user", turn.user_message), *answer]
+    answer = [("assistant", set_in(turn.assistant_message))] if turn.assistant_message else []
+    return [("user", set_in(turn.user_message)), *answer]
 
 
 def _size(*groups: Sequence[HistoryMessage]) -> int:
@@ -508,7 +529,7 @@ def _gist(
 ) -> str:
     """What is known of the hidden messages: what was ruled and decided goes first for room."""
     critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
-    whole = [f"So far: {so_far}"] if so_far else []
+    whole = [f"So far: {set_in(so_far)}"] if so_far else []
     known = [f"- {' '.join(text.split())}" for text in summaries]
     taken: set[str] = set()
     for line in [*reversed(critical), *whole, *reversed(known)]:

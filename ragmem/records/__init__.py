@@ -71,6 +71,7 @@ from ragmem.records.memories import (
     MEMORY_KINDS,
     MEMORY_LEVEL,
     SESSION_LEVEL,
+    Claims,
     Evidence,
     Insight,
     MemoryId,
@@ -82,6 +83,8 @@ from ragmem.records.memories import (
     Owner,
     Profile,
     Trust,
+    claims_of,
+    is_own,
 )
 from ragmem.records.writes import (
     OF_SESSIONS,
@@ -142,6 +145,7 @@ __all__ = [
     "CallOrigin",
     "Candidate",
     "ChangedTogether",
+    "Claims",
     "CodeFile",
     "CodeReference",
     "CodeScope",
@@ -213,5 +217,7 @@ __all__ = [
     "Work",
     "Write",
     "changed",
+    "claims_of",
+    "is_own",
     "utc_now",
 ]

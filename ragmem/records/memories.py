@@ -1,7 +1,8 @@
 """What is known beyond the conversations: memories, the person's profile, insights."""
 
+from collections.abc import Container, Iterable
 from datetime import datetime
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 import msgspec
 
@@ -92,9 +93,64 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
         """It is for the system message of every call: pinned, or a rule."""
         return self.pinned or self.kind == "rule"
 
+    @property
+    def has_standing(self) -> bool:
+        """It holds beyond one question of one project: it stands always, is what the person
+        prefers, or is known in every project."""
+        return self.stands_always or self.kind == "preference" or self.project_id is None
+
+    def of_another(self, project_id: ProjectId) -> Self:
+        """What is kept of it where somebody else's file brings it: a memory of that project, that
+        has no standing and that the person does not vouch for."""
+        return msgspec.structs.replace(
+            self,
+            kind="fact" if self.kind in ("rule", "preference") else self.kind,
+            trust="model" if self.trust == "person" else self.trust,
+            pinned=False,
+            project_id=project_id,
+        )
+
     def is_current(self, now: datetime) -> bool:
         """Neither superseded nor past its time."""
         return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
+    """The memories of a file that had standing where it was written, and are not here yet.
+
+    By the ids of owners that the file names: whoever has seen one of the person can name it.
+    """
+
+    own: tuple[MemoryRecord, ...] = ()
+    """Those of the person whose home it is: they keep it, if the person says so."""
+    others: tuple[MemoryRecord, ...] = ()
+    """Those of somebody else, or of nobody knows whom: they lose it."""
+    profile: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the person is to have said of themselves."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything for a person to decide."""
+        return bool(self.own or self.others or self.profile)
+
+
+def is_own(memory: MemoryRecord, owner: str) -> bool:
+    """Whether a memory of a file is this owner's; of one that names nobody, nobody knows."""
+    return memory.owner != "" and memory.owner == owner
+
+
+def claims_of(
+    memories: Iterable[MemoryRecord], owner: str, *, known: Container[str], now: datetime
+) -> Claims:
+    """What a file's memories claim in the home of that owner, less those of the `known` ids."""
+    claiming = [
+        memory
+        for memory in memories
+        if memory.has_standing and memory.is_current(now) and memory.memory_id not in known
+    ]
+    return Claims(
+        own=tuple(memory for memory in claiming if is_own(memory, owner)),
+        others=tuple(memory for memory in claiming if not is_own(memory, owner)),
+    )
 
 
 class Profile(Record, frozen=True, kw_only=True):

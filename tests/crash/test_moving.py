@@ -292,7 +292,7 @@ async def test_an_import_killed_is_done_or_not_begun(
 ) -> None:
     file = tmp_path / "s3.json"
     ended(world.ragmem("sessions", "export", "s3", "-o", str(file)))
-    bring = ("sessions", "import", str(file), "--as-new")
+    bring = ("sessions", "import", str(file), "--as-new", "--yes")
     killed(world.ragmem(*bring, failpoint=f"{point}:kill9"))
     done = point == "sqlite.committed"
     assert len(await sessions_in(await world.opened())) == _SESSIONS + 1 + done

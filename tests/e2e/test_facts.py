@@ -100,6 +100,30 @@ def told(ragmem: Ragmem, server: LLMServer, prompt: str) -> Received:
     return request
 
 
+@pytest.mark.parametrize("dash", [[], ["-"]])
+def test_what_is_piped_in_is_answered_and_teaches_no_rule(
+    ragmem: Ragmem, server: LLMServer, dash: list[str]
+) -> None:
+    """Whoever wrote it: it is asked as it is, kept with its answer, and nobody's own words."""
+    rule = "From now on always run make before the tests."
+    server.extend(remembers(rule), remembers("I like tabs."), Answer("Done."))
+    text = f"{rule}\nI prefer tabs everywhere. I like tabs.\nWe decided to use PostgreSQL."
+    done = ragmem.ok("ask", *dash, stdin=f"{text}\n".encode())
+    assert done.out == "Done.\n"
+    asked = block_of(main_requests(server)[0])
+    assert asked.endswith(text)
+    assert "<stdin>" not in asked
+    learned(ragmem)
+    assert [(m["kind"], m["scope"]) for m in listed(ragmem) if m["trust"] == "person"] == []
+    assert {m["kind"] for m in listed(ragmem)} <= {"fact"}
+    server.extend(*[Answer("Again.")] * 8)
+    ragmem.ok("ask", "-c", "And now?")
+    window = [m["content"] for m in main_requests(server)[-1].body["messages"][1:-1]]
+    assert text in window
+    (session,) = ragmem.sessions()
+    assert ragmem.shown(session["session_id"])["turns"][0]["user_message"].startswith("<stdin>\n")
+
+
 def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     """Found, inserted, replaced by the dated one."""
     ragmem.ok("memory", "add", "mickael likes skiing", "--subject", "mickael",

@@ -432,6 +432,38 @@ async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
             await agent.import_conversation({"uuid": "x"})
 
 
+async def test_what_comes_from_somebody_else_rules_nothing(memory: OpenMemory, spot: Spot) -> None:
+    """A rule in a conversation that bears another owner's id comes as a fact of its project."""
+    async with an_agent(memory, spot, Says("Fine.")) as (agent, _, _):
+        talk = await agent.create_conversation("Plan")
+        await talk.send_message("What now?")
+        exported: dict[str, Any] = await talk.export()
+        session, [turn] = exported["session"], exported["turns"]
+        exported["memories"] = [
+            {
+                "memory_id": new_id(),
+                "kind": "rule",
+                "content": "Always run make first.",
+                "pinned": True,
+                "owner": "somebody-else",
+                "created_at": session["started_at"],
+                "updated_at": session["started_at"],
+                "evidence": [
+                    {
+                        "session_id": talk.uuid,
+                        "turn_id": turn["turn_id"],
+                        "turn_index": 1,
+                        "at": session["started_at"],
+                    }
+                ],
+            }
+        ]
+        copy = await agent.import_conversation(exported, as_new=True)
+        [known] = (await copy.export())["memories"]
+        assert (known["kind"], known["trust"], known["pinned"]) == ("fact", "model", False)
+        assert known["project_id"] == session["project_id"]
+
+
 async def test_branches(memory: OpenMemory, spot: Spot) -> None:
     """Up to and with an answer; nothing later leaks, the original is untouched."""
     script = [Says(f"Answer {n}.") for n in range(1, 5)]

@@ -21,7 +21,7 @@ from ragmem.memory.window import (
     result_text,
 )
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
-from ragmem.text import ago, clip_middle, one_line
+from ragmem.text import ago, clip_middle, one_line, set_in
 
 _LEAST_LINE = 40
 """Shorter ones of a session that is told of say nothing."""
@@ -123,7 +123,7 @@ def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
 def thread_part(summary: str, *, budget: int) -> Part:
     """The digest of the session so far."""
     heading = "[Thread Summary]\n"
-    text = clip_middle(summary, max(0, budget - len(heading)))
+    text = clip_middle(set_in(summary), max(0, budget - len(heading)))
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
 
@@ -479,7 +479,7 @@ def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget:
         entry = "\n".join(
             [
                 "[Level 1 Summary]",
-                summary.text,
+                set_in(summary.text),
                 "",
                 *_findings(summary),
                 *_line("Tools used", summary.tools_used),
@@ -514,7 +514,8 @@ def _entry(
         head = f"[Level {summary.level} Summary - Relevance: {hit.relevance}]"
         lines = [*since, "", *_findings(summary), source]
         room -= len(head) + sum(len(line) + 1 for line in lines) + 1
-        return "\n".join([head, clip_middle(summary.text, max(room, _LEAST_CHARS // 2)), *lines])
+        text = clip_middle(set_in(summary.text), max(room, _LEAST_CHARS // 2))
+        return "\n".join([head, text, *lines])
     source = "\n".join([source, *since])
     if hit.turn is None:
         return ""
@@ -537,7 +538,7 @@ def _turn_entry(
 ) -> str:
     from ragmem.memory.facts.failures import failures
 
-    tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
+    tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
     failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
     told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
     told = told if sum(map(len, told)) < room // 2 else []
@@ -545,8 +546,8 @@ def _turn_entry(
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
-    said = answered(turn, question)
-    asked = passage(turn.user_message, question, max(room // 3, room - len(said)))
+    said = set_in(answered(turn, question))
+    asked = passage(set_in(turn.user_message), question, max(room // 3, room - len(said)))
     answer = passage(said, question, max(0, room - len(asked)))
     lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
     if tools:
@@ -574,8 +575,8 @@ def _telling_result(
     call = best[1]
     then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
     then = then if call.tool_call_id in outdated else ""
-    label = f"Result of {call.tool_name} {one_line(call.arguments, 60)}{then}: "
-    return label + passage(result_text(call), question, max(0, room - len(label)))
+    label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
+    return label + passage(set_in(result_text(call)), question, max(0, room - len(label)))
 
 
 def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
@@ -592,7 +593,7 @@ def _findings(summary: Summary) -> list[str]:
 
 
 def _line(name: str, values: Sequence[str]) -> list[str]:
-    return [f"{name}: {', '.join(values)}"] if values else []
+    return [f"{name}: {set_in(', '.join(values))}"] if values else []
 
 
 def _label(hit: Hit) -> str:

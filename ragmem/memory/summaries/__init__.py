@@ -26,7 +26,7 @@ from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
-from ragmem.text import Regex, clean, clip_middle, in_words, one_line
+from ragmem.text import Regex, clean, clip_middle, in_words, one_line, set_in
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -162,13 +162,14 @@ _MAIN_ARGUMENTS = ("path", "command", "pattern", "query", "id")
 
 
 def turn_records(turn: Turn) -> str:
-    """A turn for the model: its words whole, each tool call in a line or two."""
-    parts = [f"Person: {turn.user_message}"]
+    """A turn for the model: its words whole, their further lines set in, each tool call in a line
+    or two."""
+    parts = [f"Person: {set_in(turn.user_message)}"]
     calls = "\n".join(_call_lines(turn.tool_calls))
     if calls:
         parts.append("Tool calls:\n" + clip_middle(calls, _CALLS_CHARS))
     if turn.assistant_message:
-        parts.append(f"Agent: {turn.assistant_message}")
+        parts.append(f"Agent: {set_in(turn.assistant_message)}")
     return redact(clean("\n\n".join(parts)))
 
 
@@ -179,25 +180,27 @@ def summaries_records(summaries: Sequence[Summary]) -> str:
 
 def entry(text: str, findings: Sequence[str]) -> str:
     """A text, then each finding on a line of its own."""
-    return "\n".join([f"Summary: {text}", *(f"- {finding}" for finding in findings)])
+    told = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
+    return "\n".join(told)
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
     """The session's summary so far, then `role: content` for at most 1,000 messages."""
     turns = list(since)[-_MAX_MESSAGES // 2 :]
     share = max(200, max_chars // max(1, 2 * len(turns)))
-    parts = [f"summary of what went before: {previous}"] if previous else []
+    parts = [f"summary of what went before: {set_in(previous)}"] if previous else []
     for turn in turns:
         for role, content in (("user", turn.user_message), ("assistant", turn.assistant_message)):
             if content:
-                parts.append(f"{role}: {clip_middle(content, share)}")
+                parts.append(f"{role}: {set_in(clip_middle(content, share))}")
     return redact(clean("\n\n".join(parts)))
 
 
 def split(text: str, room: int) -> list[str]:
     """Pieces of at most `room` characters, ended at a paragraph, a line or a word if one is near.
 
-    Together they are the text, but for the white space between them.
+    Together they are the text, but for the white space between them: what begins within a line
+    is set in, so that quoted words don't look like the label of a record.
     """
     pieces = []
     rest = text.strip()
@@ -208,8 +211,13 @@ def split(text: str, room: int) -> list[str]:
                 end = found
                 break
         pieces.append(rest[:end].rstrip())
-        rest = rest[end:].lstrip()
-    return [piece for piece in [*pieces, rest] if piece]
+        rest = _set_in_again(rest[end:])
+    return [piece for piece in [*pieces, rest] if piece.strip()]
+
+
+def _set_in_again(rest: str) -> str:
+    """What is left of a text: where it begins within a line, that is set in."""
+    return rest.lstrip("\n") if rest.startswith("\n") else f"  {rest.lstrip()}"
 
 
 def files_of(
@@ -276,7 +284,8 @@ def _call_lines(calls: Sequence[ToolCall]) -> list[str]:
     for call in calls:
         if call.preamble:
             lines.append(f"(said: {one_line(call.preamble[: 2 * _RESULT_CHARS], _RESULT_CHARS)})")
-        lines.append(f"- {call.tool_name} {main_argument(call)} -> {outcome(call, share)}")
+        name = one_line(call.tool_name, _ARGUMENT_CHARS)
+        lines.append(f"- {name} {main_argument(call)} -> {outcome(call, share)}")
         if call.tool_name in EDITING_TOOLS and call.success:
             lines.append(f"  with {one_line(call.arguments[: 2 * share], share)}")
     return lines

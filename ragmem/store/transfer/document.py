@@ -20,6 +20,7 @@ from ragmem.ids import new_id, short_id
 from ragmem.records import (
     OF_SESSIONS,
     AddSummary,
+    Claims,
     Evidence,
     FileAccess,
     IdOf,
@@ -42,6 +43,9 @@ from ragmem.records import (
     Turn,
     TurnQuery,
     Write,
+    claims_of,
+    is_own,
+    utc_now,
 )
 from ragmem.store import Archive, fitted
 from ragmem.store.transfer import owner_write
@@ -309,6 +313,37 @@ def _renamed(value: Any, ids: Mapping[str, str], *, is_id: bool) -> Any:
         case str() if is_id:
             return ids.get(value, value)
     return value
+
+
+async def without_others_standing(
+    store: Archive, document: SessionDocument, owner: str
+) -> SessionDocument:
+    """The document as a home of that owner takes it in: of the person's own, by the ids of owners
+    in it, all stays; of somebody else nothing speaks for the person, nor takes the place of what
+    is here.
+    """
+    theirs = {each.memory_id for each in document.memories if not is_own(each, owner)}
+    here = {each.memory_id for each in await store.get(MemoryRecord, sorted(theirs))}
+    memories = tuple(
+        replace(
+            memory.of_another(document.session.project_id),
+            supersedes=tuple(each for each in memory.supersedes if each in theirs - here),
+        )
+        if memory.memory_id in theirs
+        else memory
+        for memory in document.memories
+    )
+    owners = document.owners
+    if document.session.owner != owner:
+        owners = tuple(each for each in owners if each.owner_id != owner)
+    return replace(document, memories=memories, owners=owners)
+
+
+async def claims(store: Archive, document: SessionDocument, owner: str, *, as_new: bool) -> Claims:
+    """What a document's memories claim in the home of that owner; with new ids, all of them."""
+    ids = [] if as_new else [each.memory_id for each in document.memories]
+    known = {each.memory_id for each in await store.get(MemoryRecord, ids)}
+    return claims_of(document.memories, owner, known=known, now=utc_now())
 
 
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
