@@ -57,7 +57,7 @@ from ragmem.memory.facts.words import without_piped
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import as_asked, clip_result, turn_tag, with_mentions
+from ragmem.memory.window import clip_result, turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,
     ImagePart,
@@ -69,7 +69,7 @@ from ragmem.messages import (
     user,
 )
 from ragmem.messages import prompt as prompt_text
-from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, without_pipe
 from ragmem.redact import redact
 from ragmem.text import clean, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
@@ -213,7 +213,7 @@ class TurnRun:
         try:
             if interrupted:
                 raise asyncio.CancelledError
-            ending = await self._answer(as_asked(prompt))
+            ending = await self._answer(without_pipe(prompt))
         except asyncio.CancelledError:
             ending = Ending(
                 subtype="interrupted",

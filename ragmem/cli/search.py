@@ -164,7 +164,7 @@ def _said(hit: "Hit", margin: str, width: int, paint: Paint, light: Light) -> li
     """Return what was asked and answered, or summed up, and what became of it, a row each."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
-        said = [("› ", hit.turn.user_message), ("", hit.turn.said)]
+        said = [("› ", hit.turn.asked), ("", hit.turn.said)]
     said.append(("", hit.since))
     rows = []
     for mark, text in said:

@@ -184,7 +184,7 @@ async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]
     for each in found:
         if names[session_name(each)] > 1:
             turns = await store.turns(each.session_id, first)
-            prompts[each.session_id] = turns[0].user_message if turns else ""
+            prompts[each.session_id] = turns[0].asked if turns else ""
     return prompts
 
 

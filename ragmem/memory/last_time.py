@@ -304,7 +304,7 @@ def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
 def unfinished(turn: Turn) -> str:
     """What is still open of a turn that did not come to its end; empty for one that did."""
     ended = {"interrupted": "cut off", "failed": "ended with an error"}.get(turn.status, "")
-    return f"“{one_line(turn.user_message, _CUT_OFF_CHARS)}” ({ended})" if ended else ""
+    return f"“{one_line(turn.asked, _CUT_OFF_CHARS)}” ({ended})" if ended else ""
 
 
 def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:

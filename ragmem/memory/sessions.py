@@ -148,7 +148,7 @@ async def fork_at(
         session,
         turn_count=until,
         message_count=told,
-        last_message=shared[-1].user_message if shared else None,
+        last_message=shared[-1].asked if shared else None,
         tags=tuple(tag for tag in session.tags if tag != ASKED),
         summary=session.summary if session.summarized_count <= told else None,
         summarized_count=session.summarized_count if session.summarized_count <= told else 0,
@@ -304,7 +304,7 @@ def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
             head,
             turn_count=max(head.turn_count, last.turn_index),
             last_activity_at=max(head.last_activity_at, last.finished_at or last.started_at),
-            last_message=clip_middle(last.user_message, 400),
+            last_message=clip_middle(last.asked, 400),
         )
     most = _TEXT_CHARS
     while len(msgspec.json.encode(kept := _Kept(head, shown))) > _MOST_OF_A_SESSION and most > 1:

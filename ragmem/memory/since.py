@@ -225,7 +225,7 @@ def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
     """What was asked, and how the answer begins; what that leaves undone is told elsewhere."""
     said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
-    asked = one_line(turn.user_message, asked_chars)
+    asked = one_line(turn.asked, asked_chars)
     return " — ".join(filter(None, [asked, opening(said, answer_chars)]))
 
 
@@ -258,7 +258,7 @@ def _without_samples(turn: Turn) -> str:
 
 
 def _request(turn: Turn) -> str:
-    asked = one_line(turn.user_message, _QUOTED)
+    asked = one_line(turn.asked, _QUOTED)
     return "" if asked.endswith("?") else f"({asked})"
 
 

@@ -122,7 +122,7 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
         rules, item = prompt("title").format(chars=TITLE_CHARS), f"title:{session_id}"
         if made := await summarizer.ask(session_id, data, rules, _TitleAnswer, _read, item=item):
             return made
-    return title_from_words(turn.user_message)
+    return title_from_words(turn.asked)
 
 
 def title_from_words(text: str) -> str:

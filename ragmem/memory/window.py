@@ -26,7 +26,7 @@ from ragmem.messages import (
 )
 from ragmem.messages import prompt as prompt_text
 from ragmem.own_tools import RUN_COMMAND
-from ragmem.records import ToolCall, Turn
+from ragmem.records import ToolCall, Turn, without_pipe
 from ragmem.text import (
     NO_DATE,
     Regex,
@@ -151,14 +151,6 @@ def with_said(call: ToolCall, words: str) -> ToolCall:
     return msgspec.structs.replace(call, result=msgspec.json.encode(result).decode())
 
 
-def as_asked(message: str) -> str:
-    """A prompt as the model is asked it: of one that came through a pipe, without the marks by
-    which it is known that nobody typed it.
-    """
-    piped = _PIPED.fullmatch(message)
-    return piped[1] if piped else message
-
-
 def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     """What the turn began with; and what the person said while it ran, by the id of the call
     after which they said it. What has no place that fits is part of the beginning.
@@ -175,10 +167,7 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
-    return as_asked(prompt), dict(reversed(later.items()))
-
-
-_PIPED = re.compile(r"<stdin>\n(.*)\n</stdin>", re.DOTALL)
+    return without_pipe(prompt), dict(reversed(later.items()))
 
 
 class Said(NamedTuple):

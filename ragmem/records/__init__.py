@@ -65,6 +65,7 @@ from ragmem.records.conversation import (
     WeightedTerm,
     Work,
     utc_now,
+    without_pipe,
 )
 from ragmem.records.memories import (
     EPISODE_KINDS,
@@ -220,4 +221,5 @@ __all__ = [
     "claims_of",
     "is_own",
     "utc_now",
+    "without_pipe",
 ]

@@ -4,6 +4,7 @@ A scope is a piece of a file with a name of its own: a function, a class, a sect
 id stays while its name and kind stay in the file, and goes with it where it is moved or renamed.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -107,7 +108,7 @@ class Session(Record, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """As section B calls its id."""
+        """Its id, under the name that the interface for programs has for it."""
         return self.session_id
 
     @property
@@ -119,8 +120,14 @@ class Session(Record, frozen=True, kw_only=True):
         """
         if self.title != DEFAULT_TITLE:
             return self.title
-        last = self.last_message or ""
-        return self.first_message or (last if not last.startswith("!") else "") or self.title
+        last = self.last_asked
+        first = without_pipe(self.first_message or "")
+        return first or (last if not last.startswith("!") else "") or self.title
+
+    @property
+    def last_asked(self) -> str:
+        """The newest prompt as a person is shown it; empty where there is none."""
+        return without_pipe(self.last_message or "")
 
 
 class FileAccess(Record, frozen=True, kw_only=True):
@@ -166,7 +173,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """As section A calls its id."""
+        """Its id, under the name that the interface for programs has for it."""
         return self.tool_call_id
 
     @property
@@ -211,6 +218,18 @@ def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
     return one + other
 
 
+_PIPED = re.compile(r"<stdin>\n(.*)\n</stdin>", re.DOTALL)
+
+
+def without_pipe(message: str) -> str:
+    """Return a prompt that came through a pipe without the marks that say so; any other as it is.
+
+    By the marks it is known that nobody typed it.
+    """
+    piped = _PIPED.fullmatch(message)
+    return piped[1] if piped else message
+
+
 class Turn(Record, frozen=True, kw_only=True):
     """One prompt of the person and all that followed from it."""
 
@@ -234,13 +253,18 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """As section A calls its id."""
+        """Its id, under the name that the interface for programs has for it."""
         return self.turn_id
 
     @property
     def timestamp(self) -> datetime:
         """When it was complete; of one that runs, when it began."""
         return self.finished_at or self.started_at
+
+    @property
+    def asked(self) -> str:
+        """What it began with, as a person is shown it and the model was asked it."""
+        return without_pipe(self.user_message)
 
     @property
     def said(self) -> str:
@@ -280,7 +304,7 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """As section A calls its id."""
+        """Its id, under the name that the interface for programs has for it."""
         return self.summary_id
 
     @property

@@ -88,14 +88,14 @@ def session_rows(
 
 def _told_apart(session: Session) -> str:
     """Return a name that others have too, with what was last said in this one."""
-    said = session.last_message or ""
+    said = session.last_asked
     return session.called if said in ("", session.called) else f"{session.called} · {said}"
 
 
 def _also(session: Session, *, folders: bool) -> str:
     """Return what a row is found by beside what is seen of it."""
     where = session.cwd if folders else ""
-    return f"{short_id(session.session_id)} {where} {session.last_message or ''}"
+    return f"{short_id(session.session_id)} {where} {session.last_asked}"
 
 
 def _folder(session: Session) -> str:
@@ -104,7 +104,7 @@ def _folder(session: Session) -> str:
 
 def recap_lines(recap: "SessionRecap") -> list[str]:
     """Return what was last asked and how the answer began, and what came of the session."""
-    last = recap.outcome or recap.about or recap.session.last_message or ""
+    last = recap.outcome or recap.about or recap.session.last_asked
     came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
     came += [f"did not work: {without_verdict(each)}" for each in recap.failed[:1]]
     came += [f"open: {each}" for each in recap.open[:1]]
@@ -153,7 +153,7 @@ def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
     changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
     return PickRow(
         key=str(turn.turn_index),
-        text=turn.user_message,
+        text=turn.asked,
         facts=(
             f"turn {turn.turn_index}",
             when(turn.timestamp, now),

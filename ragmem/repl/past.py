@@ -111,7 +111,7 @@ def _all_of(conversation: SessionTurns) -> Shortened:
         counted(len(conversation.turns), "turn"),
         last.turn_index,
         last.timestamp,
-        last.assistant_message or last.user_message,
+        last.assistant_message or last.asked,
         conversation=conversation,
     )
 
@@ -129,7 +129,7 @@ def shortened_of(turn: Turn) -> list[Shortened]:
     if turn.reasoning and turn.reasoning.strip():
         size = f"{len(turn.reasoning):,} characters"
         found.append(Shortened("Thoughts", size, turn.turn_index, turn.timestamp, turn.reasoning))
-    prompt = turn.user_message
+    prompt = turn.asked
     if prompt.count("\n") >= _LONG_LINES or len(prompt) > _LONG_CHARS:
         size, title = counted(prompt.count("\n") + 1, "line"), one_line(prompt, 200)
         found.append(Shortened(f"{_PROMPT}{title}", size, turn.turn_index, turn.timestamp, prompt))
@@ -370,7 +370,7 @@ async def undo(_: str, chat: ChatSession) -> None:
         passed[turn.turn_id] = [each.path for each in done if each.outcome in _BACK]
         if all(each.outcome == "as_before" for each in done):
             continue
-        asked = one_line(turn.user_message, _ASKED_CHARS)
+        asked = one_line(turn.asked, _ASKED_CHARS)
         if any(passed.values()):
             what = f"what turn {turn.turn_index} (“{asked}”) did to files"
             await chat.record("/undo", UNDO, _told(what, done, passed))
@@ -427,7 +427,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    before, prompt = chat.short_id, turns[back.turn_index].user_message
+    before, prompt = chat.short_id, turns[back.turn_index].asked
     left = chat.agent
     await chat.fork(back.turn_index)
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
@@ -469,7 +469,7 @@ async def _undo_again(kept: Sequence[Turn], left: Sequence[Turn], chat: ChatSess
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
     if output.terminal.picks:
         return await output.terminal.pick(turn_question(turns)) or ""
-    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
+    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.asked, 1_000)) for turn in turns)
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
     said = await output.terminal.ask(

@@ -140,7 +140,7 @@ async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
         of = f" “{one_line(session.called, 60)}”" if session else ""
         where = f"turn {turn.turn_index} of session {short_id(turn.session_id)}{of}"
         lines += [(0, ""), (0, f"{minute(turn.started_at)} · {where}")]
-        asked, answered = turn.user_message, turn.said
+        asked, answered = turn.asked, turn.said
         lines += _quote("You", asked) + _quote("Answer", answered)
         if turn.tool_calls:
             names = Counter(call.tool_name for call in turn.tool_calls)
@@ -369,7 +369,7 @@ def short_turns(turns: Sequence[Turn], *, before: int) -> list[RenderableType]:
     more = f"… {counted(before, 'earlier turn')} · " if before else ""
     rows: list[RenderableType] = [clipped((f"  {more}{expand_key()} shows all", "dim"))]
     for turn in turns:
-        rows.append(clipped((f"  {prompt()}", ""), (one_line(turn.user_message, _FACT_CHARS), "")))
+        rows.append(clipped((f"  {prompt()}", ""), (one_line(turn.asked, _FACT_CHARS), "")))
         rows.append(clipped(("    ", ""), (_came_to(turn), "dim")))
     return rows
 

@@ -284,7 +284,7 @@ class ChatSession:
         if added <= 0:
             return False
         self._turns_known = stored.turn_count
-        asked = one_line(stored.last_message or "", _TITLE_CHARS)
+        asked = one_line(stored.last_asked, _TITLE_CHARS)
         last = f", the last one: “{asked}”" if asked else ""
         turns = f"{counted(added, 'turn')} to this session{last}"
         self.output.say(f"Another process has added {turns}. The next answer knows of that.")

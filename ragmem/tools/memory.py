@@ -197,7 +197,7 @@ class GetRecentMemories:
 def _session_entry(session: Session, now: datetime) -> str:
     at = session.last_activity_at
     about = [f"session {short_id(session.session_id)}", _date(at, now), ago(at, now)]
-    text = session.summary or f"Last asked: {session.last_message or session.title}"
+    text = session.summary or f"Last asked: {session.last_asked or session.title}"
     return (
         f"- [{', '.join(about)}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
     )

@@ -122,6 +122,12 @@ def test_what_is_piped_in_is_answered_and_teaches_no_rule(
     assert text in window
     (session,) = ragmem.sessions()
     assert ragmem.shown(session["session_id"])["turns"][0]["user_message"].startswith("<stdin>\n")
+    for command in (
+        ["sessions", "list"],
+        ["sessions", "show", session["session_id"]],
+        ["search", text],
+    ):
+        assert "<stdin>" not in ragmem.ok(*command).out
 
 
 def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
