@@ -44,7 +44,6 @@ from ragmem.files import replace_private
 from ragmem.ids import short_id
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, AgentFiles, Importer, find_files, titles_beside
-from ragmem.libraries import install_command
 from ragmem.listings import Document, document, table
 from ragmem.memory.projects import folder_name, normalize_cwd
 from ragmem.records import DEFAULT_TITLE
@@ -300,6 +299,8 @@ class _Kept(msgspec.Struct, frozen=True):
     """None where there was none."""
     written: str
     """SHA-256 of what was written."""
+    made_folder: bool = False
+    """Whether its folder was made for it; that goes again with it, where nothing else is in it."""
 
 
 class _Edit(msgspec.Struct, frozen=True):
@@ -327,6 +328,9 @@ def install(
     prompt is added to it, and a session that ends is imported. The changes are shown
     before anything is written; `ragmem uninstall` takes them back.
     """
+    from ragmem.cli.mcp import check_installed
+
+    check_installed()
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
     for file, change in _changes(client, hooks=not no_hooks):
@@ -344,15 +348,13 @@ def install(
         return
     _ask(edits, yes=yes)
     for edit in edits:
-        written = _Kept(str(edit.file), edit.restores, _mark(edit.after))
+        old, is_new = kept.get(str(edit.file)), not edit.file.parent.exists()
+        made = is_new or (old is not None and old.made_folder)
+        written = _Kept(str(edit.file), edit.restores, _mark(edit.after), made)
         kept[written.path] = written
     _keep(client, list(kept.values()))
     _write(edits)
     write(f"{client} knows of this memory from its next start on.\n")
-    from ragmem.cli.mcp import is_installed
-
-    if not is_installed():
-        say(f"note: it needs the package mcp, which is not installed:\n{install_command('mcp')}\n")
 
 
 @uninstalling.command()
@@ -379,6 +381,10 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
     else:
         _ask(edits, yes=yes)
         _write(edits)
+        for edit in edits:
+            if edit.after is None and kept[str(edit.file)].made_folder:
+                with suppress(OSError):  # others have put something into it
+                    edit.file.parent.rmdir()
         write(f"{client} does not know of this memory any more.\n")
     _keep(client, [])
 
