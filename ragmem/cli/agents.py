@@ -95,27 +95,33 @@ async def take_over(
     What is here already stays; run it again to get what was said since.
     """
     wanted = _Wanted(cwd, _since(since), dry_run)
+    of_summaries = _OF_SUMMARIES if own.config.memory.summaries.enabled else ""
     if agent:
         found = AGENTS[agent]
         reports = [await _taken(own, found, _place(found, path), wanted)]
         print_one(output, lambda: reports[0], lambda width: report_text(reports[0], width))
     else:
-        reports = await _all(own, wanted, yes=yes)
+        reports = await _all(own, wanted, yes=yes, of_summaries=of_summaries)
         print_one(
             output,
             lambda: {"agents": reports},
             lambda width: "\n".join(report_text(each, width) for each in reports),
         )
     if any(each["turns_added"] for each in reports):
-        if own.config.memory.summaries.enabled:
-            say(_OF_SUMMARIES)
+        if agent or yes or dry_run:  # else it was told before the question
+            say(of_summaries)
         if not dry_run:
             async with open_app(own.config, own.paths) as opened:
                 await opened.leave_background()
 
 
-async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Document]:
-    """Import from all agents that have sessions on this machine, if the person agrees."""
+async def _all(
+    own: Administration, wanted: _Wanted, *, yes: bool, of_summaries: str
+) -> list[Document]:
+    """Import from all agents that have sessions on this machine, if the person agrees.
+
+    What comes of it later, `of_summaries`, is told before they are asked.
+    """
     found = {}
     for agent in AGENTS.values():
         with suppress(OSError):
@@ -139,6 +145,7 @@ async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Docum
     say(table(("AGENT", "SESSIONS", "LATEST", "FOLDER"), rows, width=columns(120)))
     if not (yes or wanted.dry_run):
         say("They are read, never changed; what is here already stays as it is.\n")
+        say(of_summaries)
         await confirm("Import them?", "Nothing was imported.")
     return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
 

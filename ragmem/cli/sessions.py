@@ -457,7 +457,8 @@ async def export_session(
         return
     with new_file(file) as part:
         part.write_bytes(data)
-    say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+    count = counted(len(document.turns), "turn")
+    say(f"{short_id(session.session_id)}: {count} in {visible(str(file))}\n")
 
 
 async def _names(own: Administration) -> list[str]:
