@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
-from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError
+from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError, unreadable
 from ragmem.files import forget_prompts
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
@@ -489,7 +489,7 @@ async def _copy_source(store: "Archive") -> CopySource:
 
 def _is_database(file: Path) -> bool:
     """Of the two kinds of backup; UsageError for what is neither."""
-    from ragmem.store.transfer import is_lines
+    from ragmem.store.transfer import is_lines, no_backup
 
     try:
         with file.open("rb") as beginning:
@@ -498,8 +498,8 @@ def _is_database(file: Path) -> bool:
         if is_lines(file):
             return False
     except OSError as error:
-        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
-    raise UsageError(f"{file} is no backup of ragmem's memory.")
+        raise unreadable(file, error) from None
+    raise no_backup(file)
 
 
 def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:

@@ -41,6 +41,7 @@ from ragmem.memory.projects import (
     gone,
     has_remote,
     is_called_like,
+    is_gone,
     joinable,
     joined_text,
     moved_text,
@@ -49,7 +50,7 @@ from ragmem.memory.projects import (
 )
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
-from ragmem.records import ASKED, Project, Session, SessionQuery, ToolCall, TurnQuery
+from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus, ToolCall, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store import Archive, Store, open_store, owner_of_file
 from ragmem.store.spool import Patience, SpooledStore
@@ -368,30 +369,47 @@ class App:
         return self.memory.new_session(self.cwd, located.project, title=title)
 
     async def continue_session(self, *, chats: bool = False) -> Session | None:
-        """The newest session of this folder, if there is one; with `chats` the newest that is no
-        one-off question, where there is such a one.
+        """The newest session of this folder that was not put aside, if there is one; with `chats`
+        the newest that is no one-off question, where there is such a one.
         """
         newest: list[Session] = []
         for limit in _LOOKED_AT if chats else (1,):
-            found = await self.sessions_here(limit)
+            found = await self.sessions_here(limit, status="active")
             talked = [each for each in found if ASKED not in each.tags] if chats else []
             newest = (talked or found)[:1]
             if talked or len(found) < limit:
                 break
+        if newest and newest[0].cwd != folder_name(self.cwd):
+            await self._locate()  # which leaves a notice of where it was
         return self.memory.recollect(newest[0]) if newest else None
 
-    async def sessions_here(self, limit: int) -> list[Session]:
+    async def sessions_here(
+        self, limit: int, *, status: SessionStatus | None = None
+    ) -> list[Session]:
         """One's own newest of this folder, or everyone's; while the store is away, those kept
-        beside it."""
+        beside it.
+
+        Where there are none, those of the project whose folder is gone, as where it moved here.
+        """
         cwd = folder_name(self.cwd)
-        query = SessionQuery(cwd=cwd, mine=not self._everyone, limit=limit)
+        query = SessionQuery(cwd=cwd, status=status, mine=not self._everyone, limit=limit)
         try:
-            return await self.memory.sessions(query)
+            return await self.memory.sessions(query) or await self._moved_here(query)
         except StoreError:
             tail = self.memory.tail
             if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
                 return found
             raise
+
+    async def _moved_here(self, query: SessionQuery) -> list[Session]:
+        project = (await self.memory.project_of(self.cwd)).project
+        found = await self.memory.sessions(
+            msgspec.structs.replace(
+                query, cwd=None, project_ids=(project.root_id,), limit=_LOOKED_AT[-1]
+            )
+        )
+        left = {folder for folder in {each.cwd for each in found} if is_gone(folder)}
+        return [each for each in found if each.cwd in left][: query.limit]
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
         """By id, tail or name, or by the id that another agent gave one that was imported.

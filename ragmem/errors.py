@@ -188,6 +188,14 @@ def header_of(error: BaseException, name: str) -> str | None:
     return None
 
 
+def unreadable(file: os.PathLike[str], error: OSError) -> UsageError:
+    """The error for a file that a person named and that can't be read."""
+    return UsageError(
+        f"{file} can't be read: {error.strerror}.",
+        hint="Name a file that is there and that you may read.",
+    )
+
+
 def lacking(error: BaseException) -> str:
     """What the computer gives this process no more of, where that is why it failed; else empty."""
     match error:

@@ -441,7 +441,8 @@ class TurnRun:
         )
         if context.without_code and context.without_code not in parts.said:
             parts.said.add(context.without_code)
-            self._warn(context.without_code)
+            # By itself it passes: the process that answers searches may just have ended.
+            self._emit(Notice(level="info", text=context.without_code))
         for text in context.notices:
             self._warn(text)
         self._say_notices()

@@ -44,7 +44,6 @@ from ragmem.files import replace_private
 from ragmem.ids import short_id
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, AgentFiles, Importer, find_files, titles_beside
-from ragmem.libraries import install_command
 from ragmem.listings import Document, document, table
 from ragmem.memory.projects import folder_name, normalize_cwd
 from ragmem.records import DEFAULT_TITLE
@@ -96,27 +95,33 @@ async def take_over(
     What is here already stays; run it again to get what was said since.
     """
     wanted = _Wanted(cwd, _since(since), dry_run)
+    of_summaries = _OF_SUMMARIES if own.config.memory.summaries.enabled else ""
     if agent:
         found = AGENTS[agent]
         reports = [await _taken(own, found, _place(found, path), wanted)]
         print_one(output, lambda: reports[0], lambda width: report_text(reports[0], width))
     else:
-        reports = await _all(own, wanted, yes=yes)
+        reports = await _all(own, wanted, yes=yes, of_summaries=of_summaries)
         print_one(
             output,
             lambda: {"agents": reports},
             lambda width: "\n".join(report_text(each, width) for each in reports),
         )
     if any(each["turns_added"] for each in reports):
-        if own.config.memory.summaries.enabled:
-            say(_OF_SUMMARIES)
+        if agent or yes or dry_run:  # else it was told before the question
+            say(of_summaries)
         if not dry_run:
             async with open_app(own.config, own.paths) as opened:
                 await opened.leave_background()
 
 
-async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Document]:
-    """Import from all agents that have sessions on this machine, if the person agrees."""
+async def _all(
+    own: Administration, wanted: _Wanted, *, yes: bool, of_summaries: str
+) -> list[Document]:
+    """Import from all agents that have sessions on this machine, if the person agrees.
+
+    What comes of it later, `of_summaries`, is told before they are asked.
+    """
     found = {}
     for agent in AGENTS.values():
         with suppress(OSError):
@@ -140,6 +145,7 @@ async def _all(own: Administration, wanted: _Wanted, *, yes: bool) -> list[Docum
     say(table(("AGENT", "SESSIONS", "LATEST", "FOLDER"), rows, width=columns(120)))
     if not (yes or wanted.dry_run):
         say("They are read, never changed; what is here already stays as it is.\n")
+        say(of_summaries)
         await confirm("Import them?", "Nothing was imported.")
     return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
 
@@ -300,6 +306,8 @@ class _Kept(msgspec.Struct, frozen=True):
     """None where there was none."""
     written: str
     """SHA-256 of what was written."""
+    made_folder: bool = False
+    """Whether its folder was made for it; that goes again with it, where nothing else is in it."""
 
 
 class _Edit(msgspec.Struct, frozen=True):
@@ -327,6 +335,9 @@ def install(
     prompt is added to it, and a session that ends is imported. The changes are shown
     before anything is written; `ragmem uninstall` takes them back.
     """
+    from ragmem.cli.mcp import check_installed
+
+    check_installed()
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
     for file, change in _changes(client, hooks=not no_hooks):
@@ -344,15 +355,13 @@ def install(
         return
     _ask(edits, yes=yes)
     for edit in edits:
-        written = _Kept(str(edit.file), edit.restores, _mark(edit.after))
+        old, is_new = kept.get(str(edit.file)), not edit.file.parent.exists()
+        made = is_new or (old is not None and old.made_folder)
+        written = _Kept(str(edit.file), edit.restores, _mark(edit.after), made)
         kept[written.path] = written
     _keep(client, list(kept.values()))
     _write(edits)
     write(f"{client} knows of this memory from its next start on.\n")
-    from ragmem.cli.mcp import is_installed
-
-    if not is_installed():
-        say(f"note: it needs the package mcp, which is not installed:\n{install_command('mcp')}\n")
 
 
 @uninstalling.command()
@@ -379,6 +388,10 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
     else:
         _ask(edits, yes=yes)
         _write(edits)
+        for edit in edits:
+            if edit.after is None and kept[str(edit.file)].made_folder:
+                with suppress(OSError):  # others have put something into it
+                    edit.file.parent.rmdir()
         write(f"{client} does not know of this memory any more.\n")
     _keep(client, [])
 

@@ -533,12 +533,13 @@ async def choose_session(
 
 
 async def last_session(app: "App") -> "Session":
-    """The newest session of this folder; SessionNotFound when there is none."""
+    """The newest session of this folder but those put aside; SessionNotFound without one."""
     session = await app.continue_session()
     if session is None:
         raise SessionNotFound(
-            f"There is no session of {app.cwd} yet.",
-            hint="`ragmem sessions list --all` shows those of other folders.",
+            f"There is no session of {app.cwd} to go on with.",
+            hint="`ragmem sessions list --all` shows those of other folders; of one that was put "
+            "aside `ragmem sessions archive ID --undo`.",
         )
     return session
 
@@ -575,7 +576,7 @@ async def _pick(app: "App") -> "Session":
     sessions = await app.sessions_here(_CHOICES)
     if not sessions:
         raise SessionNotFound(
-            f"There is no session of {app.cwd} to resume.",
+            f"There is no session of {app.cwd} to go on with.",
             hint="`ragmem sessions list --all` shows those of other folders.",
         )
     listed = partial(sessions_table, sessions, datetime.now(UTC), width=100)
@@ -586,7 +587,7 @@ async def _pick(app: "App") -> "Session":
     say(listed(current=""))
     answer = await ask_line(f"Which one? [1-{len(sessions)}] ")
     if not answer.isdecimal() or not 1 <= int(answer) <= len(sessions):
-        raise UsageError("No session was chosen.")
+        raise UsageError("No session was chosen.", hint="Use -r ID, or type the number of a row.")
     return sessions[int(answer) - 1]
 
 

@@ -92,7 +92,8 @@ async def examine() -> AsyncIterator[Check]:
         config = load_config(paths.config_file)
     except RagmemError as error:
         config = _without_file()
-        yield failing("config", error)
+        said = "Until then other commands end so; the rows below tell what holds without it."
+        yield Check("config", "broken", str(error), f"{error.hint}\n{said}".strip())
     else:
         know(config.passwords())
         yield check_config_file(paths)

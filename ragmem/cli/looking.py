@@ -28,6 +28,7 @@ from ragmem.cli.output import (
     Paint,
     columns,
     drawn,
+    empty_prompt,
     joined,
     new_file,
     print_one,
@@ -137,8 +138,9 @@ async def _wanted(
     if memory is not None:
         found = await (await opened.store()).find_memories(typed(memory).replace("-", ""))
         if len(found) != 1:
+            several = counted(len(found), "memory")
             raise UsageError(
-                f"--memory: {counted(len(found), 'memory')} with that id.",
+                f"--memory: {f'{several} have' if found else 'no memory has'} an id like that.",
                 hint="`ragmem memory list` shows them with their ids.",
             )
         return Wanted(title=f"A memory: {found[0].content}", memory=found[0], since=start)
@@ -252,14 +254,15 @@ async def context(
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
     prompt = typed(prompt)
     if not prompt.strip():
-        raise UsageError("The prompt is empty.")
+        raise empty_prompt()
 
     from ragmem.agent.seat import Options
 
     session = await choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)
     try:
-        built = await agent.context(prompt, strategy=strategy)
+        asked = (await opened.skill_set(session)).expanded(prompt)
+        built = await agent.context(asked, strategy=strategy)
     finally:
         await agent.aclose()
     if output == "json":

@@ -457,11 +457,7 @@ def mcp(
     The agent starts it: `ragmem install claude-code` or `codex` tells it to, and
     docs/agents.md has others.
     """
-    if not is_installed():
-        raise UsageError(
-            "Serving other agents needs the package mcp, which is not installed.",
-            hint=f"Install it with `{install_command('mcp')}`.",
-        )
+    check_installed()
     folder = Path(os.path.abspath((project or Path.cwd()).expanduser()))
     if not folder.is_dir():
         raise UsageError(
@@ -479,6 +475,15 @@ def mcp(
 def is_installed(package: str = "mcp") -> bool:
     """Whether that package is there."""
     return find_spec(package) is not None
+
+
+def check_installed() -> None:
+    """UsageError, which tells how to install it, where what serves other agents is missing."""
+    if not is_installed():
+        raise UsageError(
+            "Serving other agents needs the package mcp, which is not installed.",
+            hint=f"Install it with `{install_command('mcp')}`.",
+        )
 
 
 async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from ragmem.config import UiConfig, environment
-from ragmem.errors import RagmemError, UsageError
+from ragmem.errors import RagmemError, UsageError, unreadable
 from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.ids import new_id
@@ -238,8 +238,13 @@ def read_prompt(prompt: str | None) -> str:
     else:
         text = join_prompt(prompt or "", _read_stdin())
     if not text.strip():
-        raise UsageError("The prompt is empty.")
+        raise empty_prompt()
     return text
+
+
+def empty_prompt() -> UsageError:
+    """The error for a prompt without words."""
+    return UsageError("The prompt is empty.", hint="Write your question behind the command.")
 
 
 def typed(argument: str) -> str:
@@ -403,7 +408,7 @@ def read_without_secrets(file: Path) -> bytes:
     try:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+        raise unreadable(file, error) from None
     from ragmem.redact import know, redact, secrets_among
 
     know(secrets_among(environment()))

@@ -317,7 +317,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
 def _wanted(query: str) -> str:
     query = typed(query)
     if not query.strip():
-        raise UsageError("There is nothing to look for.")
+        raise UsageError("There is nothing to look for.", hint="Write what, in words.")
     return query
 
 
@@ -435,7 +435,7 @@ async def _named(opened: "App", reference: str | None) -> Session | None:
     if reference is None:
         return await last_session(opened)
     if not reference.strip():
-        raise UsageError("There is nothing to compare with.")
+        raise UsageError("There is nothing to compare with.", hint="Give a text or a session.")
     try:
         return await opened.resume_session(reference)
     except SessionNotFound:

@@ -144,12 +144,10 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     nothing += f" tagged {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
     if query.tags or status:
         nothing += "Without --tag and --status all are listed.\n"
-    if query.cwd and cwd is None:
-        nothing += "--project shows those of the whole project, with its worktrees.\n"
-    if not everywhere:
-        nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
-        nothing += "--join brings here those of a folder that is gone, if you say so.\n"
-    if not everyone:
+    elif not everywhere:
+        look = "--all looks" if cwd or project else "--project and --all look"
+        nothing += f"{look} further; --join brings here those of a folder that is gone.\n"
+    if not everyone and opened.config.store.kind == "neo4j":
         nothing += "--everyone shows those of other people too.\n"
     now, folders = datetime.now(UTC), query.cwd is None
     paint = paint_for(opened.config.ui) if output == "table" else None
@@ -461,7 +459,8 @@ async def export_session(
         return
     with new_file(file) as part:
         part.write_bytes(data)
-    say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+    count = counted(len(document.turns), "turn")
+    say(f"{short_id(session.session_id)}: {count} in {visible(str(file))}\n")
 
 
 async def _names(own: Administration) -> list[str]:
@@ -574,7 +573,8 @@ async def _join_project(app: "App") -> None:
     ):
         say(f"{head}\n" if listed else "")
         for number, each in enumerate(listed, first):
-            say(f"  {number}  {await _described(app, each)}\n")
+            mark = f"{number}  " if len(found) > 1 else ""
+            say(f"  {mark}{await _described(app, each)}\n")
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)

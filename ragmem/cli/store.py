@@ -68,8 +68,8 @@ async def use(
     write(store_text(found))
     if before != kind:
         write(
-            f"Nothing was moved: what is in {before} stays there, untouched. "
-            f"`ragmem store migrate --to {kind}` copies it.\n"
+            f"What is in {before} stays there, untouched. "
+            f"`ragmem store migrate --to {kind}` copies what is not here yet.\n"
         )
 
 

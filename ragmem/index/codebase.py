@@ -403,13 +403,14 @@ class Codebase:
 
         if is_greeting(prompt):
             return []
+        within_s = 2 * self._config.code.wait_s + 0.05
         try:
-            async with asyncio.timeout(2 * self._config.code.wait_s + 0.05):
+            async with asyncio.timeout(within_s):
                 hits = await self.search(project, prompt, _HITS, near=near)
         except TimeoutError:
             self._metrics.count("code.late")
             raise SearchTooLong(
-                f"The code search took longer than {self._config.code.wait_s:g} s and was left out;"
+                f"The code search took longer than {within_s:g} s and was left out of this request;"
                 " code.wait_s lets it take longer."
             ) from None
         asked = PromptWords.of(prompt)

@@ -185,7 +185,8 @@ class OpenMemory:
         """Opens the store: what is wrong with it is said here, not later."""
         if not self._memory.records:
             raise StoreError(
-                "Memory is switched off.", hint="Set memory.enabled = true to store and recall."
+                "Memory is switched off.",
+                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         await (await self.app.store()).sessions(SessionQuery(limit=1))
         self._foreign = await self.app.background.vectors_notice()

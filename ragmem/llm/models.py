@@ -306,8 +306,11 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
         found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
     if find_local_model(environ) is not None:
         found.append(_named(LOCAL_NAME, "installed", plain, environ))
-    unique = {choice.name: choice for choice in reversed(found)}
-    return list(reversed(unique.values()))
+    # At a server of one's own `openai/name` and `name` are one model.
+    unique: dict[tuple[str, str], ModelChoice] = {}
+    for choice in found:
+        unique.setdefault((choice.base_url, choice.model or choice.name), choice)
+    return list(unique.values())
 
 
 def find_local_model(environ: Mapping[str, str]) -> Path | None:
@@ -464,7 +467,10 @@ def _litellm_choice(
         key_variable=key,
         base_url=base_url,
         model=name,
-        paid=_is_paid(info, provider) and not config.llm.api_base,
+        # A provider that is not known, and has no key here, bills nobody.
+        paid=_is_paid(info, provider)
+        and not config.llm.api_base
+        and (provider is not None or bool(key) or prefix in WITHOUT_A_KEY),
     )
 
 

@@ -403,7 +403,8 @@ class Memory:
     async def _store(self) -> Store:
         if self._open_store is None:
             raise StoreError(
-                "Memory is switched off.", hint="Set memory.enabled = true to store and recall."
+                "Memory is switched off.",
+                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         return await self._open_store()
 

@@ -105,7 +105,7 @@ def _at(root: Path, known: list[Project], now: datetime) -> Located:
             return Located(msgspec.structs.replace(project, remote=remote))
     for sign in signs:
         for project in known:
-            if project.remote == sign and _is_gone(project.path):
+            if project.remote == sign and is_gone(project.path):
                 moved = msgspec.structs.replace(project, path=path)
                 return Located(moved, is_new=True, moved_from=project.path)
     return Located(project_of_folder(root, known, now=now), is_new=True)
@@ -169,7 +169,7 @@ def gone(project: Project, known: Iterable[Project]) -> list[Project]:
     return [
         each
         for each in known
-        if each.root_id == each.project_id != project.root_id and _is_gone(each.path)
+        if each.root_id == each.project_id != project.root_id and is_gone(each.path)
     ]
 
 
@@ -216,7 +216,8 @@ def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project 
     return next(iter([*reversed(around), *own, *folders]), None)
 
 
-def _is_gone(stored: str) -> bool:
+def is_gone(stored: str) -> bool:
+    """Return whether nothing is where a stored path says."""
     return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))
 
 

@@ -322,9 +322,10 @@ def card(
 
 
 def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
-    """Return a line for what was done, one for what was cut off, one for what is open."""
+    """Return a line for what was decided and done, one for what was cut off or is open."""
     told = []
     if recap:
+        told += [f"decided: {'; '.join(recap.decided)}"] if recap.decided else []
         told += [f"changed: {', '.join(recap.changed)}"] if recap.changed else []
         failed = "; ".join(map(without_verdict, recap.failed))
         told += [f"did not work: {failed}"] if failed else []

@@ -183,6 +183,26 @@ def test_an_unknown_store_is_a_usage_error(ragmem: Ragmem) -> None:
     assert "RAGMEM_STORE='qdrant'" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("memory", "import", "nofile"), "Name a file that is there and that you may read."),
+        (("sessions", "import", "nofile"), "Name a file that is there and that you may read."),
+        (("store", "migrate", "--from", "nofile", "--to", "sqlite"), "Name a file that is there"),
+        (("graph", "--memory", "0ddba11"), "`ragmem memory list` shows them with their ids."),
+        (("search", " "), "Write what, in words."),
+        (("context", " "), "Write your question behind the command."),
+    ],
+    ids=lambda words: "-".join(words[:2]) if isinstance(words, tuple) else "",
+)
+def test_an_error_says_what_to_do(ragmem: Ragmem, words: tuple[str, ...], hint: str) -> None:
+    done = ragmem.run(*words)
+    what, advice = done.err.splitlines()[-2:]
+    assert (done.code, done.out) == (2, "")
+    assert what.startswith("error: ")
+    assert advice.startswith(hint)
+
+
 # --- models -------------------------------------------------------------------
 
 
@@ -288,6 +308,7 @@ def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
     found = health(done.out)
     assert (found["folders"], found["config"], found["store"]) == ("note", "broken", "broken")
     assert "Did you mean 'ui.color'?" in done.out
+    assert "the rows below tell what holds without it" in done.out
     assert "openai/gpt-5" in done.out  # what the environment says holds all the same
     assert ragmem.home.stat().st_mode & 0o777 == 0o700
 

@@ -116,7 +116,7 @@ def test_numbers_as_a_page(ragmem: Ragmem) -> None:
     ("arguments", "problem"),
     [
         (("--all", "--file", "a.py"), "exclude each other"),
-        (("--memory", "nothing"), "0 memories with that id"),
+        (("--memory", "nothing"), "no memory has an id like that"),
         (("--since", "soon"), "is no age, no date and no session"),
         (("-r", "nothing"), "nothing"),
     ],

@@ -241,7 +241,7 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
     )
     assert ragmem.sessions() == []
     child = ragmem.on_terminal("import")
-    child.expect_exact("Import them? [y/N] ")
+    child.expect("note: what comes is summed up [^?]*leaves that out\\.\r\nImport them\\? ")
     child.sendline("n")
     child.expect_exact("error: Nothing was imported.")
     finish(child)

@@ -570,6 +570,9 @@ def test_what_is_exported_is_imported_as_it_was(ragmem: Ragmem, tmp_path: Path) 
     assert into.out == "3 memories, 1 entry of the profile\n"
     assert "1 of them stand in every request" in into.err
     assert "3 belong to projects that are not known here" in into.err
+    there = {"RAGMEM_HOME": str(tmp_path / "another home")}
+    into = ragmem.ok("memory", "import", str(file), env=there)
+    assert "not known here" not in into.err, "they are this folder's"
     assert by_id(stored(elsewhere)) == by_id(before)
     taken = done(elsewhere, "export", "--all").json
     for each in (taken["profile"], document["profile"]):

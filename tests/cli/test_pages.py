@@ -1,4 +1,4 @@
-"""docs/memory.md and docs/code.md are true: their commands are run again, what they name exists.
+"""docs/memory.md, code.md and scripts.md are true: their commands run, what they name exists.
 
 After a change that is meant, `python -m tests.cli.test_pages` writes the outputs anew.
 """
@@ -25,7 +25,7 @@ from tests.cli.coding import PLAN, WATER, without_times
 from tests.cli.process import COMMAND, SOURCE, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
-MEMORY, CODE = (SOURCE / "docs" / name for name in ("memory.md", "code.md"))
+MEMORY, CODE, SCRIPTS = (SOURCE / "docs" / f"{name}.md" for name in ("memory", "code", "scripts"))
 HOME = "/home/ana"
 WATERING = '''\
 def litres(plants: int, days: int) -> float:
@@ -105,7 +105,11 @@ def test_its_settings_exist() -> None:
         config.check_tree(tomllib.loads(block), block, "the page")
 
 
-@pytest.mark.parametrize(("page", "least"), [(MEMORY, 10), (CODE, 15)], ids=["memory", "code"])
+@pytest.mark.parametrize(
+    ("page", "least"),
+    [(MEMORY, 10), (CODE, 15), (SCRIPTS, 5)],
+    ids=["memory", "code", "scripts"],
+)
 def test_its_commands_and_flags_exist(page: Path, least: int) -> None:
     root = command()
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)([^`\n]*)", page.read_text())
@@ -117,6 +121,29 @@ def test_its_commands_and_flags_exist(page: Path, least: int) -> None:
             child = child.commands[words[0]]
         flags = {flag for param in child.params for flag in getattr(param, "opts", ())}
         assert set(re.findall(r"(?<=\s)--[a-z-]+", re.sub(r'".*?"', "", rest))) <= flags | {"--yes"}
+
+
+def test_the_scripts_run_as_they_are_printed(tmp_path: Path) -> None:
+    """But for what other programs make of an answer."""
+    (shown,) = BLOCK.findall(SCRIPTS.read_text())
+    lines = [line.removeprefix("$ ").split(" | jq")[0] for line in shown.splitlines()]
+    with LLMServer([Answer('{"port": 80}')] * len(lines)) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        (ragmem.project / "question.txt").write_text("Which port?\n")
+        subprocess.run(["git", "init", "-q"], cwd=ragmem.project, check=True)
+        path = f"{Path(COMMAND[0]).parent}:{ragmem.env['PATH']}"
+        for line in lines:
+            done = subprocess.run(
+                ["bash", "-c", line],
+                cwd=ragmem.project,
+                env={**ragmem.env, "PATH": path},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (0, ""), line
+            assert '"port": 80' in done.stdout.replace("\\", ""), line
 
 
 def test_its_chat_commands_exist() -> None:

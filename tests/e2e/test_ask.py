@@ -16,6 +16,7 @@ from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 KEY = "canary-key-1234567890"
+EMPTY = "error: The prompt is empty.\nWrite your question behind the command.\n"
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_file_that_piped_text_names_is_not_read(ragmem: Ragmem, server: LLMSer
 def test_an_empty_prompt_is_a_usage_error(ragmem: Ragmem, arguments: list[str]) -> None:
     done = ragmem.run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert done.err == "error: The prompt is empty.\n"
+    assert done.err == EMPTY
 
 
 @pytest.mark.parametrize("arguments", [[], ["chat"], ["-c"], ["chat", "-r", "abc"]])
@@ -227,7 +228,7 @@ def test_an_ephemeral_fork_knows_its_parent_and_writes_nothing(
 
 def test_context_wants_a_prompt_too(ragmem: Ragmem) -> None:
     done = ragmem.run("context", " ")
-    assert (done.code, done.out, done.err) == (2, "", "error: The prompt is empty.\n")
+    assert (done.code, done.out, done.err) == (2, "", EMPTY)
 
 
 # --- tools and permissions ----------------------------------------------------

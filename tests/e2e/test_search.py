@@ -26,6 +26,7 @@ BY_WORDS = "Which fish does our cat Whiskers hate?"
 """For contexts: they wait a second for the embedder, which a busy machine may need to load it."""
 AGO = r"(?:just now|\d minutes? ago)"
 """Of what was said a few processes before."""
+SAYS_NOTHING = "error: There is nothing to look for.\nWrite what, in words.\n"
 OTHER_MODEL = {"RAGMEM_MODEL__EMBEDDING": "openai/other-embedder"}
 
 
@@ -212,7 +213,7 @@ def test_levels_that_are_none(ragmem: Ragmem, levels: str) -> None:
 @pytest.mark.parametrize("query", ["", "   ", "\n"])
 def test_an_empty_question(ragmem: Ragmem, query: str) -> None:
     done = ragmem.run("search", query)
-    assert (done.code, done.err) == (2, "error: There is nothing to look for.\n")
+    assert (done.code, done.err) == (2, SAYS_NOTHING)
 
 
 def test_nothing_found(ragmem: Ragmem) -> None:

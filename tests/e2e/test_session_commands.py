@@ -99,6 +99,18 @@ def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
 
 
 @BOTH
+def test_what_was_put_aside_is_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
+    """By `-c` the newest of the others; by its id it is."""
+    other, aside = ragmem.session_of("One?"), ragmem.session_of("Two?")
+    ragmem.ok("sessions", "archive", aside)
+    assert ragmem.session_of("And?", "-c") == other
+    assert ragmem.session_of("And?", "-r", aside) == aside
+    ragmem.ok("sessions", "archive", other)
+    done = ragmem.run("ask", "And?", "-c")
+    assert done.code == 2
+    assert "sessions archive ID --undo" in done.err
+
+
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     """Later ones do not leak into it, and the original is untouched."""
     whole = ragmem.session_of("First?")

@@ -273,6 +273,9 @@ def test_the_models_of_ones_own_server_are_found(environ: dict[str, str]) -> Non
         assert caught.value.hint.endswith("offers: openai/openai/gpt-oss-20b, qwen3:8b")
         listed = [each for each in list_models(environ, config) if each.base_url == server.url]
         assert [each.model for each in listed] == ["openai/gpt-oss-20b", "qwen3:8b"]
+        named = msgspec.structs.replace(config, model=ModelConfig(main="openai/qwen3:8b"))
+        listed = [each for each in list_models(environ, named) if each.base_url == server.url]
+        assert [each.name for each in listed] == ["openai/qwen3:8b", "openai/openai/gpt-oss-20b"]
 
 
 def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> None:
@@ -310,6 +313,16 @@ def test_other_providers_go_through_litellm(environ: dict[str, str], name: str) 
 
 
 @pytest.mark.usefixtures("no_local_model")
+def test_nobody_bills_for_a_provider_that_is_not_known(environ: dict[str, str]) -> None:
+    """One with a key may be litellm's; those of clouds sign in otherwise."""
+    keyed = {**environ, "NOSUCH_API_KEY": "canary-key"}
+    paid = [
+        choose_model(Config(), given, flag=name).paid
+        for given, name in ((environ, "nosuch/x"), (keyed, "nosuch/x"), (environ, "bedrock/x"))
+    ]
+    assert paid == [False, True, True]
+
+
 def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
     for name in (LOCAL_NAME, "local/other"):
         with pytest.raises(NoModel) as caught:

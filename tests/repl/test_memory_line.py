@@ -165,7 +165,7 @@ async def test_a_turn_is_told_of_with_what_was_asked_and_answered(chat: Chat) ->
 
 
 async def test_why_says_that_the_code_search_took_too_long(chat: Chat) -> None:
-    late = "The code search took longer than 0.3 s and was left out."
+    late = "The code search took longer than 0.65 s and was left out of this request."
     chat.session.see(ContextBuilt(sections={}, without_code=late))
     said = await chat.said("/why")
     assert late in said

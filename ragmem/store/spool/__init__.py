@@ -452,7 +452,11 @@ class SpooledStore:
             self._opening_since = time.monotonic()
             self._opening = self._running.keep(self._open())
         elif self._is_overdue(self._patience.read_s):
-            raise StoreUnavailable("The memory does not open.", hint="Try again.")
+            raise StoreUnavailable(
+                f"The memory does not open within {self._patience.read_s:g} s.",
+                hint="Try again in a moment; `ragmem doctor` shows which store it is, and "
+                "store.timeout_s lets it take longer.",
+            )
         return await asyncio.shield(self._opening)
 
     async def opened(self) -> None:

@@ -269,6 +269,13 @@ def is_lines(file: Path) -> bool:
     return True
 
 
+def no_backup(file: Path) -> UsageError:
+    """The error for a file that is something else."""
+    return UsageError(
+        f"{file} is no backup of ragmem's memory.", hint="`ragmem store backup FILE` writes one."
+    )
+
+
 def count_lines(file: Path) -> int:
     """How many writes are in it, about."""
     with file.open("rb") as lines:
@@ -285,7 +292,7 @@ def stream_of_lines(file: Path) -> Stream:
             try:
                 msgspec.json.decode(lines.readline(), type=_Head)
             except msgspec.MsgspecError:
-                raise UsageError(f"{file} is no backup of ragmem's memory.") from None
+                raise no_backup(file) from None
             ended = False
             for count, line in enumerate(lines):
                 failpoint("lines.read")
