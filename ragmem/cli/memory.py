@@ -600,8 +600,7 @@ async def import_memories(opened: "App", file: Exported, yes: Yes = False) -> No
             f"note: {pinned:,} of them stand in every request, pinned or as rules: "
             "`ragmem memory list` shows which; `unpin` and `forget` take them out.\n"
         )
-    here = (await opened.memory.project_of(opened.cwd)).project.root_id
-    projects = {None, here, *(project.project_id for project in await store.projects())}
+    projects = {None, project_id, *(project.project_id for project in await store.projects())}
     if homeless := sum(each.project_id not in projects for each in new):
         say(
             f"note: {homeless:,} belong to projects that are not known here: "
