@@ -520,9 +520,10 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     live, checked = sys.stdout.isatty(), schema is not None
                     output = TextOutput(progress, live=live, raw=raw, checked=checked)
                 skill_set = await opened.skill_set(session)
+                meant = skill_set.expanded(text)
                 if hint := skill_set.hint():
                     say(f"note: {visible(hint)}\n")
-                code = await answer(agent, skill_set.expanded(text), output, interruption)
+                code = await answer(agent, meant, output, interruption)
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")

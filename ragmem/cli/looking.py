@@ -259,7 +259,8 @@ async def context(
     session = await choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)
     try:
-        built = await agent.context(prompt, strategy=strategy)
+        skill_set = await opened.skill_set(session)
+        built = await agent.context(skill_set.expanded(prompt), strategy=strategy)
     finally:
         await agent.aclose()
     if output == "json":
