@@ -230,7 +230,8 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
-    told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
+    asked = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
+    told = [t for t in asked if t.turn_id not in past]
     told = [t for t in told if says_something(t)] or told[-1:]
     last = told[-1] if told else None
     after = Aftermath([*turns, *later], known)
@@ -283,6 +284,7 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
 
     Of the agent's own list of tasks what no later session has seen to.
     """
+    turns = [turn for turn in turns if not turn.is_own_command]
     found = _tasks_open(turns, after)
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
     told = dict[str, None]()
@@ -350,8 +352,10 @@ async def last_time(
 
 
 def _came_to_nothing(turn: Turn) -> bool:
-    """Whether it is a greeting, however it was answered: no session is told of for that."""
-    return is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
+    """Whether it is a greeting, however it was answered, or a command of the person's own: no
+    session is told of for that."""
+    is_said = is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
+    return is_said or turn.is_own_command
 
 
 def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:

@@ -159,6 +159,18 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
     )
 
 
+def test_a_command_of_the_persons_own_is_no_outcome_and_hides_nothing_that_is_open() -> None:
+    listed = msgspec.structs.replace(ran("ls", 0, "pond.py"), origin="person")
+    turns = [
+        a_turn(1, "How deep is the pond?", "Two metres. The fence is still to be built."),
+        *(a_turn(index, "!ls", calls=(listed,)) for index in range(2, 6)),
+    ]
+    found = recap(SESSION, turns)
+    assert found.outcome == "How deep is the pond? — Two metres."
+    assert found.open == ("The fence is still to be built.",)
+    assert recap(SESSION, turns[1:]).outcome == ""
+
+
 def test_a_command_that_failed_is_told_until_it_works() -> None:
     failed = a_turn(1, calls=(ran("make check", 2, "error: no rule"),))
     worked = a_turn(2, calls=(ran("make check", 0, "ok"),))
