@@ -26,6 +26,7 @@ from ragmem.cli.command import (
     commands,
     confirm,
     home,
+    is_yes,
     last_session,
     open_app,
     option,
@@ -89,6 +90,7 @@ _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
 _NARROWEST = 20
 _NOTHING = "Nothing was joined."
+_AGAIN = "`ragmem sessions list --join` asks again."
 
 
 @command(app, open_app, "list")
@@ -459,7 +461,8 @@ async def export_session(
         return
     with new_file(file) as part:
         part.write_bytes(data)
-    say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+    count = counted(len(document.turns), "turn")
+    say(f"{short_id(session.session_id)}: {count} in {visible(str(file))}\n")
 
 
 async def _names(own: Administration) -> list[str]:
@@ -569,7 +572,8 @@ async def _join_project(app: "App") -> None:
     ):
         say(f"{head}\n" if listed else "")
         for number, each in enumerate(listed, first):
-            say(f"  {number}  {await _described(app, each)}\n")
+            mark = f"  {number}" if len(found) > 1 else ""
+            say(f"{mark}  {await _described(app, each)}\n")
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)
@@ -605,10 +609,10 @@ async def _choose_project(found: list[Project]) -> Project:
     say("Their sessions become one project's: each recalls what was said in the other.\n")
     if len(found) == 1:
         answer = await ask_line("Join them? [y/N] ")
-        if answer.casefold() not in ("y", "yes"):
-            raise UsageError(_NOTHING)
+        if not is_yes(answer):
+            raise UsageError(_NOTHING, hint=f"Only y or yes joins them: {_AGAIN}")
         return found[0]
     answer = await ask_line(f"Join which? [1-{len(found)}, Enter for none] ")
     if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
-        raise UsageError(_NOTHING)
+        raise UsageError(_NOTHING, hint=f"Only a number of the list joins one: {_AGAIN}")
     return found[int(answer) - 1]

@@ -95,8 +95,7 @@ def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
     read = [each for each in memory.evidence if each.path or each.tool_name not in ("", "remember")]
     if read and len(read) == len(memory.evidence):
         return f"confirmed by {who}"  # it stood in a file, and they pinned or corrected it
-    how = {"note": "written", "chat": "told", "conversation": "said"}
-    return f"{how[memory.source]} by {who}"
+    return f"{'written' if memory.source == 'note' else 'told'} by {who}"
 
 
 def marks(

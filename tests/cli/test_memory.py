@@ -501,7 +501,7 @@ def test_why_shows_the_chain(ragmem: Ragmem) -> None:
         "    “<release>21</release>”\n"
         "\n"
         "What it took the place of\n"
-        f"  {short_id(old.memory_id)} · said by you · {earlier}\n"
+        f"  {short_id(old.memory_id)} · told by you · {earlier}\n"
         "    The build needs JDK 17.\n"
     )
     document = done(ragmem, "why", new.memory_id, "--format", "json").json

@@ -71,10 +71,11 @@ def test_two_clones_are_joined_by_a_person(tmp_path: Path, ragmem: Ragmem) -> No
         """\
 This project: …/two (1 session)
 The same repository or remote:
-  1  …/one (1 session)
+  …/one (1 session)
 Their sessions become one project's: each recalls what was said in the other.
 Join them? [y/N] n
 error: Nothing was joined.
+Only y or yes joins them: `ragmem sessions list --join` asks again.
 """
     )
     assert prompts(listed(ragmem, two, "--project")) == {"In two"}
@@ -351,7 +352,7 @@ def test_the_memory_of_a_folder_that_is_gone_is_joined_when_a_person_says_so(
     assert shown.replace(str(tmp_path), "…").startswith(
         "This project: …/shop2 (0 sessions)\n"
         "Their folder is gone, and may be this one now:\n"
-        "  1  …/shop (1 session)\n"
+        "  …/shop (1 session)\n"
     )
     asked(ragmem, new, "After")
     assert prompts(listed(ragmem, new, "--project")) == {"Before", "After"}
