@@ -373,7 +373,7 @@ def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
 
 def _each_once(read: Iterable[_Read]) -> list[_Read]:
     """The sessions with what those before them do not share; one that has nothing else is none."""
-    told, found = set[str](), []
+    told, found = set[str](), list[_Read]()
     for session, turns in read:
         if own := [turn for turn in turns if turn.turn_id not in told]:
             found.append((session, own))
