@@ -126,13 +126,19 @@ class Administration:
         return self.config.store.kind
 
     @asynccontextmanager
-    async def archive(self, kind: str = "", *, existing: bool = False) -> "AsyncIterator[Archive]":
+    async def archive(
+        self,
+        kind: str = "",
+        *,
+        existing: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> "AsyncIterator[Archive]":
         """The store of that kind, or the one in use, as it is, without the spool.
 
-        UsageError where it has to be there already and is not.
+        UsageError where it has to be there already and is not. `say` is told of what takes long.
         """
         store = await open_archive(
-            kind or self.kind, self.config, self.paths, environment(), existing=existing
+            kind or self.kind, self.config, self.paths, environment(), existing=existing, say=say
         )
         try:
             yield store

@@ -431,7 +431,7 @@ class EditorSession:
 
         facts, project_id = facts_of(self._app.memory), self.session.project_id
         if words:
-            found = await facts.search(words, project_id=project_id, limit=_FOUND, floor=False)
+            found = await facts.search(words, project_id=project_id, limit=_FOUND)
         else:
             recent = await facts.recent(project_id=project_id, limit=_LISTED)
             found = [FactHit(memory=memory, score=0) for memory in recent]

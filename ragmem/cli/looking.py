@@ -261,8 +261,8 @@ async def context(
     session = await choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)
     try:
-        asked = (await opened.skill_set(session)).expanded(prompt)
-        built = await agent.context(asked, strategy=strategy)
+        skill_set = await opened.skill_set(session)
+        built = await agent.context(skill_set.expanded(prompt), strategy=strategy)
     finally:
         await agent.aclose()
     if output == "json":

@@ -1,7 +1,7 @@
 """`ragmem memory`: what is known beyond the conversations, seen and kept by the person."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePosixPath
@@ -57,6 +57,7 @@ from ragmem.memory.memories import (
     forgotten_text,
     here,
     marks,
+    said_since,
     said_so,
     summed_up,
     tell,
@@ -163,6 +164,7 @@ async def list_memories(
     )
     projects = await _folders(opened) if everywhere else None
     people = await others_of(await opened.store())
+    since = await said_since(await opened.store(), found) if output != "json" else {}
     now = datetime.now(UTC)
     print_all(
         output,
@@ -170,9 +172,11 @@ async def list_memories(
         lambda memory: memory_document(memory, people),
         drawn(
             opened.config.ui,
-            lambda width: memories_table(found, now, width=width, projects=projects, people=people),
+            lambda width: memories_table(
+                found, now, width=width, projects=projects, people=people, since=since
+            ),
             lambda width, paint: memories_by_day(
-                found, now, width=width, paint=paint, projects=projects, people=people
+                found, now, width=width, paint=paint, projects=projects, people=people, since=since
             ),
         ),
         _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
@@ -464,6 +468,7 @@ def memories_table(
     width: int,
     people: Mapping[str, str] = NOBODY,
     projects: Mapping[str, str] | None = None,
+    since: Container[str] = (),
 ) -> str:
     """One line each; the less telling columns only where there is room for them.
 
@@ -471,7 +476,7 @@ def memories_table(
     `people`, those of others by id, who has made it known.
     """
     roomy = width >= _ROOMY
-    noted = [", ".join(marks(memory, now)) for memory in memories]
+    noted = [", ".join(marks(memory, now, since=since)) for memory in memories]
     columns: list[tuple[str, list[str]]] = [
         ("ID", [short_id(memory.memory_id) for memory in memories]),
         ("KIND", [memory.kind for memory in memories]),

@@ -149,6 +149,7 @@ def _hit(hit: "Hit | FactHit", now: datetime, width: int, paint: Paint, light: L
     told = without_markdown(hit.memory.content)
     words = hanging("  ", one_line(told, _EXCERPT_CHARS), width)
     words = words if len(words) <= _ROWS else [*words[: _ROWS - 1], f"{words[_ROWS - 1]} …"]
+    words += [f"  {one_line(hit.since, _EXCERPT_CHARS)}"] if hit.since else []
     shown = [paint(*light.parts(clip_to_width(row, width))) for row in words]
     return [*_facts(memory_facts(hit, now), width, paint), *shown]
 

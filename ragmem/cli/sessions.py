@@ -28,6 +28,7 @@ from ragmem.cli.command import (
     confirm,
     confirm_claims,
     home,
+    is_yes,
     last_session,
     open_app,
     option,
@@ -91,6 +92,7 @@ _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
 _NARROWEST = 20
 _NOTHING = "Nothing was joined."
+_AGAIN = "`ragmem sessions list --join` asks again."
 
 
 @command(app, open_app, "list")
@@ -610,10 +612,10 @@ async def _choose_project(found: list[Project]) -> Project:
     say("Their sessions become one project's: each recalls what was said in the other.\n")
     if len(found) == 1:
         answer = await ask_line("Join them? [y/N] ")
-        if answer.casefold() not in ("y", "yes"):
-            raise UsageError(_NOTHING)
+        if not is_yes(answer):
+            raise UsageError(_NOTHING, hint=f"Only y or yes joins them: {_AGAIN}")
         return found[0]
     answer = await ask_line(f"Join which? [1-{len(found)}, Enter for none] ")
     if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
-        raise UsageError(_NOTHING)
+        raise UsageError(_NOTHING, hint=f"Only a number of the list joins one: {_AGAIN}")
     return found[int(answer) - 1]

@@ -1,6 +1,6 @@
 """Memories and sessions by the day, and a conversation, as a terminal shows them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -153,6 +153,7 @@ def memories_by_day(
     paint: Paint,
     people: Mapping[str, str] = NOBODY,
     projects: Mapping[str, str] | None = None,
+    since: Container[str] = (),
 ) -> str:
     """Return what is remembered as a timeline: its words first, then what it is and whose."""
     entries = [
@@ -165,7 +166,7 @@ def memories_by_day(
                 each.kind,
                 who_said(each, people),
                 _scope(each, projects),
-                *marks(each, now, dated=lambda at: short_date(at, now)),
+                *marks(each, now, dated=lambda at: short_date(at, now), since=since),
                 short_id(each.memory_id),
             ),
         )

@@ -27,7 +27,7 @@ from ragmem.cli.command import (
 )
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.cli.shown import claims_text
-from ragmem.config import choices, environment, load_config
+from ragmem.config import choices, environment
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.listings import document, table
@@ -60,9 +60,9 @@ async def use(
     """
     known_kind(kind)
     before = own.kind
-    config = load_config(own.paths.config_file, flags={("store", "kind"): kind})
-    async with open_app(config, own.paths) as opened:
-        found = await (await opened.store()).info()
+    # Past the spool, which waits for a prompt's sake no longer than two seconds.
+    async with own.archive(kind, say=lambda told: say(f"note: {visible(told)}\n")) as store:
+        found = await store.info()
     if outranked := change("store.kind", kind):
         say(f"warning: {outranked}\n")
     write(store_text(found))

@@ -68,6 +68,8 @@ def open_for_writing(database: Path) -> apsw.Connection:
                     _make_anew(connection)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "NORMAL")
+        # What is deleted is overwritten where its page is written anyway.
+        connection.pragma("secure_delete", "FAST")
         connection.pragma("cache_size", -_CACHE_KIB)
         # Pages of the log before it is moved into the file: a first run makes many.
         connection.pragma("wal_autocheckpoint", 8_000)

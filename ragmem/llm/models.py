@@ -622,5 +622,6 @@ def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
             "you name (@path), and can't search, edit or run commands."
         )
     if choice.paid and usage.is_first_use(choice.name):
-        said.append(f"Using {choice.name} ({choice.why}): its provider bills you.")
+        bills = "bills" if choice.provider in BY_NAME else "may bill"
+        said.append(f"Using {choice.name} ({choice.why}): its provider {bills} you.")
     return said

@@ -5,7 +5,7 @@ been changed again since, which commands failed last, what was decided, what was
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -230,7 +230,8 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
-    told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
+    asked = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
+    told = [t for t in asked if t.turn_id not in past]
     told = [t for t in told if says_something(t)] or told[-1:]
     last = told[-1] if told else None
     after = Aftermath([*turns, *later], known)
@@ -283,6 +284,7 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
 
     Of the agent's own list of tasks what no later session has seen to.
     """
+    turns = [turn for turn in turns if not turn.is_own_command]
     found = _tasks_open(turns, after)
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
     told = dict[str, None]()
@@ -327,17 +329,19 @@ async def last_time(
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
     # Neither a fork nor its parent is told what the other went on with.
     own = {session.session_id, session.parent_session_id} - {None}
+    listed = await store.sessions(query)
     others = [
         each
-        for each in await store.sessions(query)
+        for each in listed
         if each.turn_count and not own & {each.session_id, each.parent_session_id}
     ]
     others.sort(key=lambda each: each.project_path != session.project_path)
     read = await _read(store, others)
+    read = _each_once([each for each in read if not _was_left(each, listed)])
     read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
     if not read:
         return []
-    newest, *older = await _told(store, read[:most], now)
+    newest, *older = await _told(store, read[:most], now, listed)
     # What is due stays open, whenever it was said; what was planned, of the sessions read here.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
@@ -350,8 +354,31 @@ async def last_time(
 
 
 def _came_to_nothing(turn: Turn) -> bool:
-    """Whether it is a greeting, however it was answered: no session is told of for that."""
-    return is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
+    """Whether it is a greeting, however it was answered, or a command of the person's own: no
+    session is told of for that."""
+    is_said = is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
+    return is_said or turn.is_own_command
+
+
+def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
+    """Whether one of the listed was forked from the session, as going back in it does, and nothing
+    was asked in the session itself since."""
+    session, turns = read
+    return any(
+        not any(turn.started_at > fork.started_at and not turn.is_own_command for turn in turns)
+        for fork in listed
+        if fork.parent_session_id == session.session_id
+    )
+
+
+def _each_once(read: Iterable[_Read]) -> list[_Read]:
+    """The sessions with what those before them do not share; one that has nothing else is none."""
+    told, found = set[str](), list[_Read]()
+    for session, turns in read:
+        if own := [turn for turn in turns if turn.turn_id not in told]:
+            found.append((session, own))
+        told.update(turn.turn_id for turn in own)
+    return found
 
 
 def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:
@@ -367,7 +394,7 @@ def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    return await _told(store, await _read(store, sessions), now)
+    return await _told(store, await _read(store, sessions), now, sessions)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -376,21 +403,38 @@ async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
     return list(zip(sessions, turns, strict=True))
 
 
-async def _told(store: Store, read: Sequence[_Read], now: datetime) -> list[SessionRecap]:
-    asked = (store.memories(_learned_in(session, now)) for session, _ in read)
+async def _told(
+    store: Store, read: Sequence[_Read], now: datetime, known: Iterable[Session]
+) -> list[SessionRecap]:
+    """What each of those that were read came to; of `known` are those that they share turns of."""
+    by_id = {each.session_id: each for each in known}
+    asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
     # Some hundred thousand characters take a moment: whoever types comes first.
     return await asyncio.to_thread(_recaps, read, learned, now)
 
 
-def _learned_in(session: Session, now: datetime) -> MemoryQuery:
-    return MemoryQuery(
+async def _learned_in(
+    store: Store, session: Session, known: Mapping[str, Session], now: datetime
+) -> list[MemoryRecord]:
+    """What was learned in its turns, those that it shares too."""
+    seen, last = {session.session_id: session.turn_count}, session.turn_count
+    while parent := known.get(session.parent_session_id or ""):
+        last = min(last, session.forked_at_index or 0)
+        seen[parent.session_id] = last
+        session = parent
+    query = MemoryQuery(
         everywhere=True,
-        session_ids=(session.session_id,),
+        session_ids=tuple(seen),
         kinds=_KINDS,
         with_superseded=True,
         alive_at=now,
     )
+    return [
+        memory
+        for memory in await store.memories(query)
+        if any(each.turn_index <= seen.get(each.session_id, -1) for each in memory.evidence)
+    ]
 
 
 def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
@@ -406,12 +450,15 @@ def _recaps(
     known = [m for memories in learned for m in memories if m.superseded_by is None]
     for (session, own), memories in zip(read, learned, strict=True):
         later = _later(session, read)
-        current = [memory for memory in memories[::-1] if memory.superseded_by is None]
+        # What was learned again, or is shared, is the newer session's.
+        current = [
+            memory
+            for memory in memories[::-1]
+            if memory.superseded_by is None and memory.memory_id not in told
+        ]
+        told.update(memory.memory_id for memory in current)
         past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
         decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
-        # What was decided again is the newer session's.
-        decided = [m for m in decided if m.memory_id not in told]
-        told.update(m.memory_id for m in decided)
         made = recap(session, own, decided=decided, later=later, past=past, known=known)
         made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
         found.append(_since(made, _last_at(session, own)))

@@ -1,7 +1,8 @@
 """Memories for people: in words, with where they come from; told, forgotten, and found."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from ragmem.records import (
     MemoryRecord,
     MemorySource,
     Session,
+    Turn,
     utc_now,
 )
 from ragmem.store import Store
@@ -65,6 +67,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     project_path: str = ""
     people: dict[str, str] = {}
     """What others are called who have said something here, by id."""
+    since: str = ""
+    """What was said later that may take it back."""
 
 
 async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
@@ -74,6 +78,7 @@ async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
     places = (place.session_id for each in (memory, *earlier) for place in each.evidence)
     sessions = await sessions_by_id(store, filter(None, dict.fromkeys(places)))
     projects = await store.projects() if memory.project_id else []
+    since = await said_since(store, [memory]) if later is None else {}
     return Chain(
         memory=memory,
         earlier=earlier,
@@ -81,7 +86,30 @@ async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
         titles={session_id: session.title for session_id, session in sessions.items()},
         project_path=next((p.path for p in projects if p.project_id == memory.project_id), ""),
         people=await others_of(store),
+        since=since.get(memory.memory_id, ""),
     )
+
+
+async def said_since(store: Store, memories: Sequence[MemoryRecord]) -> dict[str, str]:
+    """What was said later in its project that may take a memory back, by the memory's id, as a
+    context tells it. StoreError.
+    """
+    from ragmem.memory.since import turns_since
+
+    found: dict[str, str] = {}
+    current = [each for each in memories if each.project_id and not each.superseded_by]
+    for project_id in dict.fromkeys(each.project_id for each in current if each.project_id):
+        own = [each for each in current if each.project_id == project_id]
+        turns = await turns_since(store, project_id, min(each.created_at for each in own))
+        found |= await asyncio.to_thread(_since, own, turns)
+    return found
+
+
+def _since(memories: Sequence[MemoryRecord], turns: Sequence[Turn]) -> dict[str, str]:
+    from ragmem.memory.since import Aftermath
+
+    after = Aftermath(turns, memories)
+    return {each.memory_id: told for each in memories if (told := after.of_memory(each))}
 
 
 # --- in a few words -----------------------------------------------------------
@@ -95,22 +123,26 @@ def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
     read = [each for each in memory.evidence if each.path or each.tool_name not in ("", "remember")]
     if read and len(read) == len(memory.evidence):
         return f"confirmed by {who}"  # it stood in a file, and they pinned or corrected it
-    how = {"note": "written", "chat": "told", "conversation": "said"}
-    return f"{how[memory.source]} by {who}"
+    return f"{'written' if memory.source == 'note' else 'told'} by {who}"
 
 
 def marks(
-    memory: MemoryRecord, now: datetime, dated: Callable[[datetime], str] | None = None
+    memory: MemoryRecord,
+    now: datetime,
+    dated: Callable[[datetime], str] | None = None,
+    *,
+    since: Container[str] = (),
 ) -> list[str]:
     """What is to be known of it at once: pinned, superseded, expired, its dates, as `dated` says.
 
-    Without it a date is that of `day`.
+    Without it a date is that of `day`. `since`: ids of those that `said_since` tells of.
     """
     dated = dated or day
     expired = memory.expires_at is not None and memory.expires_at <= now
     return [
         *(["pinned"] if memory.pinned else []),
         *(["superseded"] if memory.superseded_by else []),
+        *(["said otherwise since"] if memory.memory_id in since else []),
         *(["expired"] if expired else []),
         *([f"due {dated(memory.at)}"] if memory.at and memory.kind == "deadline" else []),
         *([f"until {dated(memory.expires_at)}"] if memory.expires_at and not expired else []),
@@ -155,6 +187,8 @@ def about(chain: Chain, now: datetime) -> list[Line]:
         (_STEP, " · ".join([memory.kind, place, *marks(memory, now)])),
         (_STEP, f"{said_by(memory, chain.people)} · {minute(memory.created_at)}"),
     ]
+    if chain.since:
+        lines.append((_STEP, one_line(chain.since, _QUOTE_CHARS)))
     if memory.subjects:
         lines.append((_STEP, f"about {one_line(', '.join(memory.subjects), 400)}"))
     if memory.at and memory.kind != "deadline" and day(memory.at) != day(memory.created_at):
@@ -349,7 +383,10 @@ async def search_memories(
     semantic: bool = True,
     limit: int,
 ) -> list[FactHit]:
-    """What bears on a text, best first: of the session, of the project and the person, or all."""
+    """What bears on a text, best first: of the session, of the project and the person, or all.
+
+    Each with what was said later that may take it back.
+    """
     facts = memory.facts
     if facts is None:
         return []
@@ -373,7 +410,11 @@ async def search_memories(
             for hit in found
             if (why := ", ".join(each for each in hit.why.split(", ") if each != "its meaning"))
         ]
-    return found[:limit]
+    found = found[:limit]
+    since = await said_since(await open_store(), [hit.memory for hit in found]) if found else {}
+    return [
+        msgspec.structs.replace(hit, since=since.get(hit.memory.memory_id, "")) for hit in found
+    ]
 
 
 def nearest(
@@ -427,8 +468,9 @@ def memory_facts(hit: FactHit, now: datetime) -> list[str]:
 
 
 def memory_rows(hit: FactHit, width: int) -> list[str]:
-    """What it says, in a few rows."""
+    """What it says, in a few rows, and in one what was said since."""
     rows = hanging("  ", one_line(hit.memory.content, _CONTENT_CHARS), width)
     if len(rows) > _ROWS:
         rows = [*rows[: _ROWS - 1], f"{rows[_ROWS - 1]} …"]
-    return [clip_to_width(row, width) for row in rows]
+    since = [f"  {one_line(hit.since, _QUOTE_CHARS)}"] if hit.since else []
+    return [clip_to_width(row, width) for row in (*rows, *since)]

@@ -282,6 +282,11 @@ class Turn(Record, frozen=True, kw_only=True):
         """Whether the person ran a command by themself: nothing was asked, nothing said."""
         return any(call.origin == "person" for call in self.tool_calls)
 
+    @property
+    def is_undo(self) -> bool:
+        """Whether it says no more than that the person has taken edits back."""
+        return any(call.is_undo for call in self.tool_calls)
+
 
 class Summary(Record, frozen=True, kw_only=True):
     """A digest of turns (level 1) or of summaries of the level below."""

@@ -139,7 +139,8 @@ def turn_question(turns: Sequence[Turn]) -> PickQuestion:
     now, gone = datetime.now(UTC), taken_back(turns)
 
     async def rows() -> list[PickRow]:
-        return [_turn_row(turn, now, gone.get(turn.turn_id, ())) for turn in reversed(turns)]
+        said = (turn for turn in reversed(turns) if not turn.is_undo)
+        return [_turn_row(turn, now, gone.get(turn.turn_id, ())) for turn in said]
 
     async def preview(number: str) -> list[str]:
         return await asyncio.to_thread(lines_from, turns, int(number))

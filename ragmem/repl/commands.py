@@ -492,8 +492,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
     facts, output = facts_of(chat.app.memory), chat.output
     project_id = chat.session.project_id
     if text:
-        limit = _MEMORIES_FOUND
-        found = await facts.search(text, project_id=project_id, limit=limit, floor=False)
+        found = await facts.search(text, project_id=project_id, limit=_MEMORIES_FOUND)
         if found:
             output.show(listing(hits_text(found, datetime.now(UTC), width=output.width)))
         else:

@@ -356,7 +356,7 @@ async def undo(_: str, chat: ChatSession) -> None:
 
     turns = await _turns(chat)
     gone, passed = taken_back(turns), dict[str, list[str]]()
-    backs = [(t, _of_turn(t, gone)) for t in turns if not any(c.is_undo for c in t.tool_calls)]
+    backs = [(t, _of_turn(t, gone)) for t in turns if not t.is_undo]
     left = [(turn, back) for turn, back in backs if back.changes or turn.turn_id not in gone]
     for turn, back in reversed(left):
         if not back.changes:
@@ -446,7 +446,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         if any(gone.values()):
             await left.record("/rewind", UNDO, _told(f"what {since} did to files", done, gone))
     await _undo_again(turns[: back.turn_index], turns[back.turn_index :], chat)
-    if output.terminal.picks:
+    if output.terminal.picks and not turns[back.turn_index].is_undo:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
@@ -469,7 +469,8 @@ async def _undo_again(kept: Sequence[Turn], left: Sequence[Turn], chat: ChatSess
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
     if output.terminal.picks:
         return await output.terminal.pick(turn_question(turns)) or ""
-    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.asked, 1_000)) for turn in turns)
+    asked = (turn for turn in turns if not turn.is_undo)
+    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.asked, 1_000)) for turn in asked)
     shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
     output.show(Group(*shown[-_LISTED:]))
     said = await output.terminal.ask(

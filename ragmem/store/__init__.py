@@ -505,9 +505,18 @@ _IDS = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 async def open_archive(
-    kind: str, config: Config, paths: Paths, environ: Mapping[str, str], *, existing: bool = False
+    kind: str,
+    config: Config,
+    paths: Paths,
+    environ: Mapping[str, str],
+    *,
+    existing: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> Archive:
-    """The store of that kind; UsageError if it has to be there already and is not."""
+    """The store of that kind; UsageError if it has to be there already and is not.
+
+    `say` is told of what the person has to wait for.
+    """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
@@ -515,7 +524,7 @@ async def open_archive(
 
         connection = find_connection(config, paths, environ)
         return await Neo4jStore.open(
-            connection, timeout_s=timeout_s, owner=home_owner(paths), everyone=True
+            connection, timeout_s=timeout_s, say=say, owner=home_owner(paths), everyone=True
         )
     from ragmem.store.sqlite import SQLiteStore
 

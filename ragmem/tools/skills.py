@@ -9,12 +9,14 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from ragmem.errors import UsageError
 from ragmem.files import replace_private
 from ragmem.messages import Json
 from ragmem.messages import prompt as prompt_text
@@ -128,10 +130,22 @@ class SkillSet:
             replace_private(self._agreed, json.dumps(told, indent=1).encode(), sync=False)
 
     def expanded(self, text: str) -> str:
-        """Return the prompt that `/name arguments` stands for; others as they are."""
-        name, _, arguments = text.partition(" ")
-        command = self.commands.get(name[1:]) if name.startswith("/") else None
-        return command.prompt(arguments.strip()) if command else text
+        """Return the prompt that `/name arguments` stands for; others, a path too, as they are.
+
+        UsageError for the name of no command; a blank before it makes plain words of it.
+        """
+        name, *arguments = text[1:].split(maxsplit=1) or [""]
+        if not text.startswith("/") or not _NAME.fullmatch(name):
+            return text
+        if name not in self.commands:
+            close = get_close_matches(name, self.commands, n=1, cutoff=0.6)
+            meant = f"Did you mean /{close[0]}? " if close else ""
+            waiting = f"{self.question}: a chat asks whether to use them. " if self.question else ""
+            raise UsageError(
+                f"There is no command /{name} of yours or of this project: nothing was sent.",
+                hint=f"{meant}{waiting}A blank before it makes plain words of it.",
+            )
+        return self.commands[name].prompt("".join(arguments).strip())
 
     @property
     def listing(self) -> str:

@@ -512,6 +512,11 @@ async def test_own_commands_are_answered_without_a_model(tmp_path: Path) -> None
                 assert await asked(conn, session, command) == "end_turn"
                 said = "Nothing was found." if "search" in command else "The port is 8123."
                 assert said in editor.answer
+            editor.updates.clear()
+            assert await asked(conn, session, "/memory a ship") == "end_turn"
+            assert "Nothing like that is remembered." in editor.answer
+            with pytest.raises(RequestError, match="There is no command /reviw "):
+                await asked(conn, session, "/reviw a.py")
             with pytest.raises(RequestError, match="Search for what"):
                 await asked(conn, session, "/search")
         assert server.requests == []

@@ -125,7 +125,7 @@ src/\\e]0;owned\\x07\\e[31m.py
     000000aa  Mornings \\e]0;owned\\x07\\e[31m · edited · 2 days ago
     and 7 more
   decided there
-    000000bb  Tank.drain runs in the morning only. (decision · said by you · 2 days ago)
+    000000bb  Tank.drain runs in the morning only. (decision · told by you · 2 days ago)
 """)
     assert related_text([found], later, width=40) == snapshot("""\
 src/\\e]0;owned\\x07\\e[31m.py
@@ -145,7 +145,7 @@ src/\\e]0;owned\\x07\\e[31m.py
   decided there
     000000bb  Tank.drain runs in the
               morning only. (decision ·
-              said by you · 2 days ago)
+              told by you · 2 days ago)
 """)
     assert related_text([found], later, width=60, brief=True) == snapshot("""\
 src/\\e]0;owned\\x07\\e[31m.py

@@ -97,7 +97,7 @@ Turn 3 · session 0000000a “x” · just now
 
 Further from it:
 
-Memory 0000000b · fact · said by you · just now
+Memory 0000000b · fact · told by you · just now
   found by its words\\e]0;owned\\x07\\e[2J\\u{202e}right
   Ferns stand in the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
 """)

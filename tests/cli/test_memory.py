@@ -501,7 +501,7 @@ def test_why_shows_the_chain(ragmem: Ragmem) -> None:
         "    “<release>21</release>”\n"
         "\n"
         "What it took the place of\n"
-        f"  {short_id(old.memory_id)} · said by you · {earlier}\n"
+        f"  {short_id(old.memory_id)} · told by you · {earlier}\n"
         "    The build needs JDK 17.\n"
     )
     document = done(ragmem, "why", new.memory_id, "--format", "json").json
@@ -571,7 +571,7 @@ def test_what_is_exported_is_imported_as_it_was(ragmem: Ragmem, tmp_path: Path) 
     assert "1 of them stand in every request" in into.err
     assert "3 belong to projects that are not known here" in into.err
     there = {"RAGMEM_HOME": str(tmp_path / "another home")}
-    into = ragmem.ok("memory", "import", str(file), env=there)
+    into = ragmem.ok("memory", "import", str(file), "--yes", env=there)
     assert "not known here" not in into.err, "they are this folder's"
     assert by_id(stored(elsewhere)) == by_id(before)
     taken = done(elsewhere, "export", "--all").json

@@ -161,7 +161,7 @@ def test_the_sessions_as_a_person_sees_them(ragmem: Ragmem) -> None:
   sessions
     SESSION  Mornings · edited · AGO
   decided there
-    MEMORY  We decided to let Tank.drain run in the morning only. (decision · said by you · AGO)
+    MEMORY  We decided to let Tank.drain run in the morning only. (decision · told by you · AGO)
 """)
     words = ragmem.run("search", "--code", "let some flow into the beds", "--limit", "1").out
     assert "in 1 session, " in words

@@ -135,3 +135,23 @@ def test_the_nearer_comes_first() -> None:
     assert order(worded, [fact("m1", None)], 2) == "m1 t1"
     assert order([], [fact("m1", 0.1)]) == "m1"
     assert order(worded, []) == "t1 t2"
+
+
+def test_what_was_said_otherwise_since_is_marked(tmp_path: Path) -> None:
+    """As it is where a prompt is answered, in a list and where a memory comes from too."""
+    with LLMServer([Answer("Fine.")], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
+        for said in (
+            "What does the till print on Sundays?",
+            "Name the gardener.",
+            "We decided to use CSV for the receipts.",
+            "Receipts are JSON now, no longer CSV.",
+        ):
+            ragmem.ok("ask", said, env={"RAGMEM_MEMORY__WORKER": "inline"})
+        [decided] = [hit for hit in found(ragmem, "receipts") if hit["type"] == "memory"]
+        since = "said since: “Receipts are JSON now, no longer CSV.”"
+        assert decided["since"].endswith(since)
+        assert since in ragmem.ok("search", "receipts").out
+        assert "said otherwise since" in ragmem.ok("memory", "list").out
+        assert since in ragmem.ok("memory", "why", decided["id"]).out
+        assert since in ragmem.ok("context", "How are the receipts stored?").out

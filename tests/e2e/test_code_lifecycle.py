@@ -88,6 +88,24 @@ def test_a_home_that_can_only_be_read_without_an_index(tmp_path: Path, ragmem: R
     assert "Read-only file system" in err
 
 
+def test_of_a_file_that_is_gone_no_byte_is_left_in_the_store(ragmem: Ragmem) -> None:
+    """Nor in the index, once that is made anew: until then it may hold names and words."""
+    gone = ragmem.project / "gone.py"
+    gone.write_text(
+        'def quagga_99(a):\n    """Counts quagga_99 herds."""\n    return "quagga_99"\n'
+    )
+    ragmem.ok("index")
+    assert any(b"quagga_99" in content for content in files(ragmem.home).values())
+    gone.unlink()
+    ragmem.ok("index")
+    left = [file for file, content in files(ragmem.home).items() if b"quagga" in content]
+    assert [file.parent.name for file in left] == ["code"]
+    assert not any(b"herds." in file.read_bytes() for file in left)
+    ragmem.ok("index", "--rebuild")
+    left = [file for file, content in files(ragmem.home).items() if b"quagga" in content]
+    assert left == []
+
+
 def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
     """`memory.worker = inline`: the turn that began the index is linked by its end."""
     for number in range(400):

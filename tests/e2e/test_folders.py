@@ -75,6 +75,7 @@ The same repository or remote:
 Their sessions become one project's: each recalls what was said in the other.
 Join them? [y/N] n
 error: Nothing was joined.
+Only y or yes joins them: `ragmem sessions list --join` asks again.
 """
     )
     assert prompts(listed(ragmem, two, "--project")) == {"In two"}

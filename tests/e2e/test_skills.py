@@ -36,7 +36,12 @@ def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_p
         assert "Take the green can." in json.dumps(server.requests[1].body["messages"][-1])
         assert ragmem.run("ask", "/tidy the hall").err == ""
         assert "Tidy the hall up." in json.dumps(server.requests[2].body["messages"][-1])
-        assert ragmem.ok("context", "/tidy the hall").out.endswith("\nTidy the hall up.\n")
+        assert ragmem.run("context", "/tidy the hall").out.endswith("Tidy the hall up.\n")
+        for command in ("ask", "context"):
+            done = ragmem.run(command, "/tdy the hall")
+            assert (done.code, done.out) == (2, "")
+            assert "There is no command /tdy " in done.err
+        assert len(server.requests) == 3
 
 
 def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: House) -> None:

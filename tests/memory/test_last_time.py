@@ -25,6 +25,7 @@ from ragmem.memory.last_time import (
     sessions_wanted,
 )
 from ragmem.memory.memory import Memory
+from ragmem.memory.sessions import fork_at
 from ragmem.memory.since import Aftermath, left_open
 from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
 from ragmem.store import Store
@@ -157,6 +158,18 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
     assert recap(SESSION, turns).outcome == (
         "Let tokens expire. — They expire after 15 minutes now."
     )
+
+
+def test_a_command_of_the_persons_own_is_no_outcome_and_hides_nothing_that_is_open() -> None:
+    listed = msgspec.structs.replace(ran("ls", 0, "pond.py"), origin="person")
+    turns = [
+        a_turn(1, "How deep is the pond?", "Two metres. The fence is still to be built."),
+        *(a_turn(index, "!ls", calls=(listed,)) for index in range(2, 6)),
+    ]
+    found = recap(SESSION, turns)
+    assert found.outcome == "How deep is the pond? — Two metres."
+    assert found.open == ("The fence is still to be built.",)
+    assert recap(SESSION, turns[1:]).outcome == ""
 
 
 def test_a_command_that_failed_is_told_until_it_works() -> None:
@@ -583,6 +596,46 @@ async def test_a_new_session_begins_with_what_the_last_ones_came_to(
         held = [f"Bed {n} is watered." in told_of for n in (4, 3, 2, 1)]
         assert held == [True, True, True, False]
         assert "Checkmate" not in told_of
+
+
+async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_once(
+    store: Store, tmp_path: Path
+) -> None:
+    long_answer = "It is so from today on, and whoever asks about it is told the same as you are."
+    async with a_memory(store) as memory:
+        await one_turn(memory, tmp_path, "Water the fern.", "The fern is watered.")
+        session = await begin(memory, tmp_path)
+        assert memory.facts
+        for said in ("We decided to use peat.", "We decided to use bark.", "Dig the pond."):
+            turn = await told(memory, session, said, answer=long_answer)
+            await Extractor(memory.facts, None).learn(store, turn)
+        for until, said in ((2, "Dig a well."), (1, "Dig a ditch."), (1, "")):
+            left, session = session, await fork_at(memory, session, until)
+            if said:
+                await told(memory, session, said, answer=long_answer)
+            # That edits were taken back is kept in the session that was left.
+            undone = a_call(origin="person", tool_call_id=new_id())
+            await told(memory, left, "/rewind", undone, answer="")
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
+    assert "The fern is watered" in found
+    assert found.count("We decided to use peat. — ") == 1
+    assert found.count("Decided: We decided to use peat.") == 1
+    assert not re.search("bark|pond|well|ditch", found)
+
+
+async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_share_once(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        deep = "The pond is dug, two metres deep at its northern end and one at the other."
+        await told(memory, session, "Dig the pond.", answer=deep)
+        fork = await fork_at(memory, session)
+        await told(memory, session, "Add fish.", answer=f"Fish. {deep}")
+        await told(memory, fork, "Add frogs.", answer=f"Frogs. {deep}")
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
+    assert [found.count(f"Add {each}. — ") for each in ("fish", "frogs")] == [1, 1]
+    assert found.count("Dig the pond. — ") == 1
 
 
 async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(

@@ -124,8 +124,8 @@ async def test_memory_lists_and_searches(chat: Chat) -> None:
         a_memory("The other project is in Go", project_id="another"),
     )
     shown = await chat.said("/memory")
-    assert shown.count(" · said by you · 2 hours ago\n  ") == 2
-    assert "· preference · pinned · said by you" in shown
+    assert shown.count(" · told by you · 2 hours ago\n  ") == 2
+    assert "· preference · pinned · told by you" in shown
     assert "The other project" not in shown
     found = await chat.said("/memory which deploy host is it")
     first, second = found.strip().splitlines()[:2]

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from ragmem.repl.choices import session_rows
+from ragmem.records.conversation import UNDO
+from ragmem.repl.choices import session_rows, turn_question
 from ragmem.repl.completion import ChatCompleter, fold, lit, rate, spread
+from tests.memory.builders import a_call, a_turn
 from tests.repl.fake_app import session
 from tests.repl.pty_chat import FakeChat
 
@@ -376,3 +378,10 @@ def test_a_menu_that_is_closed_marks_nothing(tmp_path: Path, keys: str) -> None:
         chat.until(lambda: "▸" not in chat.screen)
         chat.send("\r")
         chat.wait_for(rf"^› {'x' if 'x' in keys else ''}/res$")
+
+
+async def test_one_goes_back_to_before_what_was_asked_and_not_to_before_an_undo() -> None:
+    undone = a_call(tool_name=UNDO, origin="person")
+    turns = [a_turn(1, "Dig."), a_turn(2, "/undo", calls=(undone,)), a_turn(3, "Plant.")]
+    [listed] = turn_question(turns).lists
+    assert [row.text for row in await listed.load()] == ["Plant.", "Dig."]

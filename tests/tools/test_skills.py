@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.errors import UsageError
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.skills import ReadSkill, ReadSkillParams, SkillSet
 
@@ -79,7 +80,25 @@ def test_commands_are_prompts_with_arguments(desk: Desk) -> None:
     assert skill_set.expanded("/review a.py b.py") == "Review a.py b.py now."
     assert skill_set.expanded("/tidy the hall") == "Tidy up.\n\nthe hall"
     assert skill_set.expanded("/etc/hosts is what?") == "/etc/hosts is what?"
+    assert skill_set.expanded("/review\na.py") == "Review a.py now."
     assert [each.description for each in skill_set.commands.values()] == ["Look", "Tidy up."]
+
+
+def test_a_command_that_there_is_not_is_said_to_be_none(desk: Desk) -> None:
+    desk.put(desk.own, "commands/review.md", "Review $ARGUMENTS now.")
+    skill_set = desk.skill_set()
+    with pytest.raises(UsageError, match="There is no command /reviwe ") as caught:
+        skill_set.expanded("/reviwe a.py")
+    assert caught.value.hint.startswith("Did you mean /review? ")
+    for words in (" /reviwe a.py", "/* a comment */", "//", "/", "/usr/bin is full"):
+        assert skill_set.expanded(words) == words
+
+
+def test_a_command_that_waits_for_a_yes_is_said_to_wait(desk: Desk) -> None:
+    desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")
+    with pytest.raises(UsageError) as caught:
+        desk.skill_set().expanded("/tidy")
+    assert "This project brings 1 command (/tidy): a chat asks" in caught.value.hint
 
 
 async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> None:

@@ -133,6 +133,12 @@ _GERMAN_VERB = (
     r"vermeid|ruf|installier|importier)e?|nimm|lass|gib|lies)"
 )
 """German verbs as an order begins with them."""
+_AT_HAND = (
+    r"(?:the|this|that|these|those|it|them|me|us|my|our|your|here|yet|now|again|any ?more|about|"
+    r"too|so|das|den|die|der|dem|diese\w*|es|ihn|sie|mich|mir|hier|jetzt|noch|mehr|wieder|"
+    r"le|la|les|ce|cette|ces|ca|cela|me|moi|ici|encore|plus)"
+)
+"""What a ban names that is for the moment: "don't do that", "don't push it yet"."""
 _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
     r"\w+ \w+,? from now on[.!]*$",
@@ -156,6 +162,10 @@ _STANDING = _any(
     r"\w+ \w+, always[.!]*$|^as a rule,? \w|^(?:(?:my|our|the|house) )?rule(?: is)? ?:",
     rf"{_LEAD}(?:don't|do not|nothing|never) .*\bwithout (?:asking|telling|showing|my |\w+'s )",
     rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
+    rf"{_LEAD}(?:don't|do not) (?!(?:forget|worry|bother|know|need|want|care|think|see|mind|get|be|"
+    rf"have)\b)(?![^,;:]*\b{_AT_HAND}\b)\w+ \w",
+    rf"{_LEAD}{_GERMAN_VERB} nicht (?![^,;:]*\b{_AT_HAND}\b)\w+ \w",
+    rf"{_LEAD}(?:ne |n')(?![^,;:]*\b{_AT_HAND}\b)\w+ pas \w+ \w",
     rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
     r"^you (?:should|must|have to|need to) (?:always|never) (?!(?:have|be)\b)\w+ \w",
     rf"{_LEAD}{_GERMAN_VERB} "
@@ -331,6 +341,7 @@ _EVERYWHERE = Regex(
     r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|other))* "
     r"(?:projects?|repos?|repositor(?:y|ies)|projekten?|projets?|depots?))\b"
 )
+_CLAUSE = re.compile(r",\s+(?:and|but|et|mais|y|e|und|aber)\s+", re.IGNORECASE)
 _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)
 
 
@@ -347,7 +358,7 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
             found[-1] = _widened(found[-1], sentence)
             continue
         introduced = _introduced(sentence, now)
-        read = introduced or _read(sentence, "person", now, answer)
+        read = introduced or _read(sentence, "person", now, answer) or _in_clause(sentence, now)
         found += read
         before = bool(read) and not introduced
     told = [plain(e.quote).rstrip(".! ") for e in found]
@@ -388,6 +399,17 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     if not more and is_about_person(rest):
         more = [msgspec.structs.replace(named, content=rest)]
     return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
+
+
+def _in_clause(sentence: str, now: datetime) -> list[Episode]:
+    """What the first clause says that says something by itself, to the sentence's end."""
+    if _ASKS.search(plain(sentence)) or _NO_ORDER.search(plain(sentence)):
+        return []
+    for mark in _CLAUSE.finditer(sentence):
+        rest = sentence[mark.end() :]
+        if found := _read(rest[:1].upper() + rest[1:], "person", now):
+            return [msgspec.structs.replace(each, quote=sentence) for each in found]
+    return []
 
 
 def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> list[Episode]:
@@ -446,10 +468,15 @@ def _what_to_remember(sentence: str) -> str:
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:
     """The day by which something is due, where the sentence says that it is."""
-    if not _DUE.search(flat) or _PAST.search(flat):
+    if _PAST.search(flat):
         return None
     for day in days(sentence, now):
         before = plain(sentence[: day.start]) + " "
+        # "By Friday it must be done": "It must be done by Friday".
+        lead = _BEFORE_DATE.match(re.sub(_LEAD, "", before))
+        moved = f"{plain(sentence[day.end :])} {before}{plain(day.text)}" if lead else flat
+        if not _DUE.search(moved):
+            continue
         named = plain(day.text)
         leads = named.startswith(
             ("within ", "in ", "dans ", "d'ici ", "sous ", "tomorrow", "demain")

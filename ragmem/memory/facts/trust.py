@@ -48,7 +48,7 @@ _MOVED = Regex(
     r"no longer|verschoben|vorgezogen|verlegt|jetzt|nun|statt|reportee?s?|repoussee?s?|avancee?s?|"
     r"maintenant|finalement|au lieu)\b"
 )
-"""Words that say that the day is another one now."""
+"""Words that say that something, such as a day, is another one now."""
 _MARKS = Regex(r"[\W_]+")
 
 
@@ -106,6 +106,9 @@ def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
 def _says_all_of(new: MemoryRecord, old: MemoryRecord) -> bool:
     """Whether it tells what the other told, with more context; else it tells something else now."""
     told, tells = (set(normal(each.content).split()) for each in (old, new))
+    if _MOVED.search(plain(new.content)) and not _MOVED.search(plain(old.content)):
+        # "CSV instead of JSON" has all words of what was said of JSON.
+        return False
     return words_of(old.content) <= words_of(new.content) and told & _TURNING == tells & _TURNING
 
 

@@ -328,7 +328,7 @@ class SQLiteStore:
                 repair.drop(self._database)
                 return went, repair.rewrite(db)
             finally:
-                db.pragma("secure_delete", False)
+                db.pragma("secure_delete", schema.OVERWRITES)
 
         return await self._write(job)
 

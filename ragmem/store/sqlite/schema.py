@@ -23,6 +23,10 @@ from ragmem.store import AHEAD
 from ragmem.store.sqlite import text_index
 from ragmem.store.sqlite.connection import Access, Database, iso
 
+OVERWRITES = "FAST"
+"""What is deleted is overwritten where its page is written anyway, at no cost; all that is freed
+is overwritten where a person deletes.
+"""
 _MAGIC = b"SQLite format 3\0"
 _MARKER = ".initialised"
 _MARKER_TEXT = (
@@ -414,6 +418,7 @@ def open_for_writing(
         # In SQL the latest time that is no wrong clock's.
         db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
         db.pragma("synchronous", "FULL")
+        db.pragma("secure_delete", OVERWRITES)
         db.pragma("foreign_keys", True)
     except BaseException as error:
         number = db.system_errno

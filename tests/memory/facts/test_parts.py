@@ -212,6 +212,26 @@ def test_any_text_has_days_or_none(text: str) -> None:
             "deadline",
             "Le rapport doit être rendu avant le 3 mars (2026-03-03).",
         ),
+        (
+            "By Friday the seeds must be ordered.",
+            "deadline",
+            "By Friday (2026-01-16) the seeds must be ordered.",
+        ),
+        (
+            "So by the end of May the shed has to be done.",
+            "deadline",
+            "So by the end of May (2026-05-31) the shed has to be done.",
+        ),
+        (
+            "Bis Freitag müssen die Samen bestellt sein.",
+            "deadline",
+            "Bis Freitag (2026-01-16) müssen die Samen bestellt sein.",
+        ),
+        (
+            "D'ici vendredi, il faut commander les graines.",
+            "deadline",
+            "D'ici vendredi (2026-01-16), il faut commander les graines.",
+        ),
         ("My name is Ana", "fact", "The person's name is Ana"),
     ],
 )
@@ -230,6 +250,10 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
     ("text", "kind"),
     [
         ("Never commit directly to main.", "rule"),
+        ("Don't push to main.", "rule"),
+        ("Do not rewrite history, the referee cites a commit.", "rule"),
+        ("Push nicht auf main.", "rule"),
+        ("Ne pousse pas sur main.", "rule"),
         ("btw always use pathlib, never os.path", "rule"),
         ("Ask me before you install anything.", "rule"),
         ("We never deploy on Fridays.", "rule"),
@@ -269,6 +293,24 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
 )
 def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind: str) -> None:
     assert [each.kind for each in episodes(text, "", NOW)] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "content"),
+    [
+        (
+            "Decimal please, and always run the tests before you say done.",
+            "rule",
+            "Always run the tests before you say done.",
+        ),
+        ("Looks good, but never push to main.", "rule", "Never push to main."),
+        ("Nimm 3 Stück, und starte immer die Tests.", "rule", "Starte immer die Tests."),
+        ("Fine so far, and let's use Postgres.", "decision", "Let's use Postgres."),
+    ],
+)
+def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content: str) -> None:
+    [found] = episodes(text, "", NOW)
+    assert (found.kind, found.content, found.quote) == (kind, content, text)
 
 
 @pytest.mark.parametrize(
@@ -374,6 +416,15 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "I want a function that sorts the list.",
         "Use the second one, not the first.",
         "Don't do that.",
+        "Don't push it yet.",
+        "Don't run the tests.",
+        "Don't forget to add tests.",
+        "Don't know where that is.",
+        "The build is flaky, and always fails on Windows.",
+        "If it fails, and never run it again.",
+        "What of the tests, and always run them?",
+        'The page says "no", and never stop it.',
+        "Until Friday the shop was closed.",
         "Show me the plan.",
         "Immer noch rot.",
         "Ne fais pas ça.",

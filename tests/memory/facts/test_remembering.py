@@ -134,6 +134,8 @@ async def test_more_context_takes_the_place(store: Store, embeds: bool) -> None:
             1,
         ),
         ("We use whole cents for amounts", "We use decimals for amounts, not whole cents", 0),
+        ("Receipts are stored as JSON here", "Receipts are stored as CSV instead of JSON here", 0),
+        ("Belege speichern wir als JSON ab", "Belege speichern wir statt als JSON als CSV ab", 0),
         ("The kiln door is kept open at night", "The kiln door is not kept open at night", 0),
         ("The pottery server has port 8080", "The pottery server has port 9090", 0),
     ],
