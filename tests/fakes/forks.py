@@ -137,6 +137,8 @@ class ForkServer:
             )
 
         self._runner: tuple[Process, socket.socket] | None = None
+        self._is_free = threading.Lock()
+        """Nobody waits for the runner."""
 
     def __enter__(self) -> Self:
         return self
@@ -153,10 +155,20 @@ class ForkServer:
         """Run `ragmem ARGV` to its end; its exit status.
 
         In the process that has run the ones before, if these have left it as it was: threads,
-        descriptors, children, signals. Whatever a command leaves behind ends with its process.
+        descriptors, children, signals. Whatever a command leaves behind ends with its process. A
+        command beside another one is a fork.
         """
-        if _alone or any(env.get(name) for name in _ENDS_BY_ITSELF):
+        is_apart = _alone or any(env.get(name) for name in _ENDS_BY_ITSELF)
+        if is_apart or not self._is_free.acquire(blocking=False):
             return self.start(argv, env=env, cwd=cwd, streams=streams).wait()
+        try:
+            return self._run_next(argv, env, cwd, streams)
+        finally:
+            self._is_free.release()
+
+    def _run_next(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, streams: Sequence[int]
+    ) -> int:
         if self._runner is None:
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
