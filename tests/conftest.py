@@ -8,7 +8,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fakes.forks import keep_processes_apart
 from tests.fakes.neo4j import neo4j_server
+from tests.fakes.patience import be_patient
 
 __all__ = ["neo4j_server"]
 
@@ -36,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all",
         action="store_true",
-        help="random campaigns too, and what sees only the store's protocol on every store",
+        help="random campaigns too, what sees only the store's protocol on every store, and each"
+        " command as a process of its own",
     )
 
 
@@ -45,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Settings, keys and proxies of whoever runs the tests reach none of them."""
     if config.getoption("--all"):
         settings.load_profile("random")
+        keep_processes_apart()
     for name in list(os.environ):
         if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
             del os.environ[name]
@@ -53,21 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    be_patient()
     # A test that forgets to say where its home is can't touch the person's own.
     os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
     # Stores of tests lie in memory where it has room: on a disk they wait for it most of the time.
     with suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > _ROOM:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no store that is away; where little patience is tested, it is set there."""
-    monkeypatch.setattr("ragmem.memory.leases._PATIENCE_S", 60.0)
-    monkeypatch.setattr("ragmem.tools.shell._PATIENCE_S", 60.0)
-    # Nobody waits between answers of a model that can't be used.
-    monkeypatch.setattr("ragmem.memory.summaries.summarizer.PAUSES", (0, 0, 0))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,18 +80,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    Two servers: one for what the graph's own tests and crashes see, one for what holds of every
-    store and for the rooms above, which is as much. Each takes half a gigabyte, and to start and
-    to plan the statements takes it longer than most of the tests. A server whose schema changes
-    plans all of them anew, for 15 seconds of the processor: tests that change it come last, on one
-    of the two. Tests that run servers of their own share a worker too, and so do those that import
-    litellm, which takes seconds.
+    To start a server and to plan its statements takes longer than most of the tests: one serves
+    all. When its schema changes it plans all of them anew, for 15 seconds of the processor: tests
+    that change it come last. Tests that run servers of their own share a worker too, and so do
+    those that import litellm, which takes seconds.
     """
     for item in items:
         if _uses_neo4j(item):
-            own = item.path.parent.name in ("store", "crash") and not _has_neo4j_parameter(item)
-            group = "neo4j_store" if own or _changes_a_schema(item) else "neo4j"
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group("neo4j"))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
         elif "litellm" in item.nodeid:

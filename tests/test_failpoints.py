@@ -197,11 +197,17 @@ def test_commands_of_the_agent_do_not_inherit_it() -> None:
 def test_a_failing_disk_is_told_in_plain_words(tmp_path: Path) -> None:
     """Exit code 75 and what to do; never a traceback, nothing damaged."""
     ragmem = Ragmem(tmp_path, {})
-    for point in ("sqlite.open", "sqlite.migrate", "sqlite.migrated", "sqlite.mark", "sqlite.read"):
-        for action, words in (("enospc", "is full"), ("eio", "Input/output error")):
-            done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": f"{point}:{action}"})
-            assert done.code == 75, (point, action, done.err)
-            assert words in done.err
-            assert "Traceback" not in done.err
-            assert "bug" not in done.err
+    full, broken = ("enospc", "is full"), ("eio", "Input/output error")
+    for point, (action, words) in {
+        "sqlite.open": full,
+        "sqlite.migrate": broken,
+        "sqlite.migrated": full,
+        "sqlite.mark": broken,
+        "sqlite.read": full,
+    }.items():
+        done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": f"{point}:{action}"})
+        assert done.code == 75, (point, action, done.err)
+        assert words in done.err
+        assert "Traceback" not in done.err
+        assert "bug" not in done.err
     assert ragmem.run("store", "check").out == "All is well: 0 sessions, 0 turns.\n"

@@ -136,27 +136,23 @@ def test_the_shortest_key_of_each_format_is_found_too() -> None:
         assert redact(f"<{shortest}>") == f"<[redacted: {rule.kind}]>"
 
 
-AROUND = {
-    "alone": "{}",
-    "assigned": "export KEY={}\nnext line",
-    "quoted": 'key: "{}", other: 1',
-    "header": "Authorization: Bearer {}\r\n",
-    "in a sentence": "Use {}, please.",
-    "in a URL": "https://example.org/?a=b&key%3D{}&c=d",
-    "in brackets": "<tag>({})</tag>",
-}
+AROUND = (
+    "{}",
+    "export KEY={}\nnext line",
+    'key: "{}", other: 1',
+    "Authorization: Bearer {}\r\n",
+    "Use {}, please.",
+    "https://example.org/?a=b&key%3D{}&c=d",
+    "<tag>({})</tag>",
+)
 
 
-@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_are_known_by_their_format(kind: str, around: str) -> None:
+def test_keys_are_known_by_their_format(kind: str) -> None:
     """And nothing around them is touched."""
-    assert redact(around.format(KEYS[kind])) == around.format(f"[redacted: {kind.strip()}]")
-
-
-@pytest.mark.parametrize("kind", KEYS)
-def test_keys_are_found_in_json_which_stays_json(kind: str) -> None:
-    """Arguments and results are JSON: escapes before a key hide none of it."""
+    for around in AROUND:
+        assert redact(around.format(KEYS[kind])) == around.format(f"[redacted: {kind.strip()}]")
+    # Arguments and results are JSON: escapes before a key hide none of it.
     found: Any = json.loads(
         redact(json.dumps({"text": f"a\n{KEYS[kind]}\nb\t{KEYS[kind]}\x1b{KEYS[kind]}"}))
     )

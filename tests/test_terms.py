@@ -276,17 +276,17 @@ def test_a_text_finds_itself(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x" * 10_000_000,
-        "a." * 5_000_000,
-        "a'" * 5_000_000,
-        "a,123" * 2_000_000,
-        "aB" * 5_000_000,
-        "\ud800\0" * 5_000_000,
-        "-" * 10_000_000,
+        "x" * 1_000_000,
+        "a." * 500_000,
+        "a'" * 500_000,
+        "a,123" * 200_000,
+        "aB" * 500_000,
+        "\ud800\0" * 500_000,
+        "-" * 1_000_000,
     ],
     ids=["one word", "dots", "apostrophes", "commas", "capitals", "surrogates", "dashes"],
 )
-def test_a_line_of_ten_megabytes_is_no_trap(text: str) -> None:
+def test_a_line_of_a_megabyte_is_no_trap(text: str) -> None:
     """Minified code and base64 cost no more than their length."""
     began = time.process_time()
     found = terms(text)

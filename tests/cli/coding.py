@@ -4,6 +4,8 @@ import os
 import pty
 import re
 import struct
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
@@ -61,21 +63,20 @@ def on_a_terminal(ragmem: Ragmem, *arguments: str, columns: int = 80) -> tuple[b
     ours, theirs = pty.openpty()
     ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     ragmem.env.setdefault("TERM", "xterm-256color")
-    with open(os.devnull) as nothing:
-        streams = [nothing.fileno(), theirs, theirs]
-        process = forks().start(arguments, env=ragmem.env, cwd=ragmem.project, streams=streams)
-    os.close(theirs)
+
+    def run() -> int:
+        with open(os.devnull) as nothing, open(theirs, "wb") as terminal:
+            streams = [nothing.fileno(), terminal.fileno(), terminal.fileno()]
+            return forks().run(arguments, env=ragmem.env, cwd=ragmem.project, streams=streams)
+
     raw = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        raw += chunk
-    os.close(ours)
-    assert process.wait() == 0, raw
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run)
+        with suppress(OSError):  # All have left the terminal.
+            while chunk := os.read(ours, 65536):
+                raw += chunk
+        os.close(ours)
+        assert running.result() == 0, raw
     screen = pyte.Screen(columns, 200)
     pyte.ByteStream(screen).feed(raw)
     return raw, [row.rstrip() for row in screen.display if row.strip()]

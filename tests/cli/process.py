@@ -150,18 +150,17 @@ def finish(child: Terminal) -> int:
 def run_warm(
     arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: bytes = b""
 ) -> Done:
-    """Run to the end in a fork; see `ForkServer.can_start`."""
+    """Run to the end in a warm process; see `ForkServer.can_start` and `run`."""
     (given, feed), (out, told_out), (err, told_err) = (os.pipe() for _ in range(3))
-    try:
-        streams = [given, told_out, told_err]
-        process = forks().start(arguments, env=env, cwd=cwd, streams=streams)
-    finally:
-        for fd in (given, told_out, told_err):
-            os.close(fd)
     with ThreadPoolExecutor(3) as threads:
         threads.submit(_feed, feed, stdin)
         words = [threads.submit(_read, fd) for fd in (out, err)]
-        code = process.wait()
+        streams = [given, told_out, told_err]
+        try:
+            code = forks().run(arguments, env=env, cwd=cwd, streams=streams)
+        finally:
+            for fd in streams:
+                os.close(fd)
         return Done(code, *(each.result().decode() for each in words))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 from acp import (
     RequestError,
+    connect_to_agent,
     embedded_text_resource,
     image_block,
     resource_block,
-    spawn_agent_process,
     text_block,
 )
 from acp.schema import (
@@ -29,6 +30,7 @@ from markdown_it import MarkdownIt
 
 from ragmem import open_memory
 from tests.cli.process import COMMAND, Ragmem
+from tests.fakes.forks import forks
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 EDIT = Call("edit_file", {"path": "a.py", "old": "hello", "new": "goodbye"})
@@ -78,17 +80,20 @@ class Editor:
 
 @asynccontextmanager
 async def editing(ragmem: Ragmem) -> AsyncIterator[tuple[Editor, Any]]:
-    editor = Editor()
-    command, *arguments = COMMAND
-    async with spawn_agent_process(
-        editor, command, *arguments, "acp", env=ragmem.env, cwd=ragmem.project
-    ) as (conn, process):
-        started = await conn.initialize(protocol_version=1)
-        assert (started.protocol_version, started.agent_capabilities.load_session) == (1, True)
-        yield editor, conn
-        await conn.close()
-        process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 60) == 0
+    editor, (to, stdin), (out, stdout) = Editor(), socket.socketpair(), socket.socketpair()
+    with stdin, stdout, (ragmem.project.parent / "stderr").open("wb") as err:
+        streams = [each.fileno() for each in (stdin, stdout, err)]
+        process = forks().start(["acp"], env=ragmem.env, cwd=ragmem.project, streams=streams)
+    _, writer = await asyncio.open_unix_connection(sock=to)
+    reader, told = await asyncio.open_unix_connection(sock=out)
+    conn = connect_to_agent(editor, writer, reader)
+    begun = await conn.initialize(protocol_version=1)
+    assert (begun.protocol_version, begun.agent_capabilities.load_session) == (1, True)
+    yield editor, conn
+    await conn.close()
+    for each in (writer, told):
+        each.close()
+    assert await asyncio.to_thread(process.wait, 60) == 0
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ async def test_random_kills_on_sqlite(tmp_path: Path, count: int) -> None:
         assert kills.recoveries
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.campaign)])
 async def test_kills_in_the_middle_of_a_write(tmp_path: Path, count: int) -> None:
     with campaign(tmp_path, seed=_SEED) as kills:
         await kills.measure()

@@ -116,7 +116,7 @@ async def sessions_in(store: Archive) -> list[Session]:
 
 
 @pytest.mark.parametrize(
-    "point", ["transfer.compare@2", "neo4j.commit@3", also("transfer.applied@2")]
+    "point", ["neo4j.commit@3", also("transfer.compare@2"), also("transfer.applied@2")]
 )
 async def test_a_move_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
@@ -133,7 +133,7 @@ async def test_a_move_killed_in_its_middle_is_run_again(
 
 
 @pytest.mark.parametrize(
-    "point", ["transfer.read@2", "sqlite.committed@4", also("transfer.apply@3")]
+    "point", ["sqlite.committed@4", also("transfer.read@2"), also("transfer.apply@3")]
 )
 async def test_a_move_back_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
@@ -150,7 +150,9 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
     assert await sessions_in(await world.opened()) == before
 
 
-@pytest.mark.parametrize("point", ["lines.read@150", "transfer.apply@2", also("sqlite.open@2")])
+@pytest.mark.parametrize(
+    "point", ["transfer.apply@2", also("lines.read@150"), also("sqlite.open@2")]
+)
 async def test_a_restore_killed_in_its_middle_is_run_again(
     world: World, tmp_path: Path, graph: dict[str, str], point: str
 ) -> None:
@@ -265,7 +267,7 @@ async def test_a_split_killed_is_done_or_not_begun(world: World, point: str, don
     assert {name: await _of(store, name) for name in after} == after
 
 
-@pytest.mark.parametrize("point", ["neo4j.split", "neo4j.commit", "neo4j.committed"])
+@pytest.mark.parametrize("point", ["neo4j.commit", "neo4j.committed", also("neo4j.split")])
 async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
     world: World, neo4j_server: Connection, point: str
 ) -> None:
@@ -331,7 +333,9 @@ async def test_a_failing_disk_is_told_in_plain_words(
     ended(world.ragmem("store", "check"))
 
 
-@pytest.mark.parametrize(("point", "action"), [("lines.read", "eio"), ("lines.write", "enospc")])
+@pytest.mark.parametrize(
+    ("point", "action"), [("lines.write", "enospc"), also("lines.read", "eio")]
+)
 async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
     world: World, tmp_path: Path, graph: dict[str, str], point: str, action: str
 ) -> None:

@@ -87,7 +87,7 @@ async def test_many_start_at_once_on_a_fresh_home(world: World) -> None:
     if world.neo4j:
         await forget_the_schema(world.neo4j)
     world.env["RAGMEM_STORE__TIMEOUT_S"] = "30"
-    prompts = [f"Hello {number}" for number in range(8 if world.neo4j else 20)]
+    prompts = [f"Hello {number}" for number in range(8)]
     runs = [world.ask(prompt) for prompt in prompts]
     for run, prompt in zip(runs, prompts, strict=True):
         assert await asyncio.to_thread(run.wait) == 0, run.err

@@ -66,6 +66,7 @@ def test_summarize_where_nothing_is_stored(house: House) -> None:
         chat.leave()
 
 
+@pytest.mark.xdist_group("litellm")
 def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
     """Once, above the prompt."""
     with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:

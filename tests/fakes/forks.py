@@ -3,6 +3,9 @@
 What a fork runs is the real `main` of `python -m ragmem`, with descriptors, an environment, a
 folder and an end of its own. Only the interpreter's start, its imports, regular expressions and the
 shipped embedder's model are spared.
+
+What is only run to its end need not even be a fork of its own: one process does that for command
+after command, as long as each leaves it as it was (`ForkServer.run`). Under `--all` each is one.
 """
 
 import atexit
@@ -21,6 +24,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +32,10 @@ from pkgutil import walk_packages
 from typing import Any, NoReturn, Self
 
 import ragmem
+from ragmem import redact
 from ragmem.memory import leases
 from ragmem.text import Regex
+from ragmem.tools.sandbox import find_mechanism
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-P", "-m", "ragmem")
@@ -41,7 +47,18 @@ _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
 _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client")
 """litellm takes longer to import than nearly every test that does without it: the first that
-embeds through it has it imported for all of a worker."""
+embeds or asks through it has it imported for all of a worker."""
+
+
+_ENDS_BY_ITSELF = ("RAGMEM_FAILPOINT", "RAGMEM_LLM__CLIENT", "RAGMEM_MODEL__EMBEDDING")
+"""Settings of processes that may die in their middle, or import what no other should have."""
+_NOT_PRINTED = 120
+"""Python's exit status where what was printed can't be written."""
+_TO_END_S = 0.2
+"""For a thread that was told to end."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)
+_alone = False
+"""Whether each command has a process of its own."""
 
 
 class Process:
@@ -119,12 +136,54 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
             )
 
+        self._runner: tuple[Process, socket.socket] | None = None
+        self._is_free = threading.Lock()
+        """Nobody waits for the runner."""
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._runner:
+            self._runner[1].close()
         self._requests.close()
         self._process.communicate()
+
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, streams: Sequence[int]
+    ) -> int:
+        """Run `ragmem ARGV` to its end; its exit status.
+
+        In the process that has run the ones before, if these have left it as it was: threads,
+        descriptors, children, signals. Whatever a command leaves behind ends with its process. A
+        command beside another one is a fork.
+        """
+        is_apart = _alone or any(env.get(name) for name in _ENDS_BY_ITSELF)
+        if is_apart or not self._is_free.acquire(blocking=False):
+            return self.start(argv, env=env, cwd=cwd, streams=streams).wait()
+        try:
+            return self._run_next(argv, env, cwd, streams)
+        finally:
+            self._is_free.release()
+
+    def _run_next(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, streams: Sequence[int]
+    ) -> int:
+        if self._runner is None:
+            control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                fds = [theirs.fileno()] * 3
+                self._runner = self.start([], env={}, cwd=ROOT, streams=fds, runner=True), control
+        process, control = self._runner
+        asked = {"argv": list(argv), "env": dict(env), "cwd": str(cwd)}
+        socket.send_fds(control, [json.dumps(asked).encode()], streams)
+        ready = select.poll()
+        ready.register(control, select.POLLIN)
+        if ready.poll(_PATIENCE_S * 1000) and (status := control.recv(16)):
+            return int(status)
+        self._runner = None
+        control.close()
+        return process.wait()
 
     @staticmethod
     def can_start(argv: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -149,16 +208,19 @@ class ForkServer:
         sabotage: str = "",
         on_terminal: bool = False,
         fake_app: bool = False,
+        runner: bool = False,
     ) -> Process:
         """Run `ragmem ARGV` on the three streams.
 
         With `hits` it has a session of its own, and says there at its end how many failpoints
         it came by. `sabotage`: a bug of `tests.crash.sabotage`, planted in it. `on_terminal`: the
         streams are one, which it is the first to have. `fake_app`: `tests.repl.fake_app` is run.
+        `runner`: it runs what comes on a stream (`run`).
         """
         asked = {
             "argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or ""),
             "sabotage": sabotage, "on_terminal": on_terminal, "fake_app": fake_app,
+            "runner": runner,
         }  # fmt: skip
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -166,6 +228,12 @@ class ForkServer:
             socket.send_fds(self._requests, [message], [*streams, theirs.fileno()])
         pid, (pidfd,), _, _ = socket.recv_fds(status, 16, 1)
         return Process(int(pid), pidfd, status)
+
+
+def keep_processes_apart() -> None:
+    """Give each command a process of its own from now on."""
+    global _alone
+    _alone = True
 
 
 @cache
@@ -214,8 +282,11 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                         _end_all(living)
                         return None
                     asked = json.loads(message)
-                    if asked["env"].get("RAGMEM_MODEL__EMBEDDING", "").startswith("openai/"):
+                    if _takes_litellm(asked["env"]):
                         _import_litellm()
+                    if asked["argv"][:1] == ["acp"]:
+                        # Its own imports take six times as long as what it does in a test.
+                        import_module("acp")
                     if not (pid := os.fork()):
                         for pidfd, (_, status) in living.items():
                             os.close(pidfd)
@@ -234,6 +305,11 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     os.close(key.fd)
                     with status:
                         status.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _takes_litellm(env: Mapping[str, str]) -> bool:
+    embeds = env.get("RAGMEM_MODEL__EMBEDDING", "").startswith("openai/")
+    return embeds or env.get("RAGMEM_LLM__CLIENT") == "litellm"
 
 
 @cache
@@ -267,6 +343,16 @@ def _become(asked: Mapping[str, Any]) -> None:
         os.close(fd)
     if asked["on_terminal"]:
         take_terminal()
+    _begin(asked)
+    if file := asked["hits"]:
+        from ragmem.failpoints import ANY, hits
+
+        os.setsid()
+        atexit.register(lambda: Path(file).write_text(str(hits(ANY))))
+
+
+def _begin(asked: Mapping[str, Any]) -> None:
+    """Take the streams that there are, and the environment, folder and arguments asked for."""
     # They stay open to the end of the process.
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
@@ -280,11 +366,49 @@ def _become(asked: Mapping[str, Any]) -> None:
         leases._PATIENCE_S = float(patience_s)
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
-    if file := asked["hits"]:
-        from ragmem.failpoints import ANY, hits
 
-        os.setsid()
-        atexit.register(lambda: Path(file).write_text(str(hits(ANY))))
+
+def _run_all(requests: socket.socket) -> None:
+    """Run what is asked for, one after the other, until nobody asks or one leaves something."""
+    from ragmem.__main__ import run
+
+    nowhere, patience_s = os.open(os.devnull, os.O_RDWR), leases._PATIENCE_S
+    path, mask = list(sys.path), os.umask(0o077)
+    os.umask(mask)
+    before: object = None
+    while True:
+        message, fds, _, _ = socket.recv_fds(requests, 2 * _MOST, 3)
+        if not message:
+            os._exit(0)
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+            os.close(fd)
+        before = before or _left()
+        _begin(json.loads(message))
+        status = _printed(run())
+        if status == _NOT_PRINTED or _left() != before:
+            _end(status)
+        for number in range(3):
+            os.dup2(nowhere, number)
+        leases._PATIENCE_S = patience_s
+        sys.path[:] = path
+        os.umask(mask)
+        redact._known.clear()
+        find_mechanism.cache_clear()
+        requests.send(b"%d" % status)
+
+
+def _left() -> object:
+    """What a command must leave as it was, for another one to be run here."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(_TO_END_S)
+    children = False
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        children = True
+    handlers = tuple(signal.getsignal(number) for number in _SIGNALS)
+    return sorted(os.listdir("/proc/self/fd")), threading.active_count(), handlers, children
 
 
 def take_terminal() -> None:
@@ -306,6 +430,10 @@ def _main(control: int) -> None:
             _ = each.compiled
     gc.freeze()
     asked = _serve(socket.socket(fileno=control))
+    if asked is not None and asked["runner"]:
+        for fd in asked["fds"][1:]:
+            os.close(fd)
+        _run_all(socket.socket(fileno=asked["fds"][0]))
     if asked is not None:
         _become(asked)
         if bug := asked["sabotage"]:
@@ -322,13 +450,18 @@ def _end(status: int) -> NoReturn:
     """End as an interpreter does, but for taking apart what a thousand modules hold."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    os._exit(_printed(status))
+
+
+def _printed(status: int) -> int:
+    """Print what waits; the exit status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream and not stream.closed:
                 stream.flush()
         except OSError:
-            status = 120
-    os._exit(status)
+            status = _NOT_PRINTED
+    return status
 
 
 if __name__ == "__main__":

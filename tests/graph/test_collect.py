@@ -1,4 +1,4 @@
-"""What is on the page is what is in the store, on both stores."""
+"""What is on the page is what is in the store, on both stores under `--all`."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -9,10 +9,12 @@ from ragmem.memory.graph import Graph, Wanted, collect
 from ragmem.records import CreateSession, FileAccess, MemoryRecord, PutTurn
 from ragmem.store import Store
 from tests.graph.garden import PROJECT, START, fill, garden, requests
-from tests.store.conftest import open_store, store
+from tests.store.conftest import opens, store
 from tests.store.samples import a_session, whole_turn
 
-__all__ = ["open_store", "store"]
+__all__ = ["store"]
+
+open_store = opens("sqlite")
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 ALL = Wanted(title="All")
 

@@ -16,7 +16,7 @@ from ragmem.records import Write
 from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
 from tests.graph.evil import EVIL
 from tests.graph.garden import PROJECT, fill, garden, requests
 
@@ -126,7 +126,7 @@ class opened:
             self._look.assert_quiet()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
+@pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
 async def test_each_view_shows_what_the_store_counts(
     kind: str, browser: Browser, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

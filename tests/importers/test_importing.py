@@ -86,7 +86,6 @@ async def everything(store: Archive) -> list[PutTurn]:
     return await store.own_turns(await store.spans())
 
 
-@pytest.mark.parametrize("archive", ["sqlite", "neo4j"], indirect=True)
 async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
     """Round trip on both stores: import, import again, the same is there; and nothing is broken."""
     came = await taken(archive, CLAUDE_CODE) + await taken(archive, CODEX, "codex")

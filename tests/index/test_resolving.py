@@ -77,7 +77,7 @@ def test_what_an_import_means(path, language, written, expected):
 @pytest.mark.parametrize(
     "language", ["python", "javascript", "go", "rust", "java", "c", "php", "ruby"]
 )
-@pytest.mark.parametrize("written", ["", ".", "..", "...", "/", "::", "*", "a.*", "./", "\0", "é"])
-def test_odd_imports_mean_nothing_that_is_not_there(language, written):
-    found = Resolver(_PATHS, lambda _: "").resolve("pkg/app.py", language, (written,))
-    assert set(found) <= set(_PATHS)
+def test_odd_imports_mean_nothing_that_is_not_there(language):
+    for written in ("", ".", "..", "...", "/", "::", "*", "a.*", "./", "\0", "é"):
+        found = Resolver(_PATHS, lambda _: "").resolve("pkg/app.py", language, (written,))
+        assert set(found) <= set(_PATHS)

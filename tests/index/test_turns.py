@@ -24,8 +24,8 @@ from tests.fakes.hash_embedder import HashEmbedder
 from .conftest import CLOCK, Desk
 from .test_codebase import a_worker, linked
 
-MANY = 900
-"""Files that take a second or two to be cut."""
+MANY = 400
+"""Files that take longer to be cut than a turn."""
 
 
 class Counting:

@@ -528,21 +528,21 @@ def test_choosing_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "variable", ["RAGMEM_API_KEY", *sorted({v for p in PROVIDERS for v in p.key_variables})]
 )
-@pytest.mark.parametrize("within", ["\n", "\r\n", "\t", "\0", "\x7f", "\u200b", "\udc80"])
 def test_a_key_that_cannot_be_sent_is_named_and_not_shown(
-    environ: dict[str, str], variable: str, within: str
+    environ: dict[str, str], variable: str
 ) -> None:
     """It was sent up to the HTTP library, whose error showed the whole key."""
     provider = next((p for p in PROVIDERS if variable in p.key_variables), None)
     model = f"{provider.name}/m" if provider else "openai/m"
     config = named(model, **({} if provider else {"api_base": "http://127.0.0.1:9/v1"}))
-    environ[variable] = f"fern12345{within}moss67890"
-    with pytest.raises(ConfigError) as caught:
-        open_llm(choose_model(config, environ), config, find_paths(environ), environ)
-    told = f"{caught.value} {caught.value.hint}"
-    assert variable in told
-    assert "fern" not in told
-    assert "moss" not in told
+    for within in ("\n", "\r\n", "\t", "\0", "\x7f", "\u200b", "\udc80"):
+        environ[variable] = f"fern12345{within}moss67890"
+        with pytest.raises(ConfigError) as caught:
+            open_llm(choose_model(config, environ), config, find_paths(environ), environ)
+        told = f"{caught.value} {caught.value.hint}"
+        assert variable in told
+        assert "fern" not in told
+        assert "moss" not in told
 
 
 def test_the_line_break_at_the_end_of_a_key_is_not_sent(environ: dict[str, str]) -> None:

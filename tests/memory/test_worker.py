@@ -38,6 +38,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.patience import PAUSES
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
@@ -47,8 +48,6 @@ from .facts.learning import facts_of, happened
 from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
-_PAUSES = summarizer.PAUSES
-"""As they are, where nothing is tested."""
 
 
 async def left(store: Store) -> dict[str, int]:
@@ -702,7 +701,7 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes too early waits for what is left of the pause; each of these dies while it does."""
-    monkeypatch.setattr(summarizer, "PAUSES", _PAUSES)
+    monkeypatch.setattr(summarizer, "PAUSES", PAUSES)
     session_id = await a_session(await open_store(), 1)
     [turn] = await (await open_store()).turns(session_id)
     waited: list[float] = []

@@ -24,6 +24,12 @@ CUTS = {"XTERM_VERSION": "XTerm(390)", "TMUX": ""}
 """The emulator cuts what has no room any more off, and folds nothing."""
 
 
+class _Screen(pyte.HistoryScreen):
+    """One of which nobody pages through the history: then its attributes need no looking after."""
+
+    __getattribute__ = object.__getattribute__
+
+
 class PtyChat:
     """A process on a pty. `raw` is every byte it wrote; `text` is scrollback and screen."""
 
@@ -37,7 +43,9 @@ class PtyChat:
         rows: int = 24,
     ) -> None:
         self.raw = b""
-        self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
+        self._shown: str | None = None
+        """What the screen shows, until that changes."""
+        self._screen = _Screen(columns, rows, history=10_000)
         self._stream = pyte.ByteStream(self._screen)
         own = ("NO_COLOR", "COLORTERM")
         kept = {k: v for k, v in os.environ.items() if k not in own and k[:6] != "PYTHON"}
@@ -80,6 +88,7 @@ class PtyChat:
         """Change the window."""
         termios.tcsetwinsize(self._terminal, (rows, columns))
         self._screen.resize(rows, columns)
+        self._shown = None
 
     def fold(self, columns: int) -> None:
         """Make the window narrower, or wider, on a terminal that folds rows without room."""
@@ -98,6 +107,7 @@ class PtyChat:
             folded.pop()
         termios.tcsetwinsize(self._terminal, (screen.lines, columns))
         screen.resize(screen.lines, columns)
+        self._shown = None
         lines = [StaticDefaultDict(screen.default_char) for _ in folded]
         for line, row in zip(lines, folded, strict=True):
             line.update(enumerate(row))
@@ -125,11 +135,14 @@ class PtyChat:
                 return
             self.raw += data
             self._stream.feed(data)
+            self._shown = None
 
     @property
     def screen(self) -> str:
         """The window's rows, without trailing blanks."""
-        return "\n".join(row.rstrip() for row in self._screen.display).rstrip()
+        if self._shown is None:
+            self._shown = "\n".join(row.rstrip() for row in self._screen.display).rstrip()
+        return self._shown
 
     @property
     def size(self) -> tuple[int, int]:

@@ -3,14 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import pytest
 
-from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.errors import StoreUnavailable
 from ragmem.records import PutSession, PutTurn, SessionQuery, Turn, UpdateSession, Usage, Write
 from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
@@ -263,22 +262,6 @@ async def test_a_server_that_falls_silent(
 
 
 @pytest.mark.campaign
-async def test_a_late_answer_is_not_waited_for(
-    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
-) -> None:
-    """The write is kept after 200 ms, and in order with the next ones."""
-    proxy.late_s = OWN_S + 1
-    await spooled.apply(STEPS[0])
-    model = Model().after(STEPS[0])
-    proxy.cuts = ["late_answer"]
-    for step in STEPS[1:]:
-        model = model.after(step)
-        assert isinstance(await prompt(spooled.apply(step)), Waiting)
-    await settled(spooled, tmp_path / "spool")
-    await there(neo4j_server, model)
-
-
-@pytest.mark.campaign
 async def test_a_firewall_that_swallows_what_was_open(
     way: Connection, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
@@ -341,46 +324,6 @@ async def test_connections_that_break_all_the_time(
     await there(neo4j_server, model)
 
 
-@asynccontextmanager
-async def held_session(server: Connection, session_id: str) -> AsyncIterator[None]:
-    """Another program's transaction on the session goes on and on."""
-    from neo4j import AsyncGraphDatabase
-
-    auth = (server.username, server.password)
-    async with (
-        AsyncGraphDatabase.driver(server.url, auth=auth) as driver,
-        driver.session() as session,
-        await session.begin_transaction() as held,
-    ):
-        statement = "MATCH (s:ConversationSession {sessionId: $id}) SET s.held = true"
-        await (await held.run(statement, id=session_id)).consume()
-        yield
-        await held.rollback()
-
-
-@pytest.mark.campaign
-async def test_a_slow_query_of_another_is_not_waited_for(
-    spooled: SpooledStore, neo4j_server: Connection, tmp_path: Path
-) -> None:
-    """Neither to write nor to read longer than a prompt may; then all."""
-    model = Model().after(STEPS[0])
-    await spooled.apply(STEPS[0])
-    async with held_session(neo4j_server, "s"):
-        for step in STEPS[1:6]:
-            model = model.after(step)
-            assert isinstance(await prompt(spooled.apply(step)), Waiting)
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable):
-                await prompt(spooled.turns("s"))
-        # Longer than the store's own limit: its attempts end, and are taken up again.
-        await asyncio.sleep(OWN_S + 1)
-    for step in STEPS[6:]:
-        model = model.after(step)
-        await prompt(spooled.apply(step))
-    await settled(spooled, tmp_path / "spool")
-    await there(neo4j_server, model)
-
-
 # --- what should not be there, and what no database likes -----------------
 
 
@@ -400,36 +343,6 @@ async def test_a_constraint_that_went_missing_makes_no_second_copy(
     rows = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN collect(name) AS names")
     assert {"session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"} <= set(rows[0]["names"])
     await other.aclose()
-    await there(neo4j_server, model)
-
-
-@pytest.mark.campaign
-async def test_refused_at_the_start_what_is_said_is_kept(
-    neo4j_server: Connection, graph: Neo4jStore, tmp_path: Path
-) -> None:
-    """Foreign data is in the way: said, nothing lost, taken once it is gone."""
-    await ask(neo4j_server, "DROP CONSTRAINT project_id")
-    await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
-    store = SpooledStore(
-        lambda: Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S),
-        tmp_path / "spool",
-        patience=msgspec.structs.replace(QUICK, read_s=60),
-    )
-    model = Model()
-    for step in STEPS:
-        model = model.after(step)
-        await prompt(store.apply(step))
-    async with asyncio.timeout(60):
-        while store._away is None:
-            await asyncio.sleep(0.05)
-    assert "database of its own" in " ".join(store.take_notices())
-    with pytest.raises(StoreRefused):
-        await store.turns("s")
-    await ask(neo4j_server, "MATCH (p:Project {projectId: 'x'}) DELETE p")
-    async with asyncio.timeout(60):
-        while count_waiting(tmp_path / "spool"):
-            await asyncio.sleep(0.05)
-    await store.aclose()
     await there(neo4j_server, model)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import stat
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,9 @@ from ragmem.errors import StoreDamaged
 from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
 from ragmem.store.sqlite import SQLiteStore, repair
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
+from tests.fakes.neo4j import in_thread
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
+from tests.store.damage import mostly
 from tests.store.samples import (
     at,
     begun,
@@ -34,8 +37,8 @@ PAGE = 4096
 TURNS = 300
 
 
-async def filled(home: Path) -> Path:
-    """A database of some hundred pages."""
+async def filled(home: Path) -> None:
+    """Make a database of some hundred pages."""
     store = await sqlite(home)
     writes: list[Write] = [*garden(), *known(), created("long")]
     for n in range(TURNS):
@@ -63,7 +66,20 @@ async def filled(home: Path) -> Path:
     writes += [DropCodeFiles(project_id=GARDEN, paths=("src/20.py", "src/21.py"))]
     await store.apply(writes)
     await store.aclose()
-    return home / "memory.db"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of such a database, made once."""
+    home = tmp_path_factory.mktemp("kept") / "home"
+    in_thread(filled(home))
+    return home
+
+
+@pytest.fixture
+def database(tmp_path: Path, kept: Path) -> Path:
+    """One of some hundred pages, in a home of its own."""
+    return Path(shutil.copytree(kept, tmp_path / "home")) / "memory.db"
 
 
 def roots_end(database: Path) -> int:
@@ -86,8 +102,7 @@ async def rebuilt(
     return await sqlite(folder), sources[0].lost
 
 
-async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
-    database = await filled(tmp_path / "home")
+async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path, database: Path) -> None:
     store, lost = await rebuilt(database, tmp_path / "new")
     original = await sqlite(tmp_path / "home")
     assert lost == 0
@@ -100,10 +115,11 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
     await original.aclose()
 
 
-@pytest.mark.parametrize("seed", range(12))
-async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", mostly(range(4), range(12)))
+async def test_damaged_pages_cost_what_is_on_them(
+    tmp_path: Path, database: Path, seed: int
+) -> None:
     """The rest is saved, whole by every promise; the original is not touched."""
-    database = await filled(tmp_path / "home")
     content = bytearray(database.read_bytes())
     first = roots_end(database)
     chosen = random.Random(seed).sample(range(first, len(content) // PAGE), 3)
@@ -120,9 +136,8 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
     await store.aclose()
 
 
-async def test_what_is_lost_comes_from_a_backup(tmp_path: Path) -> None:
+async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) -> None:
     """What was said since it was made is taken from what can be read, the rest from it."""
-    database = await filled(tmp_path / "home")
     assert repair.keep(database, tmp_path / "home/locks", utc_now())
     [backup] = repair.newest_first(database)
     store = await sqlite(tmp_path / "home")
@@ -141,9 +156,8 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_without_its_first_page_nothing_is_read(tmp_path: Path) -> None:
+async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:
     """It is left as it is; a backup alone takes its place."""
-    database = await filled(tmp_path / "home")
     assert repair.keep(database, tmp_path / "home/locks", utc_now())
     [backup] = repair.newest_first(database)
     content = bytearray(database.read_bytes())
@@ -160,9 +174,8 @@ async def test_without_its_first_page_nothing_is_read(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path) -> None:
+async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, database: Path) -> None:
     """None where nothing has changed; private; with a deletion all of them go."""
-    database = await filled(tmp_path / "home")
     now = utc_now()
     days = [now + timedelta(days=each, minutes=each) for each in range(6)]
 
@@ -188,8 +201,7 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path) -> Non
     await store.aclose()
 
 
-async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path) -> None:
-    database = await filled(tmp_path / "home")
+async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path, database: Path) -> None:
     assert repair.keep(database, tmp_path / "home/locks", utc_now())
     before = repair.newest_first(database)
     content = bytearray(database.read_bytes())
@@ -201,9 +213,8 @@ async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path) -> None
     assert repair.newest_first(database) == before
 
 
-async def test_cut_in_the_middle(tmp_path: Path) -> None:
+async def test_cut_in_the_middle(tmp_path: Path, database: Path) -> None:
     """What stood before the cut is saved."""
-    database = await filled(tmp_path / "home")
     content = database.read_bytes()
     database.write_bytes(content[: len(content) * 2 // 3 + 100])
     store, lost = await rebuilt(database, tmp_path / "new")
@@ -213,9 +224,8 @@ async def test_cut_in_the_middle(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_turns_of_a_lost_session_are_kept(tmp_path: Path) -> None:
+async def test_turns_of_a_lost_session_are_kept(tmp_path: Path, database: Path) -> None:
     """A session is made up for them, so that they can be found."""
-    database = await filled(tmp_path / "home")
     connection = apsw.Connection(str(database))
     connection.execute("DELETE FROM sessions WHERE session_id IN ('long', 'fork')")
     connection.execute("DELETE FROM turns WHERE turn_id = 'r1'")

@@ -51,17 +51,17 @@ def test_the_version_of_terms_is_known() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 8, 40])
-@pytest.mark.parametrize("length", [0, 1, 17, 300, 60_000, 10**9])
-def test_a_documents_number_says_its_level_and_length(level: int, length: int) -> None:
+def test_a_documents_number_says_its_level_and_length(level: int) -> None:
     import numpy as np
 
     from ragmem.store.sqlite.text_index import length_of
 
-    number = numbered(123_456, level, length)
-    assert sequence_of(number) == 123_456
-    assert level_of(number) == min(level, 7)
-    told = float(length_of(np.array([number]))[0])
-    assert told == pytest.approx(min(length, 60_000), rel=0.05)
+    for length in (0, 1, 17, 300, 60_000, 10**9):
+        number = numbered(123_456, level, length)
+        assert sequence_of(number) == 123_456
+        assert level_of(number) == min(level, 7)
+        told = float(length_of(np.array([number]))[0])
+        assert told == pytest.approx(min(length, 60_000), rel=0.05)
 
 
 async def test_bm25_is_bm25(tmp_path: Path) -> None:

@@ -279,15 +279,14 @@ async def test_a_full_disk_costs_the_file_alone(shell):
 
 
 def test_endless_output_in_bounded_memory(tmp_path, in_a_process):
-    """50 MB on both streams, `yes`, and no newline at all: in some 30 MB."""
+    """50 MB without a newline, 20 on the other stream, and `yes`: in some 30 MB."""
     outcomes, peak = in_a_process(
         tmp_path,
         {"tool": "run_command", "command": "head -c 50000000 /dev/zero | tr '\\0' 'a'"},
-        {"tool": "run_command", "command": "head -c 50000000 /dev/zero >&2"},
-        {"tool": "run_command", "command": "yes", "timeout": 60},
-        {"tool": "run_command", "command": "tr '\\0' b < /dev/zero", "timeout": 60},
+        {"tool": "run_command", "command": "head -c 20000000 /dev/zero >&2"},
+        {"tool": "run_command", "command": "yes", "timeout": 20},
     )
-    assert [success for success, _ in outcomes] == [True, True, False, False]
+    assert [success for success, _ in outcomes] == [True, True, False]
     assert all(len(text) < 31_000 for _, text in outcomes)
     assert peak < 80
     sizes = [p.stat().st_size for p in (tmp_path / "d" / "outputs").iterdir()]

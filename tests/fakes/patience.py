@@ -1,0 +1,15 @@
+"""How long is waited where waiting is not what is tested."""
+
+from ragmem.memory import leases
+from ragmem.memory.summaries import summarizer
+from ragmem.tools import shell
+
+PAUSES = summarizer.PAUSES
+"""Between answers that can't be used, as they are where nothing is tested."""
+
+
+def be_patient() -> None:
+    """A busy machine is no store that is away; where little patience is tested, it is set there."""
+    leases._PATIENCE_S = shell._PATIENCE_S = 60.0
+    # Nobody waits between answers of a model that can't be used.
+    summarizer.PAUSES = (0, 0, 0)
