@@ -758,8 +758,8 @@ async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_
             assert await memory.facts.supersede(new, old)
         request = await text(memory, await begin(memory, tmp_path), "How long do tokens last?")
         found = await memory.search(Question(text="How long do tokens last?"))
-    outdated = request.split("User: Tokens last one hour")[1].split("\n\n")[0]
-    assert "Replaced since by: Tokens last ten minutes" in outdated
+    outdated = request.split("User: Tokens last one hour")[0].split("\n\n")[-1]
+    assert "Replaced since by: Tokens last ten minutes" in outdated, "known before it is read"
     assert request.count("Replaced since by") == 1
     became = {hit.turn.turn_index: hit.since for hit in found if hit.turn}
     assert became == {1: "Replaced since by: Tokens last ten minutes", 2: ""}
