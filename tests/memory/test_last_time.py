@@ -28,12 +28,13 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.since import Aftermath, left_open
 from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
 from ragmem.store import Store
+from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
 from .test_memory import begin, its_project
-from .working import a_memory, context
+from .working import a_memory, a_worker, context
 
 
 def since(turn: Turn) -> Turn:
@@ -611,6 +612,28 @@ async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> No
         await told(memory, session, "Larger.")
         session = (await memory.load_session(session.session_id)).session
         assert last_time_of(await text(memory, session, "go on")) == ""
+
+
+async def test_a_prompt_about_something_else_is_told_of_what_the_person_wants_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    """What points back, names nothing or has a word of the project is told of last time."""
+    embedder = HashEmbedder()
+    async with a_memory(store, embedder) as memory:
+        turn = await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
+        session = (await memory.load_session(turn.session_id)).session
+        assert memory.facts
+        for content, scope in (("I always want tabs", "user"), ("Beds have labels", "project")):
+            draft = Draft(content=content, kind="preference", scope=scope)
+            await memory.facts.remember(draft, session.project_id)
+        await a_worker(store, embedder=embedder).drain()
+        request = await text(memory, await begin(memory, tmp_path), "Who painted Guernica?")
+        assert "They are watered" not in request
+        assert ("want tabs" in request, "Beds have" in request) == (True, False)
+        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            request = await text(memory, await begin(memory, tmp_path), prompt)
+            assert "They are watered" in request.partition("## Last Time")[2], prompt
+            assert "- Beds have labels" in request
 
 
 async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) -> None:
