@@ -5,9 +5,10 @@ been changed again since, which commands failed last, what was decided, what was
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,7 +16,7 @@ from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
-from ragmem.memory.facts.trust import is_outlived
+from ragmem.memory.facts.trust import is_outlived, replaced_in
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import (
     extract_accessed_files,
@@ -55,7 +56,6 @@ _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
-_KINDS = ("decision", "deadline")
 _CHANGED_SINCE = " (changed since)"
 _THEN = "(as it was then; taken further since) "
 _TAKEN_BACK = "(its edits were taken back since) "
@@ -202,12 +202,12 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
-    past: Collection[str] = (),
+    past: Mapping[str, str] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
-    `later` are those of newer sessions; of `past`, by their ids, the decision was replaced.
+    `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
     `known` is what was learned in all of them.
     """
     locate = locator(session)
@@ -230,19 +230,19 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
-    told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
-    told = [t for t in told if says_something(t)] or told[-1:]
+    told = [turn for turn in turns if not is_greeting(turn.user_message)]
+    told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
     after = Aftermath([*turns, *later], known)
     rewritten = wrote.difference(changed.values())
     before = [
-        _outcome(each, _BEFORE_CHARS, after) + _CHANGED_SINCE * (each.turn_id in rewritten)
+        _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
         for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
     ]
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(last, _OUTCOME_CHARS, after) if last else "",
+        outcome=_outcome(last, _OUTCOME_CHARS, after, past) if last else "",
         outcome_id=last.turn_id if last else "",
         before=tuple(before),
         changed=tuple(changed)[::-1],
@@ -269,9 +269,11 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int, after: Aftermath) -> str:
+def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, str]) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, limit)
+    if turn.turn_id in past:
+        return f"(as it was then; since: {one_line(past[turn.turn_id], _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
     is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
@@ -342,10 +344,10 @@ async def last_time(
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
-    due = _due(await store.memories(deadlines), now)
-    left = await asyncio.to_thread(_left_before, read[:most], read[most:])
+    known = await _lasting(store, await store.memories(deadlines))
+    more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
     told = {each for found in (newest, *older) for each in found.open}
-    more = [each for each in (*due, *left) if each not in told]
+    more = [each for each in more if each not in told]
     return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
 
 
@@ -354,15 +356,23 @@ def _came_to_nothing(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
 
 
-def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:
-    """Of the agent's own lists of tasks in sessions before those that are told of, what no session
-    since has done."""
+def _open_before(
+    told: Sequence[_Read],
+    before: Sequence[_Read],
+    deadlines: Sequence[MemoryRecord],
+    now: datetime,
+) -> list[str]:
+    """What is due, and of the agent's own lists of tasks what no session since has done, of
+    sessions before those that are told of."""
+    sessions = {session.session_id for session, _ in told}
+    due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
+    after = Aftermath(_turns_of([*told, *before]), deadlines)
     found: dict[str, None] = {}
     for session, turns in before:
         if tasks_left(turns):
             later = _later(session, [*told, *before])
             found |= _tasks_open(turns, Aftermath([*turns, *later]))
-    return list(found)[:_MOST]
+    return [*_due(due, after, now), *list(found)[:_MOST]]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
@@ -376,19 +386,30 @@ async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
     return list(zip(sessions, turns, strict=True))
 
 
+def _turns_of(read: Iterable[_Read]) -> list[Turn]:
+    return [turn for _, turns in read for turn in turns]
+
+
 async def _told(store: Store, read: Sequence[_Read], now: datetime) -> list[SessionRecap]:
     asked = (store.memories(_learned_in(session, now)) for session, _ in read)
     learned = await asyncio.gather(*asked)
+    past = await replaced_in(store, [session.session_id for session, _ in read])
     # Some hundred thousand characters take a moment: whoever types comes first.
-    return await asyncio.to_thread(_recaps, read, learned, now)
+    return await asyncio.to_thread(_recaps, read, learned, past, now)
+
+
+async def _lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Those that are not outlived."""
+    told_in = {each.session_id for memory in memories for each in memory.evidence}
+    past = await replaced_in(store, told_in)
+    return [memory for memory in memories if not is_outlived(memory, past)]
 
 
 def _learned_in(session: Session, now: datetime) -> MemoryQuery:
     return MemoryQuery(
         everywhere=True,
         session_ids=(session.session_id,),
-        kinds=_KINDS,
-        with_superseded=True,
+        kinds=("decision", "deadline"),
         alive_at=now,
     )
 
@@ -400,20 +421,22 @@ def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
 
 
 def _recaps(
-    read: Sequence[_Read], learned: Sequence[Sequence[MemoryRecord]], now: datetime
+    read: Sequence[_Read],
+    learned: Sequence[Sequence[MemoryRecord]],
+    past: Mapping[str, str],
+    now: datetime,
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
-    known = [m for memories in learned for m in memories if m.superseded_by is None]
+    known = [memory for memories in learned for memory in memories]
+    after = Aftermath(_turns_of(read), known)
     for (session, own), memories in zip(read, learned, strict=True):
-        later = _later(session, read)
-        current = [memory for memory in memories[::-1] if memory.superseded_by is None]
-        past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
-        decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
+        current = [memory for memory in memories[::-1] if not is_outlived(memory, past)]
         # What was decided again is the newer session's.
-        decided = [m for m in decided if m.memory_id not in told]
+        decided = [m for m in current if m.kind == "decision" and m.memory_id not in told]
         told.update(m.memory_id for m in decided)
+        later = _later(session, read)
         made = recap(session, own, decided=decided, later=later, past=past, known=known)
-        made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
+        made = msgspec.structs.replace(made, open=(*_due(current, after, now), *made.open))
         found.append(_since(made, _last_at(session, own)))
     return found
 
@@ -425,10 +448,9 @@ def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
     return max([session.last_activity_at, *ends])
 
 
-def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
+def _due(memories: Iterable[MemoryRecord], after: Aftermath, now: datetime) -> list[str]:
     """The deadlines among them that are not past, and whether they were moved."""
     known = [memory for memory in memories if memory.kind == "deadline"]
-    after = Aftermath((), known)
     found = [each for each in known if not (each.at and each.at < now)]
     return [
         one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)

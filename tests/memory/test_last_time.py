@@ -743,6 +743,47 @@ async def test_a_deadline_that_was_moved_is_not_open(store: Store, tmp_path: Pat
     assert "4 December" not in found.split("Open:")[1].split("Session")[0]
 
 
+async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        turn = await one_turn(memory, tmp_path, "The audit is due on 5 December 2099.", "Noted.")
+        assert memory.facts
+        await Extractor(memory.facts, None).learn(store, turn)
+        prompt = "The audit was moved, they have nobody."
+        await one_turn(memory, tmp_path, prompt, "Then I leave it for now.")
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
+    [told_of] = re.findall("Open: (.*5 December.*)", found)
+    assert told_of.startswith("(as it was then")
+
+
+async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its_place(
+    store: Store, tmp_path: Path
+) -> None:
+    """And a deadline in the words of that turn is gone, as the model told it in others."""
+    async with a_memory(store) as memory:
+        said = "Guests write to me, deadline 10 May 2099."
+        old = await one_turn(memory, tmp_path, said, "I read your inbox for it every evening then.")
+        new = await one_turn(memory, tmp_path, "There is a form.", "The form has their answers.")
+        assert memory.facts
+        await Extractor(memory.facts, None).learn(store, old)
+        session = (await memory.load_session(old.session_id)).session
+        made = []
+        for content, turn in (("Guests reply by mail", old), ("Guests fill in a form", new)):
+            of = {"session_id": turn.session_id, "turn_id": turn.turn_id, "at": turn.timestamp}
+            draft = Draft(content=content, evidence=(Evidence(**of),))
+            made.append((await memory.facts.remember(draft, session.project_id)).memory)
+        before, after = made
+        assert before
+        assert after
+        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
+        assert "Open: Guests write to me, deadline 10 May" in last_time_of(await asked())
+        await memory.facts.supersede(after, before)
+        found = last_time_of(await asked())
+    assert "Open: " not in found
+    assert f"(as it was then; since: Guests fill in a form) {said}" in found
+
+
 async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(
     store: Store, tmp_path: Path
 ) -> None:

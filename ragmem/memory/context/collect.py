@@ -299,9 +299,8 @@ class Collector:
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """With what has changed since it was said: decisions, and files that were quoted."""
-        replaced: dict[str, str] | None = None
-        if self._facts is not None:
-            replaced = await self._tried(self._facts.replaced({hit.session_id for hit in hits}))
+        has_facts = self._facts is not None
+        replaced = await self._replaced({hit.session_id for hit in hits}) if has_facts else {}
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
@@ -397,7 +396,8 @@ class Collector:
         liked = None
         if self._has_facts and asked.strategy != "relevant":
             liked = await self._tried(self._facts.preferences(asked.session.project_id))
-        return Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
+        known = Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
+        return await self._lasting(known)
 
     async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
         """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
@@ -432,16 +432,29 @@ class Collector:
             ),
             beside_s=patience_s,
         )
-        return await self._lasting(facts, found or ())
+        return tuple(found or ())
 
-    async def _lasting(self, facts: "Facts", found: Sequence[FactHit]) -> tuple[FactHit, ...]:
-        """Those that are not outlived: what was decided instead is known."""
+    async def _lasting(self, known: Material) -> Material:
+        """Less what is outlived: what was decided instead is known."""
         from ragmem.memory.facts.trust import is_outlived
 
-        decided = [hit.memory for hit in found if hit.memory.kind == "decision"]
-        told_in = {each.session_id for memory in decided for each in memory.evidence}
-        replaced = await self._tried(facts.replaced(told_in)) if told_in else None
-        return tuple(hit for hit in found if not is_outlived(hit.memory, replaced or ()))
+        told = [*(hit.memory for hit in known.facts), *known.preferences]
+        told_in = {each.session_id for memory in told for each in memory.evidence}
+        replaced = await self._replaced(told_in)
+        return msgspec.structs.replace(
+            known,
+            facts=tuple(hit for hit in known.facts if not is_outlived(hit.memory, replaced)),
+            preferences=tuple(m for m in known.preferences if not is_outlived(m, replaced)),
+        )
+
+    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """What took the place of something that was said in these sessions, by turn."""
+        from ragmem.memory.facts.trust import replaced_in
+
+        async def replaced() -> dict[str, str]:
+            return await replaced_in(await self._store(), session_ids)
+
+        return await self._tried(replaced()) or {}
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being
