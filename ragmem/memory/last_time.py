@@ -24,7 +24,7 @@ from ragmem.memory.files import (
     taken_back,
     written_since,
 )
-from ragmem.memory.since import Aftermath, in_short, left_open
+from ragmem.memory.since import Aftermath, Alike, alike, in_short, left_open
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
@@ -204,11 +204,12 @@ def recap(
     later: Sequence[Turn] = (),
     past: Mapping[str, str] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
+    alike: Alike | None = None,
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
     `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
-    `known` is what was learned in all of them.
+    `known` is what was learned in all of them; `alike` says which of the turns mean the same.
     """
     locate = locator(session)
     gone = {
@@ -233,7 +234,7 @@ def recap(
     told = [turn for turn in turns if not is_greeting(turn.user_message)]
     told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
-    after = Aftermath([*turns, *later], known)
+    after = Aftermath([*turns, *later], known, alike=alike)
     rewritten = wrote.difference(changed.values())
     before = [
         _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
@@ -322,9 +323,18 @@ _Read = tuple[Session, Sequence[Turn]]
 
 
 async def last_time(
-    store: Store, session: Session, *, everywhere: bool, most: int, now: datetime
+    store: Store,
+    session: Session,
+    *,
+    everywhere: bool,
+    most: int,
+    now: datetime,
+    floor: float | None = None,
 ) -> list[SessionRecap]:
-    """Of the person's newest sessions but this one; those of this checkout first. StoreError."""
+    """Of the person's newest sessions but this one; those of this checkout first. StoreError.
+
+    `floor` is the cosine above which a turn has to do with a question.
+    """
     project_ids = () if everywhere else (session.project_id,)
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
     # Neither a fork nor its parent is told what the other went on with.
@@ -339,7 +349,7 @@ async def last_time(
     read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
     if not read:
         return []
-    newest, *older = await _told(store, read[:most], now)
+    newest, *older = await _told(store, read[:most], now, floor)
     # What is due stays open, whenever it was said; what was planned, of the sessions read here.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
@@ -377,7 +387,7 @@ def _open_before(
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    return await _told(store, await _read(store, sessions), now)
+    return await _told(store, await _read(store, sessions), now, None)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -390,12 +400,15 @@ def _turns_of(read: Iterable[_Read]) -> list[Turn]:
     return [turn for _, turns in read for turn in turns]
 
 
-async def _told(store: Store, read: Sequence[_Read], now: datetime) -> list[SessionRecap]:
+async def _told(
+    store: Store, read: Sequence[_Read], now: datetime, floor: float | None
+) -> list[SessionRecap]:
     asked = (store.memories(_learned_in(session, now)) for session, _ in read)
     learned = await asyncio.gather(*asked)
     past = await replaced_in(store, [session.session_id for session, _ in read])
+    meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
-    return await asyncio.to_thread(_recaps, read, learned, past, now)
+    return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
 
 
 async def _lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
@@ -425,6 +438,7 @@ def _recaps(
     learned: Sequence[Sequence[MemoryRecord]],
     past: Mapping[str, str],
     now: datetime,
+    meant: Alike,
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
     known = [memory for memories in learned for memory in memories]
@@ -435,7 +449,9 @@ def _recaps(
         decided = [m for m in current if m.kind == "decision" and m.memory_id not in told]
         told.update(m.memory_id for m in decided)
         later = _later(session, read)
-        made = recap(session, own, decided=decided, later=later, past=past, known=known)
+        made = recap(
+            session, own, decided=decided, later=later, past=past, known=known, alike=meant
+        )
         made = msgspec.structs.replace(made, open=(*_due(current, after, now), *made.open))
         found.append(_since(made, _last_at(session, own)))
     return found

@@ -1,6 +1,7 @@
 """What whoever comes back is told: prompts that mean what was done before, and what it came to."""
 
 import json
+import math
 import os
 import re
 import time
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from ragmem.ids import new_id
@@ -25,7 +27,7 @@ from ragmem.memory.last_time import (
     sessions_wanted,
 )
 from ragmem.memory.memory import Memory
-from ragmem.memory.since import Aftermath, left_open
+from ragmem.memory.since import Aftermath, Alike, left_open
 from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
@@ -329,6 +331,26 @@ def test_what_a_later_turn_writes_over_is_told_as_it_was_then() -> None:
     assert "The board has it: 30" in Aftermath([first, then, last, apart]).of_turn(first)
     assert Aftermath([first, apart]).of_turn(first) == ""
     assert Aftermath([first, then, last, apart]).of_turn(last) == ""
+
+
+def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
+    """By the meaning of the whole turn and the words that both share, where neither is enough."""
+    turn = a_turn(1, "Log everything to a csv on the stick.", "Each valve has a row.")
+    prompt = "Henk looks on Mondays: into the database of the office, the stick fell out twice."
+    after = msgspec.structs.replace(since(a_turn(2, prompt, "Done.")), session_id="newer")
+
+    def vectors(near: float) -> dict[str, tuple[bytes, ...]]:
+        rows = {turn.turn_id: (1.0, 0.0), after.turn_id: (near, math.sqrt(1 - near * near))}
+        return {name: (np.array(row, "<f4").tobytes(),) for name, row in rows.items()}
+
+    def told_since(near: float, later: Turn) -> str:
+        return Aftermath([turn, later], alike=Alike(vectors(near), 0.4)).of_turn(turn)
+
+    assert Aftermath([turn, after]).of_turn(turn) == ""
+    assert "the stick fell out twice" in told_since(0.58, after)
+    assert told_since(0.2, after) == ""
+    same = msgspec.structs.replace(after, session_id=turn.session_id)
+    assert told_since(0.58, same) == "", "a session itself goes on"
 
 
 def test_what_was_done_since_is_told_with_what_came_of_it() -> None:

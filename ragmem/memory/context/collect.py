@@ -304,7 +304,7 @@ class Collector:
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
-            msgspec.structs.replace(hit.judged(replaced or {}), outdated=files)
+            msgspec.structs.replace(hit.judged(replaced), outdated=files)
             for hit, files in zip(hits, outdated, strict=True)
         ]
 
@@ -313,20 +313,23 @@ class Collector:
     ) -> tuple[list[Hit], Material]:
         """With what was said later in the project that does it or takes it back; of preferences
         those that no later turn has written over."""
-        from ragmem.memory.since import Aftermath, turns_since
+        from ragmem.memory.since import Aftermath, alike, turns_since
 
         told = [*(fact.memory for fact in known.facts), *known.preferences]
         # A summary is younger than the turns that it tells of.
         ages = [_EVER if hit.summary else hit.at for hit in hits]
         oldest = min([*ages, *(memory.created_at for memory in told)])
         project_id = asked.session.project_id
-        turns = await turns_since(await self._store(), project_id, oldest)
+        store = await self._store()
+        turns = await turns_since(store, project_id, oldest)
+        recalled = [hit.turn for hit in hits if hit.turn]
+        meant = await alike(store, [*turns, *recalled], self._floor)
         # What another project's turn says is no matter of this one's.
         own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
         def marked() -> tuple[list[Hit], Material]:
             memories = [fact.memory for fact in known.facts]
-            after = Aftermath(turns, memories, {hit.record_id for hit in hits})
+            after = Aftermath(turns, memories, {hit.record_id for hit in hits}, meant)
             facts = [
                 msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
                 if fact.memory.project_id == project_id
@@ -358,7 +361,12 @@ class Collector:
         async def recaps() -> list[SessionRecap]:
             store, everywhere = await self._store(), scope == "all"
             return await last_time(
-                store, asked.session, everywhere=everywhere, most=most, now=asked.now
+                store,
+                asked.session,
+                everywhere=everywhere,
+                most=most,
+                now=asked.now,
+                floor=self._floor,
             )
 
         found = await self._tried(recaps()) if most else None
