@@ -376,13 +376,12 @@ def _open_before(
     sessions before those that are told of."""
     sessions = {session.session_id for session, _ in told}
     due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
-    after = Aftermath(_turns_of([*told, *before]), deadlines)
     found: dict[str, None] = {}
     for session, turns in before:
         if tasks_left(turns):
             later = _later(session, [*told, *before])
             found |= _tasks_open(turns, Aftermath([*turns, *later]))
-    return [*_due(due, after, now), *list(found)[:_MOST]]
+    return [*_due(due, _turns_of([*told, *before]), now), *list(found)[:_MOST]]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
@@ -442,7 +441,6 @@ def _recaps(
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
     known = [memory for memories in learned for memory in memories]
-    after = Aftermath(_turns_of(read), known)
     for (session, own), memories in zip(read, learned, strict=True):
         current = [memory for memory in memories[::-1] if not is_outlived(memory, past)]
         # What was decided again is the newer session's.
@@ -452,7 +450,8 @@ def _recaps(
         made = recap(
             session, own, decided=decided, later=later, past=past, known=known, alike=meant
         )
-        made = msgspec.structs.replace(made, open=(*_due(current, after, now), *made.open))
+        due = _due(current, _turns_of(read), now)
+        made = msgspec.structs.replace(made, open=(*due, *made.open))
         found.append(_since(made, _last_at(session, own)))
     return found
 
@@ -464,10 +463,13 @@ def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
     return max([session.last_activity_at, *ends])
 
 
-def _due(memories: Iterable[MemoryRecord], after: Aftermath, now: datetime) -> list[str]:
-    """The deadlines among them that are not past, and whether they were moved."""
+def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime) -> list[str]:
+    """The deadlines among them that are not past, and whether they or a turn moved them."""
     known = [memory for memory in memories if memory.kind == "deadline"]
     found = [each for each in known if not (each.at and each.at < now)]
+    if not found:
+        return []
+    after = Aftermath(turns, known)
     return [
         one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
         for each in found[:_MOST]
