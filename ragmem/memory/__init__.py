@@ -59,6 +59,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
     ranked: tuple[Ranked, ...] = ()
     spans: tuple[TimeSpan, ...] = ()
+    nearest: float | None = None
+    """The cosine of what is most like it of all that was said; None where that is not known, or the
+    question names nothing."""
 
 
 def relevance(similarity: float | None) -> str:

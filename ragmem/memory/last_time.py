@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,7 +16,7 @@ from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
-from ragmem.memory.facts.trust import is_outlived
+from ragmem.memory.facts.trust import is_outlived, replaced_in
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import (
     extract_accessed_files,
@@ -23,7 +24,7 @@ from ragmem.memory.files import (
     taken_back,
     written_since,
 )
-from ragmem.memory.since import Aftermath, in_short, left_open
+from ragmem.memory.since import Aftermath, Alike, alike, in_short, left_open
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
@@ -55,7 +56,6 @@ _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
-_KINDS = ("decision", "deadline")
 _CHANGED_SINCE = " (changed since)"
 _THEN = "(as it was then; taken further since) "
 _TAKEN_BACK = "(its edits were taken back since) "
@@ -202,13 +202,14 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
-    past: Collection[str] = (),
+    past: Mapping[str, str] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
+    alike: Alike | None = None,
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
-    `later` are those of newer sessions; of `past`, by their ids, the decision was replaced.
-    `known` is what was learned in all of them.
+    `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
+    `known` is what was learned in all of them; `alike` says which of the turns mean the same.
     """
     locate = locator(session)
     gone = {
@@ -230,20 +231,19 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
-    asked = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
-    told = [t for t in asked if t.turn_id not in past]
-    told = [t for t in told if says_something(t)] or told[-1:]
+    told = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
+    told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
-    after = Aftermath([*turns, *later], known)
+    after = Aftermath([*turns, *later], known, alike=alike)
     rewritten = wrote.difference(changed.values())
     before = [
-        _outcome(each, _BEFORE_CHARS, after) + _CHANGED_SINCE * (each.turn_id in rewritten)
+        _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
         for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
     ]
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(last, _OUTCOME_CHARS, after) if last else "",
+        outcome=_outcome(last, _OUTCOME_CHARS, after, past) if last else "",
         outcome_id=last.turn_id if last else "",
         before=tuple(before),
         changed=tuple(changed)[::-1],
@@ -270,9 +270,11 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int, after: Aftermath) -> str:
+def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, str]) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, limit)
+    if turn.turn_id in past:
+        return f"(as it was then; since: {one_line(past[turn.turn_id], _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
     is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
@@ -322,9 +324,18 @@ _Read = tuple[Session, Sequence[Turn]]
 
 
 async def last_time(
-    store: Store, session: Session, *, everywhere: bool, most: int, now: datetime
+    store: Store,
+    session: Session,
+    *,
+    everywhere: bool,
+    most: int,
+    now: datetime,
+    floor: float | None = None,
 ) -> list[SessionRecap]:
-    """Of the person's newest sessions but this one; those of this checkout first. StoreError."""
+    """Of the person's newest sessions but this one; those of this checkout first. StoreError.
+
+    `floor` is the cosine above which a turn has to do with a question.
+    """
     project_ids = () if everywhere else (session.project_id,)
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
     # Neither a fork nor its parent is told what the other went on with.
@@ -341,15 +352,15 @@ async def last_time(
     read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
     if not read:
         return []
-    newest, *older = await _told(store, read[:most], now, listed)
+    newest, *older = await _told(store, read[:most], now, listed, floor)
     # What is due stays open, whenever it was said; what was planned, of the sessions read here.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
-    due = _due(await store.memories(deadlines), now)
-    left = await asyncio.to_thread(_left_before, read[:most], read[most:])
+    known = await _lasting(store, await store.memories(deadlines))
+    more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
     told = {each for found in (newest, *older) for each in found.open}
-    more = [each for each in (*due, *left) if each not in told]
+    more = [each for each in more if each not in told]
     return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
 
 
@@ -381,20 +392,27 @@ def _each_once(read: Iterable[_Read]) -> list[_Read]:
     return found
 
 
-def _left_before(told: Sequence[_Read], before: Sequence[_Read]) -> list[str]:
-    """Of the agent's own lists of tasks in sessions before those that are told of, what no session
-    since has done."""
+def _open_before(
+    told: Sequence[_Read],
+    before: Sequence[_Read],
+    deadlines: Sequence[MemoryRecord],
+    now: datetime,
+) -> list[str]:
+    """What is due, and of the agent's own lists of tasks what no session since has done, of
+    sessions before those that are told of."""
+    sessions = {session.session_id for session, _ in told}
+    due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
     found: dict[str, None] = {}
     for session, turns in before:
         if tasks_left(turns):
             later = _later(session, [*told, *before])
             found |= _tasks_open(turns, Aftermath([*turns, *later]))
-    return list(found)[:_MOST]
+    return [*_due(due, _turns_of([*told, *before]), now), *list(found)[:_MOST]]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    return await _told(store, await _read(store, sessions), now, sessions)
+    return await _told(store, await _read(store, sessions), now, sessions, None)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -403,15 +421,33 @@ async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
     return list(zip(sessions, turns, strict=True))
 
 
+def _turns_of(read: Iterable[_Read]) -> list[Turn]:
+    return [turn for _, turns in read for turn in turns]
+
+
 async def _told(
-    store: Store, read: Sequence[_Read], now: datetime, known: Iterable[Session]
+    store: Store,
+    read: Sequence[_Read],
+    now: datetime,
+    known: Iterable[Session],
+    floor: float | None,
 ) -> list[SessionRecap]:
     """What each of those that were read came to; of `known` are those that they share turns of."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
+    told_in = {each.session_id for memories in learned for m in memories for each in m.evidence}
+    past = await replaced_in(store, told_in | {session.session_id for session, _ in read})
+    meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
-    return await asyncio.to_thread(_recaps, read, learned, now)
+    return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
+
+
+async def _lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Those that are not outlived."""
+    told_in = {each.session_id for memory in memories for each in memory.evidence}
+    past = await replaced_in(store, told_in)
+    return [memory for memory in memories if not is_outlived(memory, past)]
 
 
 async def _learned_in(
@@ -426,8 +462,7 @@ async def _learned_in(
     query = MemoryQuery(
         everywhere=True,
         session_ids=tuple(seen),
-        kinds=_KINDS,
-        with_superseded=True,
+        kinds=("decision", "deadline"),
         alive_at=now,
     )
     return [
@@ -444,23 +479,29 @@ def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
 
 
 def _recaps(
-    read: Sequence[_Read], learned: Sequence[Sequence[MemoryRecord]], now: datetime
+    read: Sequence[_Read],
+    learned: Sequence[Sequence[MemoryRecord]],
+    past: Mapping[str, str],
+    now: datetime,
+    meant: Alike,
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
-    known = [m for memories in learned for m in memories if m.superseded_by is None]
+    known = [memory for memories in learned for memory in memories]
     for (session, own), memories in zip(read, learned, strict=True):
-        later = _later(session, read)
         # What was learned again, or is shared, is the newer session's.
         current = [
             memory
             for memory in memories[::-1]
-            if memory.superseded_by is None and memory.memory_id not in told
+            if memory.memory_id not in told and not is_outlived(memory, past)
         ]
         told.update(memory.memory_id for memory in current)
-        past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
-        decided = [m for m in current if m.kind == "decision" and not is_outlived(m, past)]
-        made = recap(session, own, decided=decided, later=later, past=past, known=known)
-        made = msgspec.structs.replace(made, open=(*_due(current, now), *made.open))
+        decided = [memory for memory in current if memory.kind == "decision"]
+        later = _later(session, read)
+        made = recap(
+            session, own, decided=decided, later=later, past=past, known=known, alike=meant
+        )
+        due = _due(current, _turns_of(read), now)
+        made = msgspec.structs.replace(made, open=(*due, *made.open))
         found.append(_since(made, _last_at(session, own)))
     return found
 
@@ -472,11 +513,13 @@ def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
     return max([session.last_activity_at, *ends])
 
 
-def _due(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
-    """The deadlines among them that are not past, and whether they were moved."""
+def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime) -> list[str]:
+    """The deadlines among them that are not past, and whether they or a turn moved them."""
     known = [memory for memory in memories if memory.kind == "deadline"]
-    after = Aftermath((), known)
     found = [each for each in known if not (each.at and each.at < now)]
+    if not found:
+        return []
+    after = Aftermath(turns, known)
     return [
         one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
         for each in found[:_MOST]

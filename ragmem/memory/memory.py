@@ -359,11 +359,13 @@ class Memory:
 
         Each with what took the place of something that was decided there.
         """
-        await self._store()
+        from ragmem.memory.facts.trust import replaced_in
+
+        store = await self._store()
         hits = await self._recall.search(question)
         if self.facts is None:
             return hits
-        replaced = await self.facts.replaced({hit.session_id for hit in hits})
+        replaced = await replaced_in(store, {hit.session_id for hit in hits})
         return [hit.judged(replaced) for hit in hits]
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:

@@ -251,8 +251,12 @@ class Recall:
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
+        near = [one.similarity for one in candidates if one.similarity is not None]
         return Found(
-            question=question, ranked=self._above(ranked, question.min_similarity), spans=spans
+            question=question,
+            ranked=self._above(ranked, question.min_similarity),
+            spans=spans,
+            nearest=max(near, default=None) if query.terms else None,
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:

@@ -15,6 +15,7 @@ from itertools import chain
 
 import msgspec
 
+from ragmem.embedder import cosines
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
@@ -29,7 +30,16 @@ from ragmem.memory.facts.words import (
 from ragmem.memory.files import taken_back
 from ragmem.memory.window import argument
 from ragmem.own_tools import EDITING_TOOLS
-from ragmem.records import MemoryRecord, SessionQuery, Summary, ToolCall, Turn, TurnQuery
+from ragmem.records import (
+    MemoryRecord,
+    PutVectors,
+    SessionQuery,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnQuery,
+)
+from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.store import Store
 from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
@@ -45,6 +55,9 @@ _TAKEN_UP = 0.35
 where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
 """The same, where a word has another number there, or both say what the same is or has."""
+_ON_THE_SAME = 1.5
+"""Of the floor, with the words that both share: from there on two turns are about the same. Of 95
+turns of which something was replaced it finds 59 by itself, and 9 of 181 that still hold."""
 _LEAST_OF_IT = 2
 """Words that are said of something, to know by them what takes its place."""
 _LONGEST = 400
@@ -444,11 +457,38 @@ def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
     return any(told[term].isdisjoint(later[term]) for term in told.keys() & later.keys())
 
 
+class Alike(msgspec.Struct, frozen=True):
+    """How alike turns are by their meaning: the vectors of their passages, by their ids."""
+
+    rows: dict[str, tuple[bytes, ...]] = {}
+    floor: float = 1.0
+    """The cosine above which a turn has to do with a question."""
+
+    def to(self, turn_id: str) -> dict[str, float]:
+        """Of the others the cosine of the passages that are nearest each other, by their ids."""
+        passages = [(other, row) for other, rows in self.rows.items() for row in rows]
+        numbered = {str(i): row for i, (_, row) in enumerate(passages)}
+        found: dict[str, float] = {}
+        for own in self.rows.get(turn_id, ()):
+            for i, near in cosines(own, numbered).items():
+                other = passages[int(i)][0]
+                found[other] = max(near, found.get(other, -1.0))
+        return found
+
+
+async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
+    """Of these turns; of none where there is no embedder. StoreError."""
+    if floor is None:
+        return Alike()
+    found = await store.get(PutVectors, [turn.turn_id for turn in turns])
+    return Alike({each.record_id: each.vectors for each in found}, floor)
+
+
 class Aftermath:
     """Turns in the order of time, against which what was said before each is held.
 
     `memories` are what was learned from turns, in other words. What is `near` the question at hand,
-    by its turns' ids, is more likely about the same.
+    by its turns' ids, is more likely about the same. `alike` says which turns mean the same.
     """
 
     def __init__(
@@ -456,7 +496,9 @@ class Aftermath:
         turns: Iterable[Turn],
         memories: Collection[MemoryRecord] = (),
         near: Collection[str] = (),
+        alike: Alike | None = None,
     ) -> None:
+        self._alike = alike or Alike()
         self._turns = sorted(
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
@@ -485,7 +527,24 @@ class Aftermath:
         asks_open = _ASKS_OPEN.search(plain(turn.user_message)) is not None
         planned = [*left_open(turn), *(t for t in texts if asks_open or _PLANNED.search(plain(t)))]
         done = (step for each in planned for step in self.steps_done(each, at))
-        return _beside(next(filter(None, done), "") or self.revised(texts, at), at)
+        since = next(filter(None, done), "") or self.revised(texts, at)
+        return _beside(since or self._on_the_same(turn), at)
+
+    def _on_the_same(self, turn: Turn) -> str:
+        """What the last turn of another session came to that means and says much the same; empty
+        where none does."""
+        near = self._alike.to(turn.turn_id)
+        words = frozenset(chain(*(each.words for each in self._statements(turn))))
+        for later in reversed(self._turns):
+            if later.timestamp <= turn.timestamp:
+                break
+            if later.session_id == turn.session_id or later.turn_id not in near:
+                continue
+            held = frozenset(chain(*(chain(*each.words) for each in self._statements(later))))
+            both = near[later.turn_id] + WORDS_AS_COSINE * self._share(words, held)
+            if both > _ON_THE_SAME * self._alike.floor:
+                return in_short(later, _QUOTED, _QUOTED)
+        return ""
 
     def is_taken_back(self, turn: Turn) -> bool:
         """Whether the person has taken back what it did to files, or part of that."""

@@ -1,6 +1,7 @@
 """What whoever comes back is told: prompts that mean what was done before, and what it came to."""
 
 import json
+import math
 import os
 import re
 import time
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from ragmem.ids import new_id
@@ -26,15 +28,16 @@ from ragmem.memory.last_time import (
 )
 from ragmem.memory.memory import Memory
 from ragmem.memory.sessions import fork_at
-from ragmem.memory.since import Aftermath, left_open
+from ragmem.memory.since import Aftermath, Alike, left_open
 from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
 from ragmem.store import Store
+from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
 from .test_memory import a_turn as told
 from .test_memory import begin, its_project
-from .working import a_memory, context
+from .working import a_memory, a_worker, context
 
 
 def since(turn: Turn) -> Turn:
@@ -341,6 +344,26 @@ def test_what_a_later_turn_writes_over_is_told_as_it_was_then() -> None:
     assert "The board has it: 30" in Aftermath([first, then, last, apart]).of_turn(first)
     assert Aftermath([first, apart]).of_turn(first) == ""
     assert Aftermath([first, then, last, apart]).of_turn(last) == ""
+
+
+def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
+    """By the meaning of the whole turn and the words that both share, where neither is enough."""
+    turn = a_turn(1, "Log everything to a csv on the stick.", "Each valve has a row.")
+    prompt = "Henk looks on Mondays: into the database of the office, the stick fell out twice."
+    after = msgspec.structs.replace(since(a_turn(2, prompt, "Done.")), session_id="newer")
+
+    def vectors(near: float) -> dict[str, tuple[bytes, ...]]:
+        rows = {turn.turn_id: (1.0, 0.0), after.turn_id: (near, math.sqrt(1 - near * near))}
+        return {name: (np.array(row, "<f4").tobytes(),) for name, row in rows.items()}
+
+    def told_since(near: float, later: Turn) -> str:
+        return Aftermath([turn, later], alike=Alike(vectors(near), 0.4)).of_turn(turn)
+
+    assert Aftermath([turn, after]).of_turn(turn) == ""
+    assert "the stick fell out twice" in told_since(0.58, after)
+    assert told_since(0.2, after) == ""
+    same = msgspec.structs.replace(after, session_id=turn.session_id)
+    assert told_since(0.58, same) == "", "a session itself goes on"
 
 
 def test_what_was_done_since_is_told_with_what_came_of_it() -> None:
@@ -666,6 +689,28 @@ async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> No
         assert last_time_of(await text(memory, session, "go on")) == ""
 
 
+async def test_a_prompt_about_something_else_is_told_of_what_the_person_wants_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    """What points back, names nothing or has a word of the project is told of last time."""
+    embedder = HashEmbedder()
+    async with a_memory(store, embedder) as memory:
+        turn = await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
+        session = (await memory.load_session(turn.session_id)).session
+        assert memory.facts
+        for content, scope in (("I always want tabs", "user"), ("Beds have labels", "project")):
+            draft = Draft(content=content, kind="preference", scope=scope)
+            await memory.facts.remember(draft, session.project_id)
+        await a_worker(store, embedder=embedder).drain()
+        request = await text(memory, await begin(memory, tmp_path), "Who painted Guernica?")
+        assert "They are watered" not in request
+        assert ("want tabs" in request, "Beds have" in request) == (True, False)
+        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            request = await text(memory, await begin(memory, tmp_path), prompt)
+            assert "They are watered" in request.partition("## Last Time")[2], prompt
+            assert "- Beds have labels" in request
+
+
 async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) -> None:
     for name in ("kept.py", "changed.py", "gone.py"):
         (tmp_path / name).write_text("x = 1\n")
@@ -773,6 +818,47 @@ async def test_a_deadline_that_was_moved_is_not_open(store: Store, tmp_path: Pat
     assert "4 December" not in found.split("Open:")[1].split("Session")[0]
 
 
+async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        turn = await one_turn(memory, tmp_path, "The audit is due on 5 December 2099.", "Noted.")
+        assert memory.facts
+        await Extractor(memory.facts, None).learn(store, turn)
+        prompt = "The audit was moved, they have nobody."
+        await one_turn(memory, tmp_path, prompt, "Then I leave it for now.")
+        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
+    [told_of] = re.findall("Open: (.*5 December.*)", found)
+    assert told_of.startswith("(as it was then")
+
+
+async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its_place(
+    store: Store, tmp_path: Path
+) -> None:
+    """And a deadline in the words of that turn is gone, as the model told it in others."""
+    async with a_memory(store) as memory:
+        said = "Guests write to me, deadline 10 May 2099."
+        old = await one_turn(memory, tmp_path, said, "I read your inbox for it every evening then.")
+        new = await one_turn(memory, tmp_path, "There is a form.", "The form has their answers.")
+        assert memory.facts
+        await Extractor(memory.facts, None).learn(store, old)
+        session = (await memory.load_session(old.session_id)).session
+        made = []
+        for content, turn in (("Guests reply by mail", old), ("Guests fill in a form", new)):
+            of = {"session_id": turn.session_id, "turn_id": turn.turn_id, "at": turn.timestamp}
+            draft = Draft(content=content, evidence=(Evidence(**of),))
+            made.append((await memory.facts.remember(draft, session.project_id)).memory)
+        before, after = made
+        assert before
+        assert after
+        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
+        assert "Open: Guests write to me, deadline 10 May" in last_time_of(await asked())
+        await memory.facts.supersede(after, before)
+        found = last_time_of(await asked())
+    assert "Open: " not in found
+    assert f"(as it was then; since: Guests fill in a form) {said}" in found
+
+
 async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(
     store: Store, tmp_path: Path
 ) -> None:
@@ -811,8 +897,8 @@ async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_
             assert await memory.facts.supersede(new, old)
         request = await text(memory, await begin(memory, tmp_path), "How long do tokens last?")
         found = await memory.search(Question(text="How long do tokens last?"))
-    outdated = request.split("User: Tokens last one hour")[1].split("\n\n")[0]
-    assert "Replaced since by: Tokens last ten minutes" in outdated
+    outdated = request.split("User: Tokens last one hour")[0].split("\n\n")[-1]
+    assert "Replaced since by: Tokens last ten minutes" in outdated, "known before it is read"
     assert request.count("Replaced since by") == 1
     became = {hit.turn.turn_index: hit.since for hit in found if hit.turn}
     assert became == {1: "Replaced since by: Tokens last ten minutes", 2: ""}

@@ -213,9 +213,14 @@ class Teller:
         )
         new = await facts.remember(draft, session.project_id)
         if learned.supersedes and new.memory:
-            known = await self._store.memories(MemoryQuery(everywhere=True))
-            for old in known:
-                if old.content == learned.supersedes:
+            query = MemoryQuery(everywhere=True, with_superseded=True)
+            known = {each.memory_id: each for each in await self._store.memories(query)}
+            olds = [each for each in known.values() if each.content == learned.supersedes]
+            for old in olds:
+                # What the turn itself was found to say may have taken its place.
+                while old.superseded_by:
+                    old = known[old.superseded_by]
+                if old.memory_id != new.memory.memory_id:
                     await facts.supersede(new.memory, old)
 
     async def _work(self) -> None:

@@ -58,6 +58,10 @@ _LEVEL1_LIMIT = 200
 """Of which the builder shows ten that the window does not."""
 _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already."""
+_NEAR_NOTHING = 0.4
+"""Share of the floor: a prompt of which all that was said is farther than that is about something
+else, such as a question of general knowledge. More than a third of these are; of what prompts about
+the project must find, one in 400 is lost (docs/measurements.md)."""
 _MORE_TRIES = 2
 _EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
@@ -186,6 +190,8 @@ class Collector:
                     self._known(asked),
                     self._last_time(asked),
                 )
+                if self._is_of_nothing_told(relevant):
+                    last, known = (), _of_person(known)
                 hits = await self._hits(relevant, past.window.turns, asked)
                 judged = hits or known.facts or known.preferences
                 if judged and self._config.scope != "session":
@@ -241,6 +247,15 @@ class Collector:
         assert self._open_store is not None
         return await self._open_store()
 
+    def _is_of_nothing_told(self, found: Found | None) -> bool:
+        """Whether a prompt that was looked for has nothing to do with anything that was said."""
+        from ragmem.memory.last_time import asks_of_before, points_back
+
+        if found is None or found.nearest is None or self._floor is None:
+            return False
+        text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._floor
+        return is_far and not points_back(text) and not asks_of_before(text)
+
     # --- turns and summaries ------------------------------------------------------
 
     async def _relevant(self, asked: ContextInput) -> Found | None:
@@ -284,13 +299,12 @@ class Collector:
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """With what has changed since it was said: decisions, and files that were quoted."""
-        replaced: dict[str, str] | None = None
-        if self._facts is not None:
-            replaced = await self._tried(self._facts.replaced({hit.session_id for hit in hits}))
+        has_facts = self._facts is not None
+        replaced = await self._replaced({hit.session_id for hit in hits}) if has_facts else {}
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
-            msgspec.structs.replace(hit.judged(replaced or {}), changed=files, outdated=calls)
+            msgspec.structs.replace(hit.judged(replaced), changed=files, outdated=calls)
             for hit, (files, calls) in zip(hits, outdated, strict=True)
         ]
 
@@ -299,20 +313,23 @@ class Collector:
     ) -> tuple[list[Hit], Material]:
         """With what was said later in the project that does it or takes it back; of preferences
         those that no later turn has written over."""
-        from ragmem.memory.since import Aftermath, turns_since
+        from ragmem.memory.since import Aftermath, alike, turns_since
 
         told = [*(fact.memory for fact in known.facts), *known.preferences]
         # A summary is younger than the turns that it tells of.
         ages = [_EVER if hit.summary else hit.at for hit in hits]
         oldest = min([*ages, *(memory.created_at for memory in told)])
         project_id = asked.session.project_id
-        turns = await turns_since(await self._store(), project_id, oldest)
+        store = await self._store()
+        turns = await turns_since(store, project_id, oldest)
+        recalled = [hit.turn for hit in hits if hit.turn]
+        meant = await alike(store, [*turns, *recalled], self._floor)
         # What another project's turn says is no matter of this one's.
         own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
         def marked() -> tuple[list[Hit], Material]:
             memories = [fact.memory for fact in known.facts]
-            after = Aftermath(turns, memories, {hit.record_id for hit in hits})
+            after = Aftermath(turns, memories, {hit.record_id for hit in hits}, meant)
             facts = [
                 msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
                 if fact.memory.project_id == project_id
@@ -344,7 +361,12 @@ class Collector:
         async def recaps() -> list[SessionRecap]:
             store, everywhere = await self._store(), scope == "all"
             return await last_time(
-                store, asked.session, everywhere=everywhere, most=most, now=asked.now
+                store,
+                asked.session,
+                everywhere=everywhere,
+                most=most,
+                now=asked.now,
+                floor=self._floor,
             )
 
         found = await self._tried(recaps()) if most else None
@@ -382,7 +404,8 @@ class Collector:
         liked = None
         if self._has_facts and asked.strategy != "relevant":
             liked = await self._tried(self._facts.preferences(asked.session.project_id))
-        return Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
+        known = Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
+        return await self._lasting(known)
 
     async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
         """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
@@ -417,16 +440,29 @@ class Collector:
             ),
             beside_s=patience_s,
         )
-        return await self._lasting(facts, found or ())
+        return tuple(found or ())
 
-    async def _lasting(self, facts: "Facts", found: Sequence[FactHit]) -> tuple[FactHit, ...]:
-        """Those that are not outlived: what was decided instead is known."""
+    async def _lasting(self, known: Material) -> Material:
+        """Less what is outlived: what was decided instead is known."""
         from ragmem.memory.facts.trust import is_outlived
 
-        decided = [hit.memory for hit in found if hit.memory.kind == "decision"]
-        told_in = {each.session_id for memory in decided for each in memory.evidence}
-        replaced = await self._tried(facts.replaced(told_in)) if told_in else None
-        return tuple(hit for hit in found if not is_outlived(hit.memory, replaced or ()))
+        told = [*(hit.memory for hit in known.facts), *known.preferences]
+        told_in = {each.session_id for memory in told for each in memory.evidence}
+        replaced = await self._replaced(told_in)
+        return msgspec.structs.replace(
+            known,
+            facts=tuple(hit for hit in known.facts if not is_outlived(hit.memory, replaced)),
+            preferences=tuple(m for m in known.preferences if not is_outlived(m, replaced)),
+        )
+
+    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """What took the place of something that was said in these sessions, by turn."""
+        from ragmem.memory.facts.trust import replaced_in
+
+        async def replaced() -> dict[str, str]:
+            return await replaced_in(await self._store(), session_ids)
+
+        return await self._tried(replaced()) or {}
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being
@@ -435,6 +471,12 @@ class Collector:
             if (found := await self._tried(ask())) is not None:
                 return found
         return await self._tried(ask())
+
+
+def _of_person(known: Material) -> Material:
+    """Less what the person prefers in this project alone."""
+    liked = tuple(each for each in known.preferences if each.project_id is None)
+    return msgspec.structs.replace(known, preferences=liked)
 
 
 def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:

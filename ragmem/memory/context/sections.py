@@ -383,6 +383,7 @@ _LEAST_CHARS = 160
 """A hit that would get less room than this says nothing."""
 _SINCE_CHARS = 360
 """Of what was said since, and of what failed."""
+_BLANK_LINES = re.compile(r"\n\s*\n")
 _MOST_FAILED = 2
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
@@ -511,17 +512,17 @@ def _entry(
         since.append(f"Changed since: {one_line(', '.join(hit.changed), since_chars)}")
     if hit.summary:
         summary = hit.summary
-        head = f"[Level {summary.level} Summary - Relevance: {hit.relevance}]"
-        lines = [*since, "", *_findings(summary), source]
+        head = "\n".join([f"[Level {summary.level} Summary - Relevance: {hit.relevance}]", *since])
+        lines = ["", *_findings(summary), source]
         room -= len(head) + sum(len(line) + 1 for line in lines) + 1
-        text = clip_middle(set_in(summary.text), max(room, _LEAST_CHARS // 2))
+        text = clip_middle(_in_one(summary.text), max(room, _LEAST_CHARS // 2))
         return "\n".join([head, text, *lines])
-    source = "\n".join([source, *since])
     if hit.turn is None:
         return ""
     of = f" of session {short_id(hit.session_id)}, {ago(hit.at, now)}"
     of = "" if hit.session_id == session_id else of
-    heading = f"[Turn {hit.turn.turn_index}{of} - Relevance: {hit.relevance}]"
+    # Whoever reads what was said knows by then what became of it.
+    heading = "\n".join([f"[Turn {hit.turn.turn_index}{of} - Relevance: {hit.relevance}]", *since])
     quotable = {name for name, path in hit.outdated.items() if path not in present}
     shown = [c for c in hit.turn.tool_calls if c.tool_call_id not in hit.outdated.keys() - quotable]
     return _turn_entry(heading, hit.turn, shown, quotable, question, room, source)
@@ -546,8 +547,8 @@ def _turn_entry(
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
-    said = set_in(answered(turn, question))
-    asked = passage(set_in(turn.user_message), question, max(room // 3, room - len(said)))
+    said = _in_one(answered(turn, question))
+    asked = passage(_in_one(turn.user_message), question, max(room // 3, room - len(said)))
     answer = passage(said, question, max(0, room - len(asked)))
     lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
     if tools:
@@ -576,7 +577,12 @@ def _telling_result(
     then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
     then = then if call.tool_call_id in outdated else ""
     label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
-    return label + passage(set_in(result_text(call)), question, max(0, room - len(label)))
+    return label + passage(_in_one(result_text(call)), question, max(0, room - len(label)))
+
+
+def _in_one(text: str) -> str:
+    """Set in, without blank lines: one stands between what is recalled and the next."""
+    return set_in(_BLANK_LINES.sub("\n", text))
 
 
 def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:

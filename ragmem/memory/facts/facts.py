@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from operator import is_
@@ -441,36 +441,6 @@ class Facts:
             if each.kind == "preference" and each.trust == "person" and not each.stands_always
         ]
         return sorted(found, key=lambda each: (each.project_id is None, -len(each.evidence)))
-
-    async def replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
-        """What took the place of something that was said in these sessions, by turn. StoreError."""
-        from ragmem.memory.facts.trust import normal
-
-        store = await self._open_store()
-        found: dict[str, str] = {}
-        query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
-        for old in await store.memories(query) if query.session_ids else ():
-            # A command that failed again says nothing of what was said beside it.
-            if old.kind != "failure" and (new := await self._successor(store, old)):
-                told_in = {each.turn_id for each in old.evidence}
-                # The same turn in its own words takes no place of what it says.
-                own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
-                # Nor does what was learned from that turn once more, in other words.
-                own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
-                found |= dict.fromkeys(told_in - own, new.content)
-        return found
-
-    @staticmethod
-    async def _successor(store: Store, memory: MemoryRecord) -> MemoryRecord | None:
-        """What stands in its place today; None for one that is current."""
-        seen, new = {memory.memory_id}, None
-        while memory.superseded_by and memory.superseded_by not in seen:
-            seen.add(memory.superseded_by)
-            [*found] = await store.get(MemoryRecord, [memory.superseded_by])
-            if not found:
-                break
-            memory = new = found[0]
-        return new
 
     async def about(
         self, text: str, project_id: str | None

@@ -784,7 +784,7 @@ def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
     assert episodes(text, "", NOW) == []
 
 
-@pytest.mark.parametrize("kind", ["decision", "deadline"])
+@pytest.mark.parametrize("kind", ["decision", "deadline", "preference"])
 def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
     kind: MemoryKind,
 ) -> None:
@@ -799,5 +799,6 @@ def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
         )  # fmt: skip
 
     assert is_outlived(settled(quote), {"t"})
+    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), {"t"}), "with its day in numbers"
     assert not is_outlived(settled(quote), {"u"})
     assert not is_outlived(settled("The robots speak MQTT"), {"t"})
