@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,12 +192,12 @@ class Administration:
 
     async def claims(self, source: CopySource, into: "Archive") -> Claims:
         """What would come to have standing: a copy keeps all as it was, whoever's it is."""
-        memories = [
-            write.memory
-            async for writes in source.stream()
-            for write in writes
-            if isinstance(write, PutMemory) and write.memory.has_standing
-        ]
+        memories: list[MemoryRecord] = []
+        # Of a backup without its end all that stands there is copied, which then says so.
+        with suppress(StoreDamaged):
+            async for writes in source.stream():
+                put = (write.memory for write in writes if isinstance(write, PutMemory))
+                memories += (memory for memory in put if memory.has_standing)
         held = await into.get(MemoryRecord, [memory.memory_id for memory in memories])
         known = {memory.memory_id for memory in held}
         found = claims_of(memories, owner_of_file(self.paths), known=known, now=utc_now())

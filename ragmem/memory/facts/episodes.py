@@ -436,7 +436,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
     elif speaker == "person" and is_preference(sentence):
         kind = "preference"
     elif speaker == "person" and is_wish(sentence, answer):
-        kind, scope = "preference", None if is_of_self(sentence) else "project"
+        kind, scope = "preference", None if is_of_person(sentence) else "project"
     else:
         return []
     content = _what_to_remember(sentence) if kind == "fact" else sentence
@@ -608,6 +608,10 @@ def is_wish(sentence: str, answer: str) -> bool:
     return signs - against >= _ENOUGH
 
 
-def is_of_self(sentence: str) -> bool:
-    """Whether somebody speaks of themselves in it."""
-    return _SPEAKS_OF_SELF.search(plain(sentence)) is not None
+def is_of_person(sentence: str) -> bool:
+    """Whether somebody tells in it how they like to work, or answers in general, wherever that is:
+    what else is said of oneself can be a matter of this project alone.
+    """
+    flat = plain(sentence)
+    of_self = _SPEAKS_OF_SELF.search(flat) is not None
+    return of_self and any(sign.search(flat) for sign in (_OF_WORK, _IN_GENERAL))
