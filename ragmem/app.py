@@ -41,12 +41,12 @@ from ragmem.memory.projects import (
     gone,
     has_remote,
     is_called_like,
-    is_gone,
     joinable,
     joined_text,
     moved_text,
     normalize_cwd,
     real_folder,
+    was_here,
 )
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
@@ -389,7 +389,7 @@ class App:
         """One's own newest of this folder, or everyone's; while the store is away, those kept
         beside it.
 
-        Where there are none, those of the project whose folder is gone, as where it moved here.
+        Where there are none, those of the same folder of the project at the place that it had.
         """
         cwd = folder_name(self.cwd)
         query = SessionQuery(cwd=cwd, status=status, mine=not self._everyone, limit=limit)
@@ -408,8 +408,8 @@ class App:
                 query, cwd=None, project_ids=(project.root_id,), limit=_LOOKED_AT[-1]
             )
         )
-        left = {folder for folder in {each.cwd for each in found} if is_gone(folder)}
-        return [each for each in found if each.cwd in left][: query.limit]
+        cwd = folder_name(self.cwd)
+        return [each for each in found if was_here(each, cwd, project)][: query.limit]
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
         """By id, tail or name, or by the id that another agent gave one that was imported.

@@ -108,16 +108,19 @@ _NO_VALUE = Regex(
     r"|encrypted|protected|based|basiert|only|aware|style|like|compatible|specific)$"
 )
 """An address, a file, a call, or a word of what a password is like; no password."""
-_SIGN = Regex(r"[A-Za-z0-9][!#$%^&*+?~@]+[A-Za-z0-9]")
-_MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[a-z-]+[0-9]*")
+_SIGN = Regex(r"[A-Za-z0-9][!#$%^&*?~@]+[A-Za-z0-9]")
+_MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[A-Za-z-]+[0-9]*")
 """An address, also of a user on a machine."""
 _AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
+_APART = r"(?:[ \t\r\n]|\\[nrt]){1,8}"
+_WORD = rf"[^\s\\]{{1,60}}{_APART}"
 _GIVEN = Regex(
     r"(?:(?<![\w-])--[\w-]{0,40}"
-    r"|(?:\n|\bmachine[ \t]{1,4}[^\s]{1,60})"
-    r"[ \t]{0,4}login[ \t]{1,4}[^\s]{1,60}[ \t]{1,4}\w?)\Z"
+    rf"|(?:\A|\n|\\n|\b(?:default|machine{_APART}{_WORD}))(?:{_APART})?"
+    rf"login{_APART}{_WORD}(?:account{_APART}{_WORD})?\w?)\Z"
 )
-"""What stands before the name in `--db-password x` and in `machine m login ana password x`."""
+"""What stands before the name in `--db-password x` and in `machine m login ana password x`, on
+one line or on several."""
 _IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
 """What stands before the name of an argument; within quotation marks there is none."""
 _CALL_CHARS = 200

@@ -378,6 +378,7 @@ GIVEN = [
     "deploy --db-password '{}'",
     "tool --api-key {}",
     "machine plum.example login ana password {}",
+    "machine plum.example\nlogin ana\npassword {}",
 ]
 
 
@@ -412,6 +413,7 @@ NOT_SAID = [
     "the token OAuth2-Client-Flow, the secret K8s-managed-thing, a password PBKDF2-HMAC-SHA256",
     "password VARCHAR(255) NOT NULL, password bob2@example.com, password root@server2",
     "docker build --secret id=npm2,src=.npmrc2 --password $PASSWORD2 --token <token-1>",
+    "the token C++17-and, a commit token abc+def1, the secret user@Host2",
     "login with the password reset2 of ana; --password-file pass2.txt; a --token or api_key2",
     "with the secret 3fa85f64-5717-4562-b3fc-2c963f66afa6 and the token bucket2.queue-a",
 ]

@@ -290,7 +290,7 @@ def test_a_line_of_a_megabyte_is_no_trap(text: str) -> None:
     """Minified code and base64 cost no more than their length."""
     began = time.process_time()
     found = terms(text)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 10
     assert len(found) <= len(text)
 
 

@@ -523,11 +523,11 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     live, checked = sys.stdout.isatty(), schema is not None
                     output = TextOutput(progress, live=live, raw=raw, checked=checked)
                 skill_set = await opened.skill_set(session)
-                meant = skill_set.expanded(text)
+                # Whose words came through a pipe nobody knows: they are kept as such.
+                is_piped = prompt in (None, "-")
+                meant = join_prompt("", text) if is_piped else skill_set.expanded(text)
                 if hint := skill_set.hint():
                     say(f"note: {visible(hint)}\n")
-                # Whose words came through a pipe nobody knows: they are kept as such.
-                meant = join_prompt("", meant) if prompt in (None, "-") else meant
                 code = await answer(agent, meant, output, interruption)
             finally:
                 await agent.aclose()

@@ -220,7 +220,7 @@ def _claim(memory: MemoryRecord) -> str:
         *(["pinned"] if memory.pinned else []),
         *(["every project"] if memory.project_id is None else []),
     ]
-    return f"  {', '.join(about)}  {one_line(memory.content, _CONTENT_CHARS)}\n"
+    return f"  {', '.join(about)}  {one_line(memory.content, len(memory.content))}\n"
 
 
 # --- sessions -------------------------------------------------------------------

@@ -164,9 +164,9 @@ class MemoryConfig(_Section, frozen=True):
     enabled: bool = True
     """False: nothing is stored or recalled; the agent still answers."""
     scope: Literal["session", "project", "all"] = "project"
-    """Past turns of `session`: this conversation alone, its `project`, or `all`: everywhere."""
+    """Past turns are looked for in this conversation (`session`), its `project`, or in `all`."""
     worker: Literal["detached", "inline", "off"] = "detached"
-    """What is left after `ask`: `detached`: by a process of its own; `inline`: before it ends."""
+    """Work after `ask`: by its own process (`detached`), before it ends (`inline`), or `off`."""
     thoughts: bool = True
     """False: what a model thinks is not stored with its answers."""
     context: ContextConfig = ContextConfig()
@@ -276,7 +276,7 @@ class SandboxConfig(_Section, frozen=True):
     mode: Literal["on", "off", "required"] = "on"
     """`on`: where the system has one. `required`: no command runs without it or outside of it."""
     network: Literal["none", "loopback", "all"] = "loopback"
-    """`none`: nothing. `loopback`: what the same command started. `all`: whatever you reach."""
+    """Commands reach: `none`; `loopback`: what the same one started; `all`: whatever you reach."""
     write: tuple[Place, ...] = ()
     """Where commands write beside the project's folder, such as `["~/.cache/go-build"]`."""
     deny_read: tuple[Place, ...] = ()

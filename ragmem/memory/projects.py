@@ -216,6 +216,13 @@ def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project 
     return next(iter([*reversed(around), *own, *folders]), None)
 
 
+def was_here(session: Session, cwd: str, project: Project) -> bool:
+    """Return whether a session is of this folder of the project, where that has moved since."""
+    top = session.project_path
+    within = os.path.relpath(cwd, project.path)
+    return top is not None and is_gone(top) and os.path.relpath(session.cwd, top) == within
+
+
 def is_gone(stored: str) -> bool:
     """Return whether nothing is where a stored path says."""
     return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))

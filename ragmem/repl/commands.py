@@ -59,7 +59,7 @@ from ragmem.repl.session import (
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.patterns import TooMuch, parse, run_by
+from ragmem.tools.patterns import Parsed, TooMuch, parse, run_by
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -180,7 +180,8 @@ def needs_terminal(text: str) -> bool:
     if text.startswith("!!"):
         return True
     with suppress(TooMuch):
-        commands = [each.words for each in run_by(parse(text[1:]))]
+        each_alone = (Parsed((found,), is_clear=True) for found in parse(text[1:]).commands)
+        commands = [each.words for alone in each_alone for each in run_by(alone)]
         return any(w[0] in _SCREENS or len(w) <= _TALKING.get(w[0], 0) for w in commands)
     return False
 

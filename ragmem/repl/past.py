@@ -427,7 +427,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    before, prompt = chat.short_id, turns[back.turn_index].asked
+    # With the marks of what was piped: said again, it is not the person's own words either.
+    before, prompt = chat.short_id, turns[back.turn_index].user_message
     left = chat.agent
     await chat.fork(back.turn_index)
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"

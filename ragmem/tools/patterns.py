@@ -28,7 +28,7 @@ from ragmem.tools.workspace import alternatives, matcher
 # --- the commands within a bash command line --------------------------------------
 
 _NAME = Regex(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_ASSIGNMENT = Regex(r"[A-Za-z_]\w*\+?=")
+_ASSIGNMENT = Regex(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _REDIRECTION = Regex(r"(?:\d*|\{\w+\})(&>>?|<<<|<<-?|<&|>&|<>|>>|>\||[<>])")
 _PAIR = Regex(r"\\.", re.DOTALL)
 _PLAIN = Regex(r"[\w@%+=:,./*?~^\[\]$#-]+")
@@ -43,11 +43,14 @@ _RESERVED = {
 WRAPPERS = {
     "sudo", "doas", "env", "nohup", "time", "xargs", "command", "exec", "builtin", "nice",
     "ionice", "timeout", "setsid", "stdbuf", "busybox", "find", "chroot", "flock", "unshare",
-    "watch", "parallel", "function", "coproc", "trap", "strace", "script",
+    "watch", "parallel", "function", "coproc", "trap", "strace", "ltrace", "script", "setarch",
+    "taskset", "chrt", "pkexec", "systemd-run", "nsenter", "bwrap", "fakeroot", "xvfb-run", "entr",
+    "mapfile",
 }  # fmt: skip
 """Programs and words that run the command in their arguments."""
 SHELLS = {
-    "bash", "sh", "zsh", "dash", "ksh", "fish", "su", "eval",
+    "bash", "sh", "zsh", "dash", "ash", "csh", "tcsh", "ksh", "fish", "pwsh", "su", "eval", "at",
+    "batch",
 }  # fmt: skip
 _QUOTED_OTHERWISE = ("((", "$[", "`")
 """Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
@@ -430,7 +433,7 @@ OUTSIDE = "outside_sandbox"
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
-_MOST_FOLDERS, _MOST_MAGIC, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 2, 1_000, 50_000
+_MOST_FOLDERS, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 1_000, 50_000
 _MOST_LOOKS, _LONGEST_PATH = 5_000, 4_096
 
 
@@ -604,8 +607,9 @@ class PermissionRules:
             raise ToolFailure(
                 f"The person's rule {next(iter(rules))} keeps files from being read, and this "
                 "command may mean more files than can be held against it: nothing was run. Use "
-                "fewer words, or no * ? [ ] over large folders.",
+                "a shorter one, or no * ? [ ] over large folders.",
                 denied=True,
+                final=True,
             ) from None
         return ""
 
@@ -667,8 +671,10 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
     words: dict[str, None] = {}
     for part in dict.fromkeys(parts):
-        with suppress(ToolFailure):
+        try:
             words |= dict.fromkeys(map(os.path.expanduser, alternatives(part)))
+        except ToolFailure:
+            raise TooMuch from None
     looks = _Looks()
     short = [word for word in words if len(word) <= _LONGEST_PATH]
     folders = [cwd]
@@ -681,7 +687,7 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     for folder in folders[:_MOST_FOLDERS]:
         for word in short:
             meant: Iterable[Path] = [folder / word]
-            if 0 < sum(map(glob.has_magic, word.split("/"))) <= _MOST_MAGIC:
+            if glob.has_magic(word):
                 meant = chain(meant, looks.globbed(word, folder))
             for each in meant:
                 looks.count()

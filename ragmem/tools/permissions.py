@@ -113,7 +113,8 @@ def protection(real: Path) -> str | None:
     for at in range(len(parts) - 1):
         if (parts[at], parts[at + 1]) in _WITHIN:
             return show_name("/".join(real.parts[at : at + 2]))
-    if found := next(filter(is_of_repository, (real, *real.parents)), None):
+    above = (real, *real.parents) if real.is_absolute() else ()
+    if found := next(filter(is_of_repository, above), None):
         return show_name(found.name)
     name = parts[-1]
     return show_name(real.name) if name in _FILES or name.endswith(_ENDINGS) else None
@@ -392,9 +393,15 @@ _NEVER_WIDE = WRAPPERS | SHELLS | {
     "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
     "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
     "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "setpriv", "runuser",
+    "nodejs", "tsx", "ts-node", "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4",
+    "ed", "ex", "less", "man", "tmux", "screen", "ssh-agent", "bundle", "hatch", "pdm", "nix",
+    "direnv", "enable",
 }  # fmt: skip
 """Of these any arguments would be anything at all. Versions behind the name are left out."""
-_RUNS_ANY = {"run", "exec", "x", "dlx", "config"}
+_RUNS_ANY = {
+    "run", "exec", "x", "dlx", "config", "tool", "compose", "bisect", "submodule", "rebase",
+    "difftool", "extension", "alias", "node", "console",
+}  # fmt: skip
 """Subcommands that run, or set up to be run, whatever they are given."""
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
 """Of these `run` is followed by the name of one of the project's scripts."""

@@ -485,7 +485,11 @@ def protected_in(root: Path) -> list[Path]:
         elif protection(Path(path.name)) or is_of_repository(path):
             found.append(path)
         elif path.name.startswith("."):
-            found += [each for each in _entries(path) if protection(Path(path.name, each.name))]
+            found += [
+                each
+                for each in _entries(path)
+                if protection(Path(path.name, each.name)) or is_of_repository(each)
+            ]
     return found
 
 

@@ -130,12 +130,14 @@ class SkillSet:
             replace_private(self._agreed, json.dumps(told, indent=1).encode(), sync=False)
 
     def expanded(self, text: str) -> str:
-        """Return the prompt that `/name arguments` stands for; others, a path too, as they are.
+        """Return the prompt that `/name arguments` stands for; a path is left as it is.
 
         UsageError for the name of no command; a blank before it makes plain words of it.
         """
         name, *arguments = text[1:].split(maxsplit=1) or [""]
         if not text.startswith("/") or not _NAME.fullmatch(name):
+            return text
+        if name not in self.commands and os.path.lexists(f"/{name}"):
             return text
         if name not in self.commands:
             close = get_close_matches(name, self.commands, n=1, cutoff=0.6)

@@ -111,6 +111,7 @@ def test_what_was_put_aside_is_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
     assert "sessions archive ID --undo" in done.err
 
 
+@BOTH
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     """Later ones do not leak into it, and the original is untouched."""
     whole = ragmem.session_of("First?")

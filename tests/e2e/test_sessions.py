@@ -205,6 +205,7 @@ def test_context_shows_what_would_be_sent_and_sends_nothing(reading: Ragmem) -> 
         "max_chars",
         "tokens",
         "fallback",
+        "without_code",
         "sections",
         "messages",
     }

@@ -314,7 +314,6 @@ def test_other_providers_go_through_litellm(environ: dict[str, str], name: str) 
     assert (chosen.client, chosen.key_variable) == ("litellm", "")
 
 
-@pytest.mark.usefixtures("no_local_model")
 def test_nobody_bills_for_a_provider_that_is_not_known(environ: dict[str, str]) -> None:
     """One with a key may be litellm's; those of clouds sign in otherwise."""
     keyed = {**environ, "NOSUCH_API_KEY": "canary-key"}
@@ -325,6 +324,7 @@ def test_nobody_bills_for_a_provider_that_is_not_known(environ: dict[str, str]) 
     assert paid == [False, True, True]
 
 
+@pytest.mark.usefixtures("no_local_model")
 def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
     for name in (LOCAL_NAME, "local/other"):
         with pytest.raises(NoModel) as caught:

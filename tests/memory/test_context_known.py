@@ -122,7 +122,7 @@ Where two differ, the later one holds.
 language=French; name=Mickael
 
 [Thread Summary]
-The login moves to tokens.
+Summary: The login moves to tokens.
 
 ## Remembered Facts
 - [2026-01-10, 2 months ago, Relevance: 92%] Mickael broke his shoulder

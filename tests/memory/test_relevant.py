@@ -104,7 +104,7 @@ Lines that are set in belong to what is quoted above them.
 Where two differ, the later one holds.
 
 [Thread Summary]
-The login moves to tokens.
+Summary: The login moves to tokens.
 
 ## Relevant Past Context (Semantic Search - Turns)
 [Turn 2 - Relevance: 92%]
@@ -120,7 +120,7 @@ Source: this session, 2026-01-10 12:00, 2 months ago
 
 ## Relevant Past Context (Semantic Search - Summaries)
 [Level 2 Summary - Relevance: 71%]
-summary 7
+Summary: summary 7
 
 Key findings: tokens expire in 15 min
 Files mentioned: auth.py, jwt.py
@@ -128,7 +128,7 @@ Source: session 00abcdef “Login”, 2026-01-10 12:00, 2 months ago
 
 ## Recent Level 1 Summaries (Not Yet Summarized to Level 2)
 [Level 1 Summary]
-Fixed the refresh.
+Summary: Fixed the refresh.
 
 Key findings: clock skew
 Files mentioned: refresh.py
@@ -264,7 +264,7 @@ def test_each_section_keeps_its_budget(
     assert both <= max_chars * 15 // 100 + 2
 
 
-@pytest.mark.parametrize(("max_chars", "shown"), [(1_000, 0), (2_000, 1), (4_000, 3), (12_000, 5)])
+@pytest.mark.parametrize(("max_chars", "shown"), [(1_000, 0), (2_000, 1), (4_000, 1), (12_000, 5)])
 def test_where_there_is_little_room_the_best_are_shown(max_chars: int, shown: int) -> None:
     """Fewer of them, rather than none; the small local model has 360."""
     hits = [turn_hit(a_turn(i, f"asked {i} " * 40, "said " * 40), 9 - i) for i in range(3)]

@@ -123,7 +123,7 @@ def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
 def thread_part(summary: str, *, budget: int) -> Part:
     """The digest of the session so far."""
     heading = "[Thread Summary]\n"
-    text = clip_middle(set_in(summary), max(0, budget - len(heading)))
+    text = clip_middle(_told_in(summary), max(0, budget - len(heading)))
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
 
@@ -381,6 +381,8 @@ SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
 LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
 _LEAST_CHARS = 160
 """A hit that would get less room than this says nothing."""
+_LEAST_SHARE = 320
+"""Of one of several, with its heading, its source and what became of it: fewer are told rather."""
 _SINCE_CHARS = 360
 """Of what was said since, and of what failed."""
 _BLANK_LINES = re.compile(r"\n\s*\n")
@@ -427,7 +429,7 @@ def relevant_parts(
     Of the files of `present` the request shows how they are now: not how they were.
     """
     every, room = hits, _room(hits, budget)
-    while len(hits) > 1 and room // len(hits) < _LEAST_CHARS:
+    while len(hits) > 1 and room // len(hits) < _LEAST_SHARE:
         # Where there is room for few, the best are shown, rather than nothing of all.
         hits = hits[:-1]
         room = _room(hits, budget)
@@ -480,7 +482,7 @@ def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget:
         entry = "\n".join(
             [
                 "[Level 1 Summary]",
-                set_in(summary.text),
+                _told_in(summary.text),
                 "",
                 *_findings(summary),
                 *_line("Tools used", summary.tools_used),
@@ -515,7 +517,7 @@ def _entry(
         head = "\n".join([f"[Level {summary.level} Summary - Relevance: {hit.relevance}]", *since])
         lines = ["", *_findings(summary), source]
         room -= len(head) + sum(len(line) + 1 for line in lines) + 1
-        text = clip_middle(_in_one(summary.text), max(room, _LEAST_CHARS // 2))
+        text = clip_middle(_in_one(_told_in(summary.text)), max(room, _LEAST_CHARS // 2))
         return "\n".join([head, text, *lines])
     if hit.turn is None:
         return ""
@@ -578,6 +580,11 @@ def _telling_result(
     then = then if call.tool_call_id in outdated else ""
     label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
     return label + passage(_in_one(result_text(call)), question, max(0, room - len(label)))
+
+
+def _told_in(summary: str) -> str:
+    """A summary behind its label, so that its first line begins none of ours."""
+    return f"Summary: {set_in(summary)}" if summary else ""
 
 
 def _in_one(text: str) -> str:
