@@ -203,7 +203,8 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
             EditFile(workspace, permissions, known, preimages),
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
             *([ReadJob(jobs)] if jobs else []),
-            *more,
+            # They ask for nothing: the model is not told of one that is denied.
+            *(tool for tool in more if not (rules and rules.denies(tool.name))),
         ],
         more=partial(of_servers, permissions),
         of_person=[

@@ -88,7 +88,7 @@ _LINE = (
     " recalled action kind content id trust superseded level text message event"
 )
 _LONGEST_WORD = 200
-_COMMAND_CHARS = 80
+_COMMAND_CHARS, _RULE_CHARS = 80, 200
 _WAITING = "waiting for the model …"
 
 
@@ -351,7 +351,7 @@ def _rules_for(denial: PermissionDenial) -> tuple[str, ...]:
     if denial.tool_name != RUN_COMMAND:
         return (kind,)
     exact = offers_for_command(str(given.get("command", "")), kind)
-    return exact[0] if exact else (kind,)
+    return exact[0] if exact and sum(map(len, exact[0])) <= _RULE_CHARS else ()
 
 
 def _named(denial: PermissionDenial) -> str:
@@ -367,10 +367,13 @@ def say_denials(finished: TurnFinished) -> None:
         names = ", ".join(dict.fromkeys(map(_named, asked)))
         rules = dict.fromkeys(rule for denial in asked for rule in _rules_for(denial))
         allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in rules)
-        say(f"warning: not allowed: {names}. Use {visible(allow)}, or --permission-mode.\n")
+        way = f"Use {visible(allow)}, or --permission-mode." if rules else ""
+        if unfit := [_named(denial) for denial in asked if not _rules_for(denial)]:
+            way += f" No rule fits {', '.join(dict.fromkeys(unfit))}: --allow {RUN_COMMAND} is all."
+        say(f"warning: not allowed: {names}. {way.strip()}\n")
     final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
     for name, reason in final.items():
-        say(f"warning: not allowed: {name}. {visible(reason)} No --allow changes that.\n")
+        say(f"warning: not allowed: {name}. {visible(reason)}\n")
 
 
 # --- asking before a tool acts ------------------------------------------------

@@ -589,6 +589,11 @@ def _from_environment(
                 f"{variable}: permissions never come from the environment.",
                 hint="The file of settings has them; flags such as --allow are for one run.",
             )
+        if path[:2] == ("mcp", "servers"):
+            raise ConfigError(
+                f"{variable}: servers never come from the environment.",
+                hint="The file of settings has them: [mcp.servers.NAME].",
+            )
         if path not in known:
             raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))
         if environ[variable]:

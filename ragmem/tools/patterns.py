@@ -638,7 +638,8 @@ class PermissionRules:
         for text in self._denying:
             rule = read_rule(text)
             # Calls of other tools can't be told apart by a pattern: none is let through.
-            if rule.tool == tool and (not rule.pattern or tool not in OWN_TOOLS):
+            asks = tool in OWN_TOOLS and OWN_TOOLS[tool].is_standard
+            if rule.tool == tool and not (rule.pattern and asks):
                 return text
         return ""
 

@@ -354,8 +354,8 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: edit_file, run_command `git status | tee x`, run_command `ls > x`, "
         "run_command `ls`. Use --allow edit_file --allow 'run_command(git status)' "
-        "--allow 'run_command(tee x)' --allow run_command --allow 'outside_sandbox(ls)', "
-        "or --permission-mode.\n"
+        "--allow 'run_command(tee x)' --allow 'outside_sandbox(ls)', or --permission-mode. "
+        "No rule fits run_command `ls > x`: --allow run_command is all.\n"
     )
 
 
@@ -365,7 +365,7 @@ def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[
     say_denials(ended("success", permission_denials=(denied, denied)))
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: read_file. The person's rule read_file(.env) denies this, and "
-        "nothing was done. No --allow changes that.\n"
+        "nothing was done.\n"
     )
 
 

@@ -350,6 +350,8 @@ def test_a_pattern_for_a_tool_that_has_none_denies_all_of_its_calls() -> None:
     rules = PermissionRules(deny=["github__create_issue(*)"])
     assert rules.denies("github__create_issue") == "github__create_issue(*)"
     assert not rules.denies("github__list_issues")
+    assert PermissionRules(deny=["remember(*)"]).denies("remember")
+    assert not PermissionRules(deny=["read_file(.env)"]).denies("read_file")
 
 
 def test_rules_for_no_tool_are_known() -> None:

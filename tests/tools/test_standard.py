@@ -10,10 +10,13 @@ import pytest
 from inline_snapshot import snapshot
 
 import ragmem.tools
+from ragmem.agent.seat import standard_toolset
 from ragmem.messages import ToolUse
 from ragmem.own_tools import OWN_TOOLS
 from ragmem.tools.base import Toolset
+from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.planning import UpdateTasks
+from ragmem.tools.workspace import Workspace
 
 SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
 
@@ -50,6 +53,13 @@ def test_the_table_has_each_tool_with_the_effect_that_its_class_says(desk):
     assert said == {name: tool.effect for name, tool in OWN_TOOLS.items()}
     standard = [name for name, tool in OWN_TOOLS.items() if tool.is_standard]
     assert standard == list(desk.toolset.names)
+
+
+def test_a_tool_that_is_denied_and_never_asks_is_not_there(tmp_path: Path):
+    given = {"data_dir": tmp_path, "more": [UpdateTasks()]}
+    for deny in (["update_tasks"], ["update_tasks(*)"], []):
+        toolset = standard_toolset(Workspace(tmp_path), rules=PermissionRules(deny=deny), **given)
+        assert ("update_tasks" in toolset.names) == (not deny)
 
 
 def test_every_argument_is_described(desk):
