@@ -108,6 +108,7 @@ def test_who_bills_is_said_once_and_what_a_model_cannot_do_each_time(
     said = [f"Using {paid.name} (MISTRAL_API_KEY is set): its provider bills you."]
     assert [about(paid, UsageLog(tmp_path)) for _ in range(2)] == [said, []]
     assert about(own, UsageLog(tmp_path)) == []
+    environ["NOSUCH_API_KEY"] = "k"
     [unknown] = about(choose_model(named("nosuch/x"), environ), UsageLog(tmp_path))
     assert unknown.endswith(": its provider may bill you.")
     plain = msgspec.structs.replace(own, info=ModelInfo(name="x", supports_tools=False))
