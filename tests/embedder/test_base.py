@@ -1,9 +1,13 @@
-"""The vector's hash and the cache in memory."""
+"""The vector's hash, the cache in memory, and how alike vectors are."""
+
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from ragmem.embedder import CachedEmbedder, embedding_hash
+from ragmem.embedder import CachedEmbedder, cosines, embedding_hash
 from ragmem.errors import EmbedderUnavailable
 from tests.fakes.hash_embedder import HashEmbedder
 
@@ -61,3 +65,26 @@ async def test_no_texts_no_rows() -> None:
     assert (await cached.embed([])).shape == (0, 64)
     await cached.aclose()
     assert inner.closed
+
+
+def test_a_few_vectors_are_compared_alike_with_numpy_and_without_it() -> None:
+    """Where it is not loaded yet it is not, for so few."""
+    rng = np.random.default_rng(1)
+    rows = {str(i): row.astype("<f4").tobytes() for i, row in enumerate(rng.normal(size=(40, 384)))}
+    rows["none"], rows["short"] = np.full(384, np.nan, "<f4").tobytes(), b""
+    script = (
+        "import json, sys; from ragmem.embedder import cosines\n"
+        "rows = {name: bytes.fromhex(row) for name, row in json.load(sys.stdin).items()}\n"
+        "found = cosines(rows['0'], rows)\n"
+        "assert 'numpy' not in sys.modules\n"
+        "print(json.dumps(found))\n"
+    )
+    given = json.dumps({name: row.hex() for name, row in rows.items()})
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == pytest.approx(cosines(rows["0"], rows), abs=1e-3)
