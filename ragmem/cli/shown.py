@@ -219,6 +219,7 @@ def _claim(memory: MemoryRecord) -> str:
         memory.kind,
         *(["pinned"] if memory.pinned else []),
         *(["every project"] if memory.project_id is None else []),
+        *(["superseded"] if memory.superseded_by else []),
     ]
     return f"  {', '.join(about)}  {one_line(memory.content, _CONTENT_CHARS)}\n"
 
