@@ -273,7 +273,7 @@ class Administration:
     ) -> tuple[Session, "SessionDocument"]:
         """Store a session that was exported; UsageError where it is here already.
 
-        `allow` is asked before, where memories in it had standing.
+        `allow` is asked before, where memories in it had standing or replace what is here.
         """
         from ragmem.store.transfer.document import (
             claims,
@@ -286,7 +286,7 @@ class Administration:
         async with self.archive() as store:
             if claimed := await claims(store, document, owner, as_new=as_new):
                 await allow(claimed)
-            document = await without_others_standing(store, document, owner)
+            document = await without_others_standing(store, document, owner, was_asked=True)
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:

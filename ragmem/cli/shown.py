@@ -211,6 +211,8 @@ def claims_text(claims: Claims) -> str:
             + "Of another home of yours? First take over what `ragmem memory owner` prints there: "
             "`ragmem memory owner --take ID`.\n"
         )
+    if claims.replaced:
+        text += "It takes the place of what is here:\n" + "".join(map(_claim, claims.replaced))
     return text
 
 

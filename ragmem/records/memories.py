@@ -131,10 +131,12 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """Those of somebody else, or of nobody knows whom: they lose it."""
     profile: dict[str, str] = msgspec.field(default_factory=dict)
     """What the person is to have said of themselves."""
+    replaced: tuple[MemoryRecord, ...] = ()
+    """What is here, and gives way to something in the file."""
 
     def __bool__(self) -> bool:
         """Whether there is anything for a person to decide."""
-        return bool(self.own or self.others or self.profile)
+        return bool(self.own or self.others or self.profile or self.replaced)
 
 
 def is_own(memory: MemoryRecord, owner: str) -> bool:

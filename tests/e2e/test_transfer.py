@@ -426,6 +426,52 @@ def test_a_session_of_somebody_else_speaks_for_nobody_here(ragmem: Ragmem, tmp_p
     assert "Mallory" not in elsewhere.run("memory", "owner").err
 
 
+def test_what_an_import_takes_the_place_of_is_told_before(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Though it bears the person's own id, which others may know; a copy with new ids, whose facts
+    are known by what they say, takes the place of nothing."""
+    ragmem.ok("memory", "add", "Never push to main.", "--kind", "rule", "--pin")
+    (mine,) = ragmem.run("memory", "list", "--format", "json").json
+    document = ragmem.run("sessions", "export").json
+    session, turn = document["session"], document["turns"][0]
+    said = {
+        "owner": session["owner"],
+        "project_id": session["project_id"],
+        "created_at": turn["started_at"],
+        "updated_at": turn["started_at"],
+        "evidence": [
+            {
+                "session_id": session["session_id"],
+                "turn_id": turn["turn_id"],
+                "turn_index": 1,
+                "at": turn["started_at"],
+            }
+        ],
+    }
+    same = {"memory_id": "same", "content": "Never push to main.", "kind": "rule", "pinned": True}
+    plain = {"memory_id": "plain", "content": "The shed is locked.", "supersedes": [mine["id"]]}
+    copied = tmp_path / "copy.json"
+    document["memories"] = [said | same, said | plain | {"supersedes": ["same"]}]
+    copied.write_text(json.dumps(document))
+    ragmem.ok("sessions", "import", str(copied), "--as-new", "--yes")
+    document["memories"] = [said | plain]
+    file = tmp_path / "session.json"
+    file.write_text(json.dumps(document))
+
+    def standing() -> list[str]:
+        known = ragmem.run("memory", "list", "--all", "--kind", "rule", "--format", "json").json
+        return [each["id"] for each in known]
+
+    assert standing() == [mine["id"]]
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+    asked = ragmem.run("sessions", "import", str(file))
+    assert (asked.code, asked.out) == (2, "")
+    told = "It takes the place of what is here:\n  rule, pinned  Never push to main.\n"
+    assert told in asked.err
+    assert standing() == [mine["id"]]
+    ragmem.ok("sessions", "import", str(file), "--yes")
+    assert standing() == []
+
+
 def test_a_backup_tells_what_would_stand_before_it_is_copied(
     ragmem: Ragmem, tmp_path: Path
 ) -> None:
