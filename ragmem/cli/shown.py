@@ -201,8 +201,11 @@ def claims_text(claims: Claims) -> str:
     ]
     others = [_claim(memory) for memory in claims.others]
     text = ""
+    if claims.is_copy:
+        own, others = own + others, []
     if own:
-        text += "As your own words, told beyond one question or project:\n" + "".join(own)
+        whose = "As it was, whoever said it" if claims.is_copy else "As your own words"
+        text += f"{whose}, told beyond one question or project:\n" + "".join(own)
     if others:
         text += (
             "Of somebody else, by the owner's id in the file; kept as memories of one project "

@@ -133,6 +133,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """What the person is to have said of themselves."""
     replaced: tuple[MemoryRecord, ...] = ()
     """What is here, and gives way to something in the file."""
+    is_copy: bool = False
+    """All of it is taken as it was: `others` keep their standing too."""
 
     def __bool__(self) -> bool:
         """Whether there is anything for a person to decide."""
