@@ -26,6 +26,7 @@ from ragmem.records import (
     MemoryRecord,
     Project,
     PutMemory,
+    PutProfile,
     RegisterProject,
     Session,
     SessionQuery,
@@ -191,17 +192,30 @@ class Administration:
                 await store.aclose()
 
     async def claims(self, source: CopySource, into: "Archive") -> Claims:
-        """What would come to have standing: a copy keeps all as it was, whoever's it is."""
-        memories: list[MemoryRecord] = []
+        """What would have standing, or the profile, of what a copy adds or changes.
+
+        It keeps all as it was, whoever's it is.
+        """
+        from ragmem.store.transfer import changes
+
+        owner, profile = owner_of_file(self.paths), dict[str, str]()
+        memories, replaced = list[MemoryRecord](), list[MemoryRecord]()
         # Of a backup without its end all that stands there is copied, which then says so.
         with suppress(StoreDamaged):
             async for writes in source.stream():
-                put = (write.memory for write in writes if isinstance(write, PutMemory))
-                memories += (memory for memory in put if memory.has_standing)
-        held = await into.get(MemoryRecord, [memory.memory_id for memory in memories])
-        known = {memory.memory_id for memory in held}
-        found = claims_of(memories, owner_of_file(self.paths), known=known, now=utc_now())
-        return Claims(own=(*found.own, *found.others))
+                for write, held in await changes(writes, into):
+                    if isinstance(write, PutMemory):
+                        memories.append(write.memory)
+                        if isinstance(held, PutMemory) and held.memory.has_standing:
+                            replaced.append(held.memory)
+                    elif isinstance(write, PutProfile) and write.owner in ("", owner):
+                        profile[write.key] = write.value or ""
+        return msgspec.structs.replace(
+            claims_of(memories, owner, known=(), now=utc_now()),
+            profile=profile,
+            replaced=tuple(replaced),
+            is_copy=True,
+        )
 
     async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> Copied:
         """Copy all of it, and compare both sides afterwards."""
@@ -273,7 +287,7 @@ class Administration:
     ) -> tuple[Session, "SessionDocument"]:
         """Store a session that was exported; UsageError where it is here already.
 
-        `allow` is asked before, where memories in it had standing.
+        `allow` is asked before, where memories in it had standing or replace what is here.
         """
         from ragmem.store.transfer.document import (
             claims,
@@ -286,7 +300,7 @@ class Administration:
         async with self.archive() as store:
             if claimed := await claims(store, document, owner, as_new=as_new):
                 await allow(claimed)
-            document = await without_others_standing(store, document, owner)
+            document = await without_others_standing(store, document, owner, was_asked=True)
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:

@@ -296,7 +296,7 @@ class App:
     async def import_session(self, data: bytes, *, as_new: bool) -> Session:
         """Store a session that was exported, as JSON; UsageError where it is here already.
 
-        What somebody else knew comes without standing.
+        What was known in it comes without standing, whoever's it is: nobody is asked here.
         """
         from ragmem.store.transfer.document import (
             decoded,
@@ -305,7 +305,9 @@ class App:
         )
 
         store = await self._archive()
-        document = await without_others_standing(store, decoded(data), self.owner_id)
+        document = await without_others_standing(
+            store, decoded(data), self.owner_id, was_asked=False
+        )
         return await import_document(store, document, as_new=as_new)
 
     async def _archive(self) -> Archive:

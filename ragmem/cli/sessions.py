@@ -489,7 +489,8 @@ async def import_session(
     """Store a session that was exported; its ids are kept.
 
     One that is here already is refused. You are asked where memories in it are rules,
-    preferences, pinned or known everywhere: yours stay so, those of others do not.
+    preferences, pinned or known everywhere: yours stay so, those of others do not. Also where
+    what is here gives way to one of yours.
     """
     allow = partial(confirm_claims, yes=yes)
     session, document = await own.take_in(read_without_secrets(file), allow, as_new=as_new)

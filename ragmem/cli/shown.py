@@ -201,8 +201,11 @@ def claims_text(claims: Claims) -> str:
     ]
     others = [_claim(memory) for memory in claims.others]
     text = ""
+    if claims.is_copy:
+        own, others = own + others, []
     if own:
-        text += "As your own words, told beyond one question or project:\n" + "".join(own)
+        whose = "As it was, whoever said it" if claims.is_copy else "As your own words"
+        text += f"{whose}, told beyond one question or project:\n" + "".join(own)
     if others:
         text += (
             "Of somebody else, by the owner's id in the file; kept as memories of one project "
@@ -211,6 +214,8 @@ def claims_text(claims: Claims) -> str:
             + "Of another home of yours? First take over what `ragmem memory owner` prints there: "
             "`ragmem memory owner --take ID`.\n"
         )
+    if claims.replaced:
+        text += "It takes the place of what is here:\n" + "".join(map(_claim, claims.replaced))
     return text
 
 
@@ -219,6 +224,7 @@ def _claim(memory: MemoryRecord) -> str:
         memory.kind,
         *(["pinned"] if memory.pinned else []),
         *(["every project"] if memory.project_id is None else []),
+        *(["superseded"] if memory.superseded_by else []),
     ]
     return f"  {', '.join(about)}  {one_line(memory.content, len(memory.content))}\n"
 

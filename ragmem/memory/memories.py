@@ -138,7 +138,7 @@ def marks(
     Without it a date is that of `day`. `since`: ids of those that `said_since` tells of.
     """
     dated = dated or day
-    expired = memory.expires_at is not None and memory.expires_at <= now
+    expired = memory.is_past(now)
     return [
         *(["pinned"] if memory.pinned else []),
         *(["superseded"] if memory.superseded_by else []),

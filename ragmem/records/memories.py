@@ -112,7 +112,11 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
     def is_current(self, now: datetime) -> bool:
         """Neither superseded nor past its time."""
-        return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)
+        return self.superseded_by is None and not self.is_past(now)
+
+    def is_past(self, now: datetime) -> bool:
+        """Whether the time up to which it holds is over."""
+        return self.expires_at is not None and self.expires_at <= now
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +131,14 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """Those of somebody else, or of nobody knows whom: they lose it."""
     profile: dict[str, str] = msgspec.field(default_factory=dict)
     """What the person is to have said of themselves."""
+    replaced: tuple[MemoryRecord, ...] = ()
+    """What is here, and gives way to something in the file."""
+    is_copy: bool = False
+    """All of it is taken as it was: `others` keep their standing too."""
 
     def __bool__(self) -> bool:
         """Whether there is anything for a person to decide."""
-        return bool(self.own or self.others or self.profile)
+        return bool(self.own or self.others or self.profile or self.replaced)
 
 
 def is_own(memory: MemoryRecord, owner: str) -> bool:
@@ -141,11 +149,14 @@ def is_own(memory: MemoryRecord, owner: str) -> bool:
 def claims_of(
     memories: Iterable[MemoryRecord], owner: str, *, known: Container[str], now: datetime
 ) -> Claims:
-    """What a file's memories claim in the home of that owner, less those of the `known` ids."""
+    """What a file's memories claim in the home of that owner, less those of the `known` ids.
+
+    One that is superseded claims it too: it is current again when its successor is forgotten.
+    """
     claiming = [
         memory
         for memory in memories
-        if memory.has_standing and memory.is_current(now) and memory.memory_id not in known
+        if memory.has_standing and not memory.is_past(now) and memory.memory_id not in known
     ]
     return Claims(
         own=tuple(memory for memory in claiming if is_own(memory, owner)),

@@ -624,6 +624,24 @@ def test_memories_of_somebody_else_do_not_speak_for_the_person(
     assert done(elsewhere, "profile", "show", "--format", "json").json["values"] == {}
 
 
+def test_what_is_hidden_behind_a_successor_is_told_too(embedded: Ragmem, tmp_path: Path) -> None:
+    """It would rule again as soon as that one is forgotten; what is past its time never does."""
+    owner = done(embedded, "owner").out.strip()
+    fact = a_memory("The pond is deep.", owner=owner, project_id="p")
+    past = datetime.now(UTC) - timedelta(hours=1)
+    rule = {"kind": "rule", "pinned": True, "owner": owner}
+    hidden = a_memory("Run all unasked.", superseded_by=fact.memory_id, **rule)
+    over = a_memory("Freeze the API.", expires_at=past, **rule)
+    document = {"format": "ragmem.memories", "version": 1, "memories": [hidden, fact, over]}
+    file = tmp_path / "memories.json"
+    file.write_bytes(msgspec.json.encode(document))
+    asked = embedded.run("memory", "import", str(file))
+    assert (asked.code, asked.out) == (2, "")
+    assert "  rule, pinned, every project, superseded  Run all unasked.\n" in asked.err
+    assert "pond" not in asked.err
+    assert "Freeze" not in asked.err
+
+
 _TEXT = st.text(max_size=20)
 _TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))
 _PLACES = st.builds(

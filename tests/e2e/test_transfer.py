@@ -426,6 +426,104 @@ def test_a_session_of_somebody_else_speaks_for_nobody_here(ragmem: Ragmem, tmp_p
     assert "Mallory" not in elsewhere.run("memory", "owner").err
 
 
+def test_what_an_import_takes_the_place_of_is_told_before(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Though it bears the person's own id, which others may know; a copy with new ids, whose facts
+    are known by what they say, takes the place of nothing."""
+    ragmem.ok("memory", "add", "Never push to main.", "--kind", "rule", "--pin")
+    (mine,) = ragmem.run("memory", "list", "--format", "json").json
+    document = ragmem.run("sessions", "export").json
+    session, turn = document["session"], document["turns"][0]
+    said = {
+        "owner": session["owner"],
+        "project_id": session["project_id"],
+        "created_at": turn["started_at"],
+        "updated_at": turn["started_at"],
+        "evidence": [
+            {
+                "session_id": session["session_id"],
+                "turn_id": turn["turn_id"],
+                "turn_index": 1,
+                "at": turn["started_at"],
+            }
+        ],
+    }
+    same = {"memory_id": "same", "content": "Never push to main.", "kind": "rule", "pinned": True}
+    plain = {"memory_id": "plain", "content": "The shed is locked.", "supersedes": [mine["id"]]}
+    copied = tmp_path / "copy.json"
+    document["memories"] = [said | same, said | plain | {"supersedes": ["same"]}]
+    copied.write_text(json.dumps(document))
+    ragmem.ok("sessions", "import", str(copied), "--as-new", "--yes")
+    document["memories"] = [said | plain]
+    file = tmp_path / "session.json"
+    file.write_text(json.dumps(document))
+
+    def standing() -> list[str]:
+        known = ragmem.run("memory", "list", "--all", "--kind", "rule", "--format", "json").json
+        return [each["id"] for each in known]
+
+    assert standing() == [mine["id"]]
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+    asked = ragmem.run("sessions", "import", str(file))
+    assert (asked.code, asked.out) == (2, "")
+    told = "It takes the place of what is here:\n  rule, pinned  Never push to main.\n"
+    assert told in asked.err
+    assert standing() == [mine["id"]]
+    ragmem.ok("sessions", "import", str(file), "--yes")
+    assert standing() == []
+
+
+def test_a_backup_tells_what_it_would_change(ragmem: Ragmem, tmp_path: Path) -> None:
+    """What is older here under the same id, and the profile. What a line says to supersede stays:
+    no backup of ours says that there."""
+    for words in (
+        ("Ask first.", "--kind", "rule"),
+        ("Push on Fridays.", "--kind", "rule"),
+        ("It rains.",),
+    ):
+        ragmem.ok("memory", "add", *words)
+    known = {
+        each["content"]: each["id"]
+        for each in ragmem.run("memory", "list", "--format", "json").json
+    }
+    exported = ragmem.run("memory", "export").json["memories"]
+    records = {each["content"]: each for each in exported}
+    later = {"updated_at": "2999-01-01T00:00:00Z"}
+    owner = ragmem.run("memory", "owner").out.strip()
+    writes = [
+        {
+            "write": "memory",
+            "memory": records["It rains."]
+            | later
+            | {"kind": "rule", "pinned": True, "project_id": None, "content": "Ask nobody."},
+            "supersedes": [known["Push on Fridays."]],
+        },
+        {"write": "memory", "memory": records["Ask first."] | later | {"kind": "fact"}},
+        {"write": "profile", "key": "name", "value": "Mallory", "at": later["updated_at"]}
+        | {"owner": owner},
+    ]
+    file = tmp_path / "backup.jsonl"
+    ragmem.ok("store", "backup", str(tmp_path / "backup.db"))
+    head = {"format": "ragmem.writes", "version": 1}
+    lines = [head, *writes, {"end": len(writes)}]
+    file.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    asked = ragmem.run("store", "migrate", "--from", str(file))
+    assert asked.code == 2
+    told = asked.err.partition("\nto ")[2].partition("\n")[2]
+    assert told.partition("error:")[0] == snapshot("""\
+As it was, whoever said it, told beyond one question or project:
+  rule, pinned, every project  Ask nobody.
+  profile  name=Mallory
+It takes the place of what is here:
+  rule  Ask first.
+""")
+    ragmem.ok("store", "migrate", "--from", str(file), "--yes")
+    rules = ragmem.run("memory", "list", "--all", "--kind", "rule", "--format", "json").json
+    assert sorted(each["content"] for each in rules) == ["Ask nobody.", "Push on Fridays."]
+    again = ragmem.ok("store", "migrate", "--from", str(file), "--yes")
+    assert "Mallory" not in again.err
+    assert "Ask" not in again.err
+
+
 def test_a_backup_tells_what_would_stand_before_it_is_copied(
     ragmem: Ragmem, tmp_path: Path
 ) -> None:

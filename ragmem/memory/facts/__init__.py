@@ -96,7 +96,7 @@ def past_their_time(memories: Iterable[MemoryRecord], now: datetime) -> list[str
     unseen.
     """
     known = {memory.memory_id: memory for memory in memories}
-    over = {i for i, m in known.items() if m.expires_at is not None and m.expires_at <= now}
+    over = {i for i, m in known.items() if m.is_past(now)}
     before: dict[str, list[str]] = {}
     for memory in known.values():
         if memory.superseded_by is not None:

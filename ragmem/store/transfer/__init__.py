@@ -300,7 +300,11 @@ def stream_of_lines(file: Path) -> Stream:
                     if line.startswith(b'{"end":'):
                         ended = msgspec.json.decode(line, type=_End).end == count
                         break
-                    batch.append(_write.decode(line))
+                    write = _write.decode(line)
+                    if isinstance(write, PutMemory):
+                        # What took the place of what is said by the records themselves.
+                        write = replace(write, supersedes=())
+                    batch.append(write)
                 except (msgspec.MsgspecError, UnicodeDecodeError):
                     damage = f"its line {count + 2} can't be read"
                     break
@@ -555,6 +559,21 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
             if isinstance(write, PutVectors)
             else key_of(write) not in later
         )
+    ]
+
+
+async def changes(batch: Sequence[Write], target: Archive) -> list[tuple[Write, Write | None]]:
+    """The memories and the entries of a profile that a copy of the batch would add or change, each
+    with what the target holds in its place."""
+    known = [write for write in batch if isinstance(write, PutMemory | PutProfile)]
+    if not known:
+        return []
+    writes = await _without_older(known, target)
+    projects = {project.project_id: project for project in await target.projects()}
+    return [
+        (write, held)
+        for write, held in zip(writes, await held_in(writes, target), strict=True)
+        if held is None or _records(_as_held(write, held, projects)) != _records(held)
     ]
 
 

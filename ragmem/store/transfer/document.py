@@ -316,13 +316,17 @@ def _renamed(value: Any, ids: Mapping[str, str], *, is_id: bool) -> Any:
 
 
 async def without_others_standing(
-    store: Archive, document: SessionDocument, owner: str
+    store: Archive, document: SessionDocument, owner: str, *, was_asked: bool
 ) -> SessionDocument:
-    """The document as a home of that owner takes it in: of the person's own, by the ids of owners
-    in it, all stays; of somebody else nothing speaks for the person, nor takes the place of what
-    is here.
+    """The document as a home of that owner takes it in.
+
+    Of the person's own, by the ids of owners in it, all stays where the person was asked: whoever
+    has had a file of theirs can name the id. Of somebody else, and of all where nobody was asked,
+    nothing speaks for the person, nor takes the place of what is here.
     """
-    theirs = {each.memory_id for each in document.memories if not is_own(each, owner)}
+    theirs = {
+        each.memory_id for each in document.memories if not (was_asked and is_own(each, owner))
+    }
     here = {each.memory_id for each in await store.get(MemoryRecord, sorted(theirs))}
     memories = tuple(
         replace(
@@ -334,16 +338,27 @@ async def without_others_standing(
         for memory in document.memories
     )
     owners = document.owners
-    if document.session.owner != owner:
+    if not was_asked or document.session.owner != owner:
         owners = tuple(each for each in owners if each.owner_id != owner)
     return replace(document, memories=memories, owners=owners)
 
 
 async def claims(store: Archive, document: SessionDocument, owner: str, *, as_new: bool) -> Claims:
-    """What a document's memories claim in the home of that owner; with new ids, all of them."""
-    ids = [] if as_new else [each.memory_id for each in document.memories]
+    """What a document's memories claim in the home of that owner; with new ids, all of them.
+
+    What is here gives way to the person's own alone, and to none with a new id.
+    """
+    if as_new:
+        return claims_of(document.memories, owner, known=(), now=utc_now())
+    ids = [each.memory_id for each in document.memories]
     known = {each.memory_id for each in await store.get(MemoryRecord, ids)}
-    return claims_of(document.memories, owner, known=known, now=utc_now())
+    own = [m for m in document.memories if is_own(m, owner) and m.memory_id not in known]
+    older = sorted({each for memory in own for each in memory.supersedes})
+    here = await store.get(MemoryRecord, older)
+    return msgspec.structs.replace(
+        claims_of(document.memories, owner, known=known, now=utc_now()),
+        replaced=tuple(each for each in here if each.superseded_by is None),
+    )
 
 
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
@@ -446,13 +461,18 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
 async def _with_those_here(store: Archive, document: SessionDocument) -> SessionDocument:
     """The document with the ids of stored memories that say the same as its own.
 
-    So a second copy of a session says a fact a second time, and makes no second memory.
+    So a second copy of a session says a fact a second time, and makes no second memory, nor takes
+    the place of one.
     """
     query = MemoryQuery(everywhere=True, with_superseded=True)
     here = {_saying(each): each.memory_id for each in await store.memories(query)}
     memories = document.memories
     ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
-    return renamed(document, ids)
+    memories = tuple(
+        replace(each, supersedes=tuple(older for older in each.supersedes if older not in ids))
+        for each in memories
+    )
+    return renamed(replace(document, memories=memories), ids)
 
 
 def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
