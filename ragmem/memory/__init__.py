@@ -60,8 +60,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ranked: tuple[Ranked, ...] = ()
     spans: tuple[TimeSpan, ...] = ()
     nearest: float | None = None
-    """The cosine of what is most like it of all that was said; None where that is not known, or the
-    question names nothing."""
+    """The cosine of what is most like it of the turns and summaries of its scope that have a vector
+    already; None where those are too few turns to tell, or the question names nothing."""
 
 
 def relevance(similarity: float | None) -> str:

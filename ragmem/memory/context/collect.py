@@ -60,8 +60,8 @@ _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already."""
 _NEAR_NOTHING = 0.4
 """Share of the floor: a prompt of which all that was said is farther than that is about something
-else, such as a question of general knowledge. More than a third of these are; of what prompts about
-the project must find, one in 400 is lost (docs/measurements.md)."""
+else, such as a question of general knowledge. More than a third of these are; of the turns that
+prompts about a project with a long past must find, one in 400 is lost (docs/measurements.md)."""
 _MORE_TRIES = 2
 _EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
@@ -191,7 +191,7 @@ class Collector:
                     self._last_time(asked),
                 )
                 if self._is_of_nothing_told(relevant):
-                    last, known = (), _of_person(known)
+                    last = ()
                 hits = await self._hits(relevant, past.window.turns, asked)
                 judged = hits or known.facts or known.preferences
                 if judged and self._config.scope != "session":
@@ -471,12 +471,6 @@ class Collector:
             if (found := await self._tried(ask())) is not None:
                 return found
         return await self._tried(ask())
-
-
-def _of_person(known: Material) -> Material:
-    """Less what the person prefers in this project alone."""
-    liked = tuple(each for each in known.preferences if each.project_id is None)
-    return msgspec.structs.replace(known, preferences=liked)
 
 
 def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
