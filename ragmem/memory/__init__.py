@@ -69,6 +69,15 @@ def relevance(similarity: float | None) -> str:
     return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """What was said in a turn and does not hold any more."""
+
+    by: str
+    """What stands in its place today."""
+    quotes: tuple[str, ...] = ()
+    """The words themselves of all of it; one is empty where they are not known."""
+
+
 BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
 BY_TIME = "its time"
@@ -160,11 +169,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something of its own speaks for it, though it is not close."""
         return comes_near(self.similarity, floor) and self.why != _BY_SESSION
 
-    def judged(self, replaced: Mapping[str, str]) -> "Hit":
+    def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
         """With what took the place of something that it says, by turn; of a summary, of one that
         it digests."""
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
-        since = next((f"Replaced since by: {replaced[i]}" for i in told if i in replaced), "")
+        since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
 
     def quotes(self) -> list[str]:

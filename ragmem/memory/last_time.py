@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import msgspec
 
+from ragmem.memory import Replaced
 from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
-from ragmem.memory.facts.trust import is_outlived, replaced_in
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import (
     extract_accessed_files,
@@ -24,7 +24,16 @@ from ragmem.memory.files import (
     taken_back,
     written_since,
 )
-from ragmem.memory.since import Aftermath, Alike, alike, in_short, left_open
+from ragmem.memory.since import (
+    Aftermath,
+    Alike,
+    alike,
+    in_short,
+    is_outlived,
+    lasting,
+    left_open,
+    replaced_in,
+)
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
@@ -202,7 +211,7 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
-    past: Mapping[str, str] = MappingProxyType({}),
+    past: Mapping[str, Replaced] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
     alike: Alike | None = None,
 ) -> SessionRecap:
@@ -270,11 +279,11 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, str]) -> str:
+def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, Replaced]) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, limit)
     if turn.turn_id in past:
-        return f"(as it was then; since: {one_line(past[turn.turn_id], _LINE_CHARS)}) {told}"
+        return f"(as it was then; since: {one_line(past[turn.turn_id].by, _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
     is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
@@ -357,7 +366,7 @@ async def last_time(
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
-    known = await _lasting(store, await store.memories(deadlines))
+    known = await lasting(store, await store.memories(deadlines))
     more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
     told = {each for found in (newest, *older) for each in found.open}
     more = [each for each in more if each not in told]
@@ -432,7 +441,8 @@ async def _told(
     known: Iterable[Session],
     floor: float | None,
 ) -> list[SessionRecap]:
-    """What each of those that were read came to; of `known` are those that they share turns of."""
+    """What each of those that were read came to; `known` holds the sessions that they share turns
+    of."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
@@ -441,13 +451,6 @@ async def _told(
     meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
     return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
-
-
-async def _lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
-    """Those that are not outlived."""
-    told_in = {each.session_id for memory in memories for each in memory.evidence}
-    past = await replaced_in(store, told_in)
-    return [memory for memory in memories if not is_outlived(memory, past)]
 
 
 async def _learned_in(
@@ -481,7 +484,7 @@ def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
 def _recaps(
     read: Sequence[_Read],
     learned: Sequence[Sequence[MemoryRecord]],
-    past: Mapping[str, str],
+    past: Mapping[str, Replaced],
     now: datetime,
     meant: Alike,
 ) -> list[SessionRecap]:

@@ -359,7 +359,7 @@ class Memory:
 
         Each with what took the place of something that was decided there.
         """
-        from ragmem.memory.facts.trust import replaced_in
+        from ragmem.memory.since import replaced_in
 
         store = await self._store()
         hits = await self._recall.search(question)

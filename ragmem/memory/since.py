@@ -8,7 +8,7 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -16,8 +16,10 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
+from ragmem.memory import Replaced
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
+from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
     opening,
     own_words,
@@ -31,6 +33,9 @@ from ragmem.memory.files import taken_back
 from ragmem.memory.window import argument
 from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import (
+    EPISODE_KINDS,
+    Evidence,
+    MemoryQuery,
     MemoryRecord,
     PutVectors,
     SessionQuery,
@@ -438,6 +443,80 @@ def _telling(turn: Turn, wrote: Collection[str]) -> str:
 
 def _beside(found: str, at: datetime) -> str:
     return f"As it was on {at.astimezone():%Y-%m-%d}; said since: “{found}”" if found else ""
+
+
+async def lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Of these memories those that are not outlived. StoreError."""
+    told_in = {each.session_id for memory in memories for each in memory.evidence}
+    replaced = await replaced_in(store, told_in)
+    return [memory for memory in memories if not is_outlived(memory, replaced)]
+
+
+def is_outlived(memory: MemoryRecord, replaced: Mapping[str, Replaced]) -> bool:
+    """Whether a decision, a deadline or a project's preference holds all words of sentences, each
+    of which something else has taken the place of by now; `replaced`: that, by turn.
+
+    A model tells the same sentence in other words; what takes the place of that one knows nothing
+    of the sentence itself. What the person prefers in all projects goes by itself alone.
+    """
+    is_of_person = memory.kind == "preference" and memory.project_id is None
+    told = set(normal(memory.content).split())
+    return (
+        memory.kind in EPISODE_KINDS
+        and not is_of_person
+        and bool(memory.evidence)
+        # A deadline says its day in numbers beside.
+        and all(
+            each.quote and set(normal(each.quote).split()) <= told and _has_gone(each, replaced)
+            for each in memory.evidence
+        )
+    )
+
+
+def _has_gone(said: Evidence, replaced: Mapping[str, Replaced]) -> bool:
+    """Whether what was replaced of its turn stood in the same sentence, in part or as a whole."""
+    words = set(normal(said.quote).split())
+    for quote in replaced[said.turn_id].quotes if said.turn_id in replaced else ():
+        gone = set(normal(quote).split())
+        if gone and (gone <= words or (words <= gone and len(sentences(quote)) == 1)):
+            return True
+    return False
+
+
+async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
+    """What took the place of something that was said in these sessions, by turn. StoreError."""
+    query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
+    told = await store.memories(query) if query.session_ids else []
+    # A command that failed again says nothing of what was said beside it.
+    past = [memory for memory in told if memory.superseded_by and memory.kind != "failure"]
+    later: dict[str, MemoryRecord] = {}
+    wanted = {memory.superseded_by or "" for memory in past}
+    while wanted:
+        read = await store.get(MemoryRecord, list(wanted))
+        later |= {memory.memory_id: memory for memory in read}
+        wanted = {memory.superseded_by for memory in read if memory.superseded_by} - later.keys()
+    found: dict[str, Replaced] = {}
+    for old in past:
+        if new := _successor(old, later):
+            # The same turn in its own words takes no place of what it says.
+            own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
+            # Nor does what was learned from that turn once more, in other words.
+            own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
+            for each in old.evidence:
+                if each.turn_id not in own:
+                    quotes = found[each.turn_id].quotes if each.turn_id in found else ()
+                    found[each.turn_id] = Replaced(new.content, (*quotes, each.quote))
+    return found
+
+
+def _successor(memory: MemoryRecord, later: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
+    """What stands in the place of a memory today, by the ids of what came `later`; None where that
+    is not known."""
+    seen, new = {memory.memory_id}, later.get(memory.superseded_by or "")
+    while new and new.memory_id not in seen and (newer := later.get(new.superseded_by or "")):
+        seen.add(new.memory_id)
+        new = newer
+    return new
 
 
 async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[Turn]:

@@ -847,8 +847,9 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
         session = (await memory.load_session(old.session_id)).session
         made = []
         for content, turn in (("Guests reply by mail", old), ("Guests fill in a form", new)):
+            quote = turn.user_message
             of = {"session_id": turn.session_id, "turn_id": turn.turn_id, "at": turn.timestamp}
-            draft = Draft(content=content, evidence=(Evidence(**of),))
+            draft = Draft(content=content, evidence=(Evidence(quote=quote, **of),))
             made.append((await memory.facts.remember(draft, session.project_id)).memory)
         before, after = made
         assert before
@@ -859,6 +860,26 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
         found = last_time_of(await asked())
     assert "Open: " not in found
     assert f"(as it was then; since: Guests fill in a form) {said}" in found
+
+
+async def test_what_was_said_beside_what_was_replaced_still_holds(
+    store: Store, tmp_path: Path
+) -> None:
+    """Of two decisions and a preference of one turn the one that was decided otherwise is gone."""
+    async with a_memory(store) as memory:
+        assert memory.facts
+        for said in (
+            "I prefer tabs in this project. We decided to use Postgres for the orders. "
+            "We decided to use Redis for the queue.",
+            "We decided to use MySQL instead of Postgres for the orders.",
+        ):
+            turn = await one_turn(memory, tmp_path, said, "Agreed.")
+            await Extractor(memory.facts, None).learn(store, turn)
+        request = await text(memory, await begin(memory, tmp_path), "Where were we?")
+    told_of = last_time_of(request)
+    assert "\n- I prefer tabs in this project." in request
+    decided = re.findall("Decided: (.*)", told_of)
+    assert [re.findall("MySQL|Redis", each) for each in decided] == [["MySQL"], ["Redis"]]
 
 
 async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(

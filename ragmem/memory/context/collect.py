@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
-from ragmem.memory import Found, Hit, Question
+from ragmem.memory import Found, Hit, Question, Replaced
 from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
@@ -443,23 +443,27 @@ class Collector:
         return tuple(found or ())
 
     async def _lasting(self, known: Material) -> Material:
-        """Less what is outlived: what was decided instead is known."""
-        from ragmem.memory.facts.trust import is_outlived
+        """Return what is known without what is outlived: what was decided instead is known."""
+        from ragmem.memory.since import lasting
 
         told = [*(hit.memory for hit in known.facts), *known.preferences]
-        told_in = {each.session_id for memory in told for each in memory.evidence}
-        replaced = await self._replaced(told_in)
+
+        async def kept() -> list[MemoryRecord]:
+            return await lasting(await self._store(), told)
+
+        found = await self._tried(kept())
+        ids = {each.memory_id for each in (told if found is None else found)}
         return msgspec.structs.replace(
             known,
-            facts=tuple(hit for hit in known.facts if not is_outlived(hit.memory, replaced)),
-            preferences=tuple(m for m in known.preferences if not is_outlived(m, replaced)),
+            facts=tuple(hit for hit in known.facts if hit.memory.memory_id in ids),
+            preferences=tuple(each for each in known.preferences if each.memory_id in ids),
         )
 
-    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
+    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, Replaced]:
         """What took the place of something that was said in these sessions, by turn."""
-        from ragmem.memory.facts.trust import replaced_in
+        from ragmem.memory.since import replaced_in
 
-        async def replaced() -> dict[str, str]:
+        async def replaced() -> dict[str, Replaced]:
             return await replaced_in(await self._store(), session_ids)
 
         return await self._tried(replaced()) or {}

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
+from ragmem.memory import Replaced
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import is_generic, names_of
-from ragmem.memory.facts.trust import Sources, covers, is_outlived, is_rule
+from ragmem.memory.facts.trust import Sources, covers, is_rule
 from ragmem.memory.facts.words import (
     is_about_person,
     is_greeting,
@@ -24,6 +25,7 @@ from ragmem.memory.facts.words import (
     problem_with,
     tags,
 )
+from ragmem.memory.since import is_outlived
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
 from ragmem.tools.memory import RememberParams
 
@@ -825,11 +827,23 @@ def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
 
     def settled(content: str) -> MemoryRecord:
         return MemoryRecord(
-            memory_id=content, content=content, kind=kind, evidence=evidence,
+            memory_id=content, content=content, kind=kind, evidence=evidence, project_id="p",
             created_at=NOW, updated_at=NOW,
         )  # fmt: skip
 
-    assert is_outlived(settled(quote), {"t"})
-    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), {"t"}), "with its day in numbers"
-    assert not is_outlived(settled(quote), {"u"})
-    assert not is_outlived(settled("The robots speak MQTT"), {"t"})
+    gone = {"t": Replaced("We take AMQP", ("OK, we take MQTT",))}
+    assert is_outlived(settled(quote), gone)
+    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), gone), "with its day in numbers"
+    assert not is_outlived(settled(quote), {"u": gone["t"]})
+    assert not is_outlived(settled("The robots speak MQTT"), gone)
+    for other in ("I like tabs.", "", f"{quote} I like tabs."):
+        assert not is_outlived(settled(quote), {"t": Replaced("Spaces", (other,))}), other
+
+
+def test_what_the_person_prefers_everywhere_goes_by_itself_alone() -> None:
+    evidence = (Evidence(session_id="s", turn_id="t", quote="I like tabs.", at=NOW),)
+    memory = MemoryRecord(
+        memory_id="m", content="I like tabs.", kind="preference", evidence=evidence,
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    assert not is_outlived(memory, {"t": Replaced("Spaces", ("I like tabs.",))})
