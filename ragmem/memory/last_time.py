@@ -213,12 +213,12 @@ def recap(
     later: Sequence[Turn] = (),
     past: Mapping[str, Replaced] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
-    alike: Alike | None = None,
+    meant: Alike | None = None,
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
     `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
-    `known` is what was learned in all of them; `alike` says which of the turns mean the same.
+    `known` is what was learned in all of them; `meant` says which of the turns mean the same.
     """
     locate = locator(session)
     gone = {
@@ -243,7 +243,7 @@ def recap(
     told = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
     told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
-    after = Aftermath([*turns, *later], known, alike=alike)
+    after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = wrote.difference(changed.values())
     before = [
         _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
@@ -501,7 +501,7 @@ def _recaps(
         decided = [memory for memory in current if memory.kind == "decision"]
         later = _later(session, read)
         made = recap(
-            session, own, decided=decided, later=later, past=past, known=known, alike=meant
+            session, own, decided=decided, later=later, past=past, known=known, meant=meant
         )
         due = _due(current, _turns_of(read), now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))

@@ -541,33 +541,47 @@ class Alike(msgspec.Struct, frozen=True):
 
     rows: dict[str, tuple[bytes, ...]] = {}
     floor: float = 1.0
-    """The cosine above which a turn has to do with a question."""
+    """The cosine above which the embedder takes a turn to have to do with a question."""
+    of: dict[str, str] = {}
+    """The turns of all passages, by the passages' numbers."""
+    passages: dict[str, bytes] = {}
+    """Their vectors, by the same."""
+
+    @classmethod
+    def by(cls, rows: dict[str, tuple[bytes, ...]], floor: float) -> "Alike":
+        """The passages are numbered once, for all turns that are asked of."""
+        told = [(turn_id, row) for turn_id, held in rows.items() for row in held]
+        return cls(
+            rows,
+            floor,
+            {str(i): turn_id for i, (turn_id, _) in enumerate(told)},
+            {str(i): row for i, (_, row) in enumerate(told)},
+        )
 
     def to(self, turn_id: str) -> dict[str, float]:
-        """Of the others the cosine of the passages that are nearest each other, by their ids."""
-        passages = [(other, row) for other, rows in self.rows.items() for row in rows]
-        numbered = {str(i): row for i, (_, row) in enumerate(passages)}
+        """Return the cosines of the other turns with this one, by their ids: of two turns that of
+        the passages that are nearest each other."""
         found: dict[str, float] = {}
         for own in self.rows.get(turn_id, ()):
-            for i, near in cosines(own, numbered).items():
-                other = passages[int(i)][0]
+            for number, near in cosines(own, self.passages).items():
+                other = self.of[number]
                 found[other] = max(near, found.get(other, -1.0))
         return found
 
 
 async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
-    """Of these turns; of none where there is no embedder. StoreError."""
+    """How alike these turns are; none is to another where there is no embedder. StoreError."""
     if floor is None:
         return Alike()
     found = await store.get(PutVectors, [turn.turn_id for turn in turns])
-    return Alike({each.record_id: each.vectors for each in found}, floor)
+    return Alike.by({each.record_id: each.vectors for each in found}, floor)
 
 
 class Aftermath:
     """Turns in the order of time, against which what was said before each is held.
 
     `memories` are what was learned from turns, in other words. What is `near` the question at hand,
-    by its turns' ids, is more likely about the same. `alike` says which turns mean the same.
+    by its turns' ids, is more likely about the same. `meant` says which turns mean the same.
     """
 
     def __init__(
@@ -575,9 +589,9 @@ class Aftermath:
         turns: Iterable[Turn],
         memories: Collection[MemoryRecord] = (),
         near: Collection[str] = (),
-        alike: Alike | None = None,
+        meant: Alike | None = None,
     ) -> None:
-        self._alike = alike or Alike()
+        self._meant = meant or Alike()
         self._turns = sorted(
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
@@ -612,7 +626,7 @@ class Aftermath:
     def _on_the_same(self, turn: Turn) -> str:
         """What the last turn of another session came to that means and says much the same; empty
         where none does."""
-        near = self._alike.to(turn.turn_id)
+        near = self._meant.to(turn.turn_id)
         words = frozenset(chain(*(each.words for each in self._statements(turn))))
         for later in reversed(self._turns):
             if later.timestamp <= turn.timestamp:
@@ -621,7 +635,7 @@ class Aftermath:
                 continue
             held = frozenset(chain(*(chain(*each.words) for each in self._statements(later))))
             both = near[later.turn_id] + WORDS_AS_COSINE * self._share(words, held)
-            if both > _ON_THE_SAME * self._alike.floor:
+            if both > _ON_THE_SAME * self._meant.floor:
                 return in_short(later, _QUOTED, _QUOTED)
         return ""
 
