@@ -381,13 +381,14 @@ def _came_to_nothing(turn: Turn) -> bool:
 
 
 def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
-    """Whether one of the listed was forked from the session, as going back in it does, and nothing
-    was asked in the session itself since."""
+    """Whether the person has gone back in the session and has asked nothing in it since, and one of
+    the forks of it is listed that they have not put away."""
     session, turns = read
+    last = next((each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None)
+    if last is None or not last.is_rewind:
+        return False
     return any(
-        not any(turn.started_at > fork.started_at and not turn.is_own_command for turn in turns)
-        for fork in listed
-        if fork.parent_session_id == session.session_id
+        fork.parent_session_id == session.session_id and fork.status == "active" for fork in listed
     )
 
 

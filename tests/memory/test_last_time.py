@@ -27,9 +27,18 @@ from ragmem.memory.last_time import (
     sessions_wanted,
 )
 from ragmem.memory.memory import Memory
-from ragmem.memory.sessions import fork_at
+from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
-from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
+from ragmem.records import (
+    REWIND,
+    UNDO,
+    Evidence,
+    MemoryKind,
+    MemoryQuery,
+    Session,
+    ToolCall,
+    Turn,
+)
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
@@ -637,8 +646,8 @@ async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_on
             if said:
                 await told(memory, session, said, answer=long_answer)
             # That edits were taken back is kept in the session that was left.
-            undone = a_call(origin="person", tool_call_id=new_id())
-            await told(memory, left, "/rewind", undone, answer="")
+            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
+            await told(memory, left, REWIND, undone, answer="")
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
     assert "The fern is watered" in found
     assert found.count("We decided to use peat. — ") == 1
@@ -659,6 +668,30 @@ async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_sh
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
     assert [found.count(f"Add {each}. — ") for each in ("fish", "frogs")] == [1, 1]
     assert found.count("Dig the pond. — ") == 1
+
+
+@pytest.mark.parametrize("left", ["", REWIND])
+async def test_of_what_was_forked_only_what_was_gone_back_on_is_left_out(
+    store: Store, tmp_path: Path, left: str
+) -> None:
+    """A fork in the middle is a second branch; a fork that was put away hides nothing either."""
+    said = "It is so from today on, and whoever asks about it is told the same as you are."
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        for prompt in ("Dig the pond.", "Build the fence.", "Plant the oak."):
+            await told(memory, session, prompt, answer=said)
+        fork = await fork_at(memory, session, 1)
+        await told(memory, fork, "Dig a well.", answer=said)
+        if left:
+            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
+            await told(memory, session, left, undone, answer="")
+        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
+        found = last_time_of(await asked())
+        await archive(memory, fork)
+        later = last_time_of(await asked())
+    held = ["well" in found, "oak" in found, "fence" in found]
+    assert held == [True, not left, not left]
+    assert "oak" in later
 
 
 async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(
