@@ -343,7 +343,7 @@ async def last_time(
 ) -> list[SessionRecap]:
     """Of the person's newest sessions but this one; those of this checkout first. StoreError.
 
-    `floor` is the cosine above which a turn has to do with a question.
+    `floor` is the cosine above which, as fitted for the embedder, a turn has to do with a question.
     """
     project_ids = () if everywhere else (session.project_id,)
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
@@ -384,7 +384,9 @@ def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
     """Whether the person has gone back in the session and has asked nothing in it since, and one of
     the forks of it is listed that they have not put away."""
     session, turns = read
-    last = next((each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None)
+    last = next(
+        (each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None
+    )
     if last is None or not last.is_rewind:
         return False
     return any(

@@ -122,6 +122,7 @@ class Memory:
             config,
             records=self.records,
             floor=self.floor,
+            fitted=embedder.info.thresholds.history if embedder else None,
             metrics=self._metrics,
         )
         self.tail = tail

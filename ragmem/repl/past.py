@@ -430,7 +430,9 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     before, prompt = chat.short_id, turns[back.turn_index].asked
     left = chat.agent
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
-    gone_back: Json = {"text": f"The person has gone on without {since}, in a fork of this session."}
+    gone_back: Json = {
+        "text": f"The person has gone on without {since}, in a fork of this session."
+    }
     if not answer:
         # First, so that the fork is the newest session.
         await left.record(REWIND, UNDO, gone_back)
