@@ -195,9 +195,10 @@ _LASTS = Regex(
     r"\b(?:to|on(?:to)?|into|auf|nach|sur|vers|en) (?:main|master|develop|trunk|prod(?:uction)?)\b|"
     rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b|"
     r"\b(?:because|since|otherwise|or else|so that|weil|denn|parce que|sinon)\b|"
-    r"[,;:] (?:car|the|it|they|our|es|sie|das|der|die|le|la|les|ils|elles|ca|c'est) ?\w"
+    r"[,;:] (?:car |(?:(?:the|our|das|der|die|le|la|les) \w+|it|they|es|sie|ils|elles|ca) "
+    r"(?!(?:is|isn't|are|aren't|was|were|ist|sind|est|sont)\b)\w)"
 )
-"""A ban holds for good where it names a place or has a reason."""
+"""A ban holds for good where it names a place or has a reason: more than how things are by now."""
 _FOR_NOW = Regex(
     r"\b(?:any\w*|some(?:thing|one)|everything|all|only|just|until|till|before|first|later|then|"
     r"else|now|today|tonight|tomorrow|big|nichts|etwas|irgend\w*|alles|nur|bloss|bis|bevor|erst|"
