@@ -550,7 +550,7 @@ class Alike(msgspec.Struct, frozen=True):
 
     @classmethod
     def by(cls, rows: dict[str, tuple[bytes, ...]], floor: float) -> "Alike":
-        """Turns with the vectors of their passages, which are numbered once for whatever is asked."""
+        """Turns with the vectors of their passages, numbered once for whatever is asked."""
         told = [(turn_id, row) for turn_id, held in rows.items() for row in held]
         return cls(
             rows,
