@@ -60,13 +60,22 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ranked: tuple[Ranked, ...] = ()
     spans: tuple[TimeSpan, ...] = ()
     nearest: float | None = None
-    """The cosine of what is most like it of all that was said; None where that is not known, or the
-    question names nothing."""
+    """The cosine of what is most like it of the turns and summaries of its scope that have a vector
+    already; None where those are too few turns to tell, or the question names nothing."""
 
 
 def relevance(similarity: float | None) -> str:
     """A similarity as it is shown: in percent, without one how such a hit is found."""
     return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
+
+
+class Replaced(msgspec.Struct, frozen=True):
+    """What was said in a turn and does not hold any more."""
+
+    by: str
+    """What stands in its place today."""
+    quotes: tuple[str, ...] = ()
+    """The words themselves of all of it; one is empty where they are not known."""
 
 
 BY_WORDS = "its words"
@@ -160,11 +169,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something of its own speaks for it, though it is not close."""
         return comes_near(self.similarity, floor) and self.why != _BY_SESSION
 
-    def judged(self, replaced: Mapping[str, str]) -> "Hit":
+    def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
         """With what took the place of something that it says, by turn; of a summary, of one that
         it digests."""
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
-        since = next((f"Replaced since by: {replaced[i]}" for i in told if i in replaced), "")
+        since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
 
     def quotes(self) -> list[str]:

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import msgspec
 
+from ragmem.memory import Replaced
 from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
-from ragmem.memory.facts.trust import is_outlived, replaced_in
 from ragmem.memory.facts.words import is_greeting, plain
 from ragmem.memory.files import (
     extract_accessed_files,
@@ -24,7 +24,16 @@ from ragmem.memory.files import (
     taken_back,
     written_since,
 )
-from ragmem.memory.since import Aftermath, Alike, alike, in_short, left_open
+from ragmem.memory.since import (
+    Aftermath,
+    Alike,
+    alike,
+    in_short,
+    is_outlived,
+    lasting,
+    left_open,
+    replaced_in,
+)
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store import Store
@@ -202,14 +211,14 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
-    past: Mapping[str, str] = MappingProxyType({}),
+    past: Mapping[str, Replaced] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
-    alike: Alike | None = None,
+    meant: Alike | None = None,
 ) -> SessionRecap:
     """What a session came to, by its newest turns in order.
 
     `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
-    `known` is what was learned in all of them; `alike` says which of the turns mean the same.
+    `known` is what was learned in all of them; `meant` says which of the turns mean the same.
     """
     locate = locator(session)
     gone = {
@@ -234,7 +243,7 @@ def recap(
     told = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
     told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
-    after = Aftermath([*turns, *later], known, alike=alike)
+    after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = wrote.difference(changed.values())
     before = [
         _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
@@ -270,11 +279,11 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, str]) -> str:
+def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, Replaced]) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, limit)
     if turn.turn_id in past:
-        return f"(as it was then; since: {one_line(past[turn.turn_id], _LINE_CHARS)}) {told}"
+        return f"(as it was then; since: {one_line(past[turn.turn_id].by, _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
     is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
@@ -334,7 +343,7 @@ async def last_time(
 ) -> list[SessionRecap]:
     """Of the person's newest sessions but this one; those of this checkout first. StoreError.
 
-    `floor` is the cosine above which a turn has to do with a question.
+    `floor` is the cosine above which, as fitted for the embedder, a turn has to do with a question.
     """
     project_ids = () if everywhere else (session.project_id,)
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
@@ -357,7 +366,7 @@ async def last_time(
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
-    known = await _lasting(store, await store.memories(deadlines))
+    known = await lasting(store, await store.memories(deadlines))
     more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
     told = {each for found in (newest, *older) for each in found.open}
     more = [each for each in more if each not in told]
@@ -372,13 +381,16 @@ def _came_to_nothing(turn: Turn) -> bool:
 
 
 def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
-    """Whether one of the listed was forked from the session, as going back in it does, and nothing
-    was asked in the session itself since."""
+    """Whether the person has gone back in the session and has asked nothing in it since, and one of
+    the forks of it is listed that they have not put away."""
     session, turns = read
+    last = next(
+        (each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None
+    )
+    if last is None or not last.is_rewind:
+        return False
     return any(
-        not any(turn.started_at > fork.started_at and not turn.is_own_command for turn in turns)
-        for fork in listed
-        if fork.parent_session_id == session.session_id
+        fork.parent_session_id == session.session_id and fork.status == "active" for fork in listed
     )
 
 
@@ -432,7 +444,8 @@ async def _told(
     known: Iterable[Session],
     floor: float | None,
 ) -> list[SessionRecap]:
-    """What each of those that were read came to; of `known` are those that they share turns of."""
+    """What each of those that were read came to; `known` holds the sessions that they share turns
+    of."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
@@ -441,13 +454,6 @@ async def _told(
     meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
     return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
-
-
-async def _lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
-    """Those that are not outlived."""
-    told_in = {each.session_id for memory in memories for each in memory.evidence}
-    past = await replaced_in(store, told_in)
-    return [memory for memory in memories if not is_outlived(memory, past)]
 
 
 async def _learned_in(
@@ -481,7 +487,7 @@ def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
 def _recaps(
     read: Sequence[_Read],
     learned: Sequence[Sequence[MemoryRecord]],
-    past: Mapping[str, str],
+    past: Mapping[str, Replaced],
     now: datetime,
     meant: Alike,
 ) -> list[SessionRecap]:
@@ -498,7 +504,7 @@ def _recaps(
         decided = [memory for memory in current if memory.kind == "decision"]
         later = _later(session, read)
         made = recap(
-            session, own, decided=decided, later=later, past=past, known=known, alike=meant
+            session, own, decided=decided, later=later, past=past, known=known, meant=meant
         )
         due = _due(current, _turns_of(read), now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))

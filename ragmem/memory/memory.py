@@ -122,6 +122,7 @@ class Memory:
             config,
             records=self.records,
             floor=self.floor,
+            fitted=embedder.info.thresholds.history if embedder else None,
             metrics=self._metrics,
         )
         self.tail = tail
@@ -359,7 +360,7 @@ class Memory:
 
         Each with what took the place of something that was decided there.
         """
-        from ragmem.memory.facts.trust import replaced_in
+        from ragmem.memory.since import replaced_in
 
         store = await self._store()
         hits = await self._recall.search(question)

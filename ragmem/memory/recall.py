@@ -82,6 +82,8 @@ _OF_BEFORE = 3
 """Turns that a question for what was done before finds, however far they are."""
 _WORDS_ALONE = 0.12
 """Share of the question's words that is no accident, where there is no vector yet."""
+_ENOUGH_TURNS = 12
+"""Turns that have a vector: of fewer none is near to most of what a young project is asked for."""
 _OTHERS = 8
 """Records that hold none of the words, thought beside the few that were loaded."""
 _SAYS_SOMETHING = 15
@@ -251,12 +253,13 @@ class Recall:
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
-        near = [one.similarity for one in candidates if one.similarity is not None]
+        near = [one for one in candidates if one.similarity is not None]
+        is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
         return Found(
             question=question,
             ranked=self._above(ranked, question.min_similarity),
             spans=spans,
-            nearest=max(near, default=None) if query.terms else None,
+            nearest=max(one.similarity or 0.0 for one in near) if is_told and query.terms else None,
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:

@@ -8,7 +8,7 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -16,8 +16,10 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
+from ragmem.memory import Replaced
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
+from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
     opening,
     own_words,
@@ -31,6 +33,9 @@ from ragmem.memory.files import taken_back
 from ragmem.memory.window import argument
 from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import (
+    EPISODE_KINDS,
+    Evidence,
+    MemoryQuery,
     MemoryRecord,
     PutVectors,
     SessionQuery,
@@ -55,9 +60,10 @@ _TAKEN_UP = 0.35
 where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
 """The same, where a word has another number there, or both say what the same is or has."""
-_ON_THE_SAME = 1.5
-"""Of the floor, with the words that both share: from there on two turns are about the same. Of 95
-turns of which something was replaced it finds 59 by itself, and 9 of 181 that still hold."""
+_ON_THE_SAME = 0.2
+"""Above the embedder's own floor, with the words that both share: from there on two turns are about
+the same. Of 95 turns of which something was replaced it finds 59 by itself, and 9 of 181 that still
+hold."""
 _LEAST_OF_IT = 2
 """Words that are said of something, to know by them what takes its place."""
 _LONGEST = 400
@@ -440,6 +446,80 @@ def _beside(found: str, at: datetime) -> str:
     return f"As it was on {at.astimezone():%Y-%m-%d}; said since: “{found}”" if found else ""
 
 
+async def lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Of these memories those that are not outlived. StoreError."""
+    told_in = {each.session_id for memory in memories for each in memory.evidence}
+    replaced = await replaced_in(store, told_in)
+    return [memory for memory in memories if not is_outlived(memory, replaced)]
+
+
+def is_outlived(memory: MemoryRecord, replaced: Mapping[str, Replaced]) -> bool:
+    """Whether a decision, a deadline or a project's preference holds all words of sentences, each
+    of which something else has taken the place of by now; `replaced`: that, by turn.
+
+    A model tells the same sentence in other words; what takes the place of that one knows nothing
+    of the sentence itself. What the person prefers in all projects goes by itself alone.
+    """
+    is_of_person = memory.kind == "preference" and memory.project_id is None
+    told = set(normal(memory.content).split())
+    return (
+        memory.kind in EPISODE_KINDS
+        and not is_of_person
+        and bool(memory.evidence)
+        # A deadline says its day in numbers beside.
+        and all(
+            each.quote and set(normal(each.quote).split()) <= told and _has_gone(each, replaced)
+            for each in memory.evidence
+        )
+    )
+
+
+def _has_gone(said: Evidence, replaced: Mapping[str, Replaced]) -> bool:
+    """Whether what was replaced of its turn stood in the same sentence, in part or as a whole."""
+    words = set(normal(said.quote).split())
+    for quote in replaced[said.turn_id].quotes if said.turn_id in replaced else ():
+        gone = set(normal(quote).split())
+        if gone and (gone <= words or (words <= gone and len(sentences(quote)) == 1)):
+            return True
+    return False
+
+
+async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
+    """What took the place of something that was said in these sessions, by turn. StoreError."""
+    query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
+    told = await store.memories(query) if query.session_ids else []
+    # A command that failed again says nothing of what was said beside it.
+    past = [memory for memory in told if memory.superseded_by and memory.kind != "failure"]
+    later: dict[str, MemoryRecord] = {}
+    wanted = {memory.superseded_by or "" for memory in past}
+    while wanted:
+        read = await store.get(MemoryRecord, list(wanted))
+        later |= {memory.memory_id: memory for memory in read}
+        wanted = {memory.superseded_by for memory in read if memory.superseded_by} - later.keys()
+    found: dict[str, Replaced] = {}
+    for old in past:
+        if new := _successor(old, later):
+            # The same turn in its own words takes no place of what it says.
+            own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
+            # Nor does what was learned from that turn once more, in other words.
+            own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
+            for each in old.evidence:
+                if each.turn_id not in own:
+                    quotes = found[each.turn_id].quotes if each.turn_id in found else ()
+                    found[each.turn_id] = Replaced(new.content, (*quotes, each.quote))
+    return found
+
+
+def _successor(memory: MemoryRecord, later: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
+    """What stands in the place of a memory today, by the ids of what came `later`; None where that
+    is not known."""
+    seen, new = {memory.memory_id}, later.get(memory.superseded_by or "")
+    while new and new.memory_id not in seen and (newer := later.get(new.superseded_by or "")):
+        seen.add(new.memory_id)
+        new = newer
+    return new
+
+
 async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[Turn]:
     """The last turns of the person's newest sessions of a project that went on from a moment on.
 
@@ -462,33 +542,47 @@ class Alike(msgspec.Struct, frozen=True):
 
     rows: dict[str, tuple[bytes, ...]] = {}
     floor: float = 1.0
-    """The cosine above which a turn has to do with a question."""
+    """The cosine above which the embedder takes a turn to have to do with a question."""
+    of: dict[str, str] = {}
+    """The turns of all passages, by the passages' numbers."""
+    passages: dict[str, bytes] = {}
+    """Their vectors, by the same."""
+
+    @classmethod
+    def by(cls, rows: dict[str, tuple[bytes, ...]], floor: float) -> "Alike":
+        """Turns with the vectors of their passages, numbered once for whatever is asked."""
+        told = [(turn_id, row) for turn_id, held in rows.items() for row in held]
+        return cls(
+            rows,
+            floor,
+            {str(i): turn_id for i, (turn_id, _) in enumerate(told)},
+            {str(i): row for i, (_, row) in enumerate(told)},
+        )
 
     def to(self, turn_id: str) -> dict[str, float]:
-        """Of the others the cosine of the passages that are nearest each other, by their ids."""
-        passages = [(other, row) for other, rows in self.rows.items() for row in rows]
-        numbered = {str(i): row for i, (_, row) in enumerate(passages)}
+        """Return the cosines of the other turns with this one, by their ids: of two turns that of
+        the passages that are nearest each other."""
         found: dict[str, float] = {}
         for own in self.rows.get(turn_id, ()):
-            for i, near in cosines(own, numbered).items():
-                other = passages[int(i)][0]
+            for number, near in cosines(own, self.passages).items():
+                other = self.of[number]
                 found[other] = max(near, found.get(other, -1.0))
         return found
 
 
 async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
-    """Of these turns; of none where there is no embedder. StoreError."""
+    """How alike these turns are; none is to another where there is no embedder. StoreError."""
     if floor is None:
         return Alike()
     found = await store.get(PutVectors, [turn.turn_id for turn in turns])
-    return Alike({each.record_id: each.vectors for each in found}, floor)
+    return Alike.by({each.record_id: each.vectors for each in found}, floor)
 
 
 class Aftermath:
     """Turns in the order of time, against which what was said before each is held.
 
     `memories` are what was learned from turns, in other words. What is `near` the question at hand,
-    by its turns' ids, is more likely about the same. `alike` says which turns mean the same.
+    by its turns' ids, is more likely about the same. `meant` says which turns mean the same.
     """
 
     def __init__(
@@ -496,9 +590,9 @@ class Aftermath:
         turns: Iterable[Turn],
         memories: Collection[MemoryRecord] = (),
         near: Collection[str] = (),
-        alike: Alike | None = None,
+        meant: Alike | None = None,
     ) -> None:
-        self._alike = alike or Alike()
+        self._meant = meant or Alike()
         self._turns = sorted(
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
@@ -533,7 +627,7 @@ class Aftermath:
     def _on_the_same(self, turn: Turn) -> str:
         """What the last turn of another session came to that means and says much the same; empty
         where none does."""
-        near = self._alike.to(turn.turn_id)
+        near = self._meant.to(turn.turn_id)
         words = frozenset(chain(*(each.words for each in self._statements(turn))))
         for later in reversed(self._turns):
             if later.timestamp <= turn.timestamp:
@@ -542,7 +636,7 @@ class Aftermath:
                 continue
             held = frozenset(chain(*(chain(*each.words) for each in self._statements(later))))
             both = near[later.turn_id] + WORDS_AS_COSINE * self._share(words, held)
-            if both > _ON_THE_SAME * self._alike.floor:
+            if both > self._meant.floor + _ON_THE_SAME:
                 return in_short(later, _QUOTED, _QUOTED)
         return ""
 

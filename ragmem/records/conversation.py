@@ -146,6 +146,9 @@ class FileAccess(Record, frozen=True, kw_only=True):
 
 UNDO = "undo"
 """What the call of a turn is called that says which edits the person has taken back."""
+REWIND = "/rewind"
+"""What the turn of such a call is called with which a session is left: the person goes on in a fork
+that ends before a prompt of it, whether edits were taken back or not."""
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
@@ -284,8 +287,13 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def is_undo(self) -> bool:
-        """Whether it says no more than that the person has taken edits back."""
+        """Whether it says no more than that the person has taken edits back, or gone back."""
         return any(call.is_undo for call in self.tool_calls)
+
+    @property
+    def is_rewind(self) -> bool:
+        """Whether it says that the person has gone back in the session, and on in a fork of it."""
+        return self.is_undo and self.user_message == REWIND
 
 
 class Summary(Record, frozen=True, kw_only=True):

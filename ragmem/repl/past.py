@@ -22,7 +22,7 @@ from ragmem.memory.files import FileChange, Rewind, rewind_to, taken_back
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.window import result_text, subject_of
 from ragmem.messages import Json
-from ragmem.records import UNDO, ToolCall, Turn
+from ragmem.records import REWIND, UNDO, ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, clipped, gutter, listing
@@ -430,22 +430,30 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     # With the marks of what was piped: said again, it is not the person's own words either.
     before, prompt = chat.short_id, turns[back.turn_index].user_message
     left = chat.agent
-    await chat.fork(back.turn_index)
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
+    gone_back: Json = {
+        "text": f"The person has gone on without {since}, in a fork of this session."
+    }
+    if not answer:
+        # First, so that the fork is the newest session.
+        await left.record(REWIND, UNDO, gone_back)
+    await chat.fork(back.turn_index)
     told = (
         f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {since} is no "
         "longer in this conversation."
     )
     output.show(Group(rule(output.width), gutter(told, mark="  ", words=True)))
-    if answer and (done := await _restore(back, chat)):
+    if answer:
         # The session that was left is told of it: whoever resumes it finds the files so.
+        done = await _restore(back, chat)
         paths = {each.path for each in done if each.outcome in _BACK}
         gone = {
             turn.turn_id: [each.path for each in _of_turn(turn, {}).changes if each.path in paths]
             for turn in turns[back.turn_index :]
         }
         if any(gone.values()):
-            await left.record("/rewind", UNDO, _told(f"what {since} did to files", done, gone))
+            gone_back = _told(f"what {since} did to files", done, gone)
+        await left.record(REWIND, UNDO, gone_back)
     await _undo_again(turns[: back.turn_index], turns[back.turn_index :], chat)
     if output.terminal.picks and not turns[back.turn_index].is_undo:
         output.terminal.put_back(prompt)

@@ -13,7 +13,7 @@ from ragmem.cli.search import Light, excerpt, found_hits, found_sessions, found_
 from ragmem.cli.shown import conversation_painted
 from ragmem.ids import new_id
 from ragmem.listings import hit_document, hits_text
-from ragmem.memory import Hit
+from ragmem.memory import Hit, Replaced
 from ragmem.memory.facts import FactHit
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.text import display_width, without_markdown
@@ -122,7 +122,7 @@ def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed()
         updated_at=NOW,
         last_activity_at=NOW,
     )
-    hit = hit.judged({hit.turn.turn_id: "Ferns stand in the sun."})
+    hit = hit.judged({hit.turn.turn_id: Replaced("Ferns stand in the sun.")})
     light, paint = Light("fern"), Paint("none")
     listed = [
         found_hits([hit], NOW, width=90, paint=paint, light=light, close=1),

@@ -128,6 +128,8 @@ def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
         assert (house.project / "b.py").exists()
         emptied(chat, "say farewell")
         chat.leave()
+    whole = next(s for s in house.sessions() if s["session_id"].endswith(before))
+    assert whole["turns"][-1]["user_message"] == "/rewind"
 
 
 def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:

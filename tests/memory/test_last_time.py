@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.ids import new_id
 from ragmem.memory import Question
 from ragmem.memory.facts import Draft
@@ -27,9 +28,18 @@ from ragmem.memory.last_time import (
     sessions_wanted,
 )
 from ragmem.memory.memory import Memory
-from ragmem.memory.sessions import fork_at
+from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
-from ragmem.records import Evidence, MemoryKind, MemoryQuery, Session, ToolCall, Turn
+from ragmem.records import (
+    REWIND,
+    UNDO,
+    Evidence,
+    MemoryKind,
+    MemoryQuery,
+    Session,
+    ToolCall,
+    Turn,
+)
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
@@ -357,7 +367,7 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
         return {name: (np.array(row, "<f4").tobytes(),) for name, row in rows.items()}
 
     def told_since(near: float, later: Turn) -> str:
-        return Aftermath([turn, later], alike=Alike(vectors(near), 0.4)).of_turn(turn)
+        return Aftermath([turn, later], meant=Alike.by(vectors(near), 0.4)).of_turn(turn)
 
     assert Aftermath([turn, after]).of_turn(turn) == ""
     assert "the stick fell out twice" in told_since(0.58, after)
@@ -637,8 +647,8 @@ async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_on
             if said:
                 await told(memory, session, said, answer=long_answer)
             # That edits were taken back is kept in the session that was left.
-            undone = a_call(origin="person", tool_call_id=new_id())
-            await told(memory, left, "/rewind", undone, answer="")
+            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
+            await told(memory, left, REWIND, undone, answer="")
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
     assert "The fern is watered" in found
     assert found.count("We decided to use peat. — ") == 1
@@ -659,6 +669,30 @@ async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_sh
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
     assert [found.count(f"Add {each}. — ") for each in ("fish", "frogs")] == [1, 1]
     assert found.count("Dig the pond. — ") == 1
+
+
+@pytest.mark.parametrize("left", ["", REWIND])
+async def test_of_what_was_forked_only_what_was_gone_back_on_is_left_out(
+    store: Store, tmp_path: Path, left: str
+) -> None:
+    """A fork in the middle is a second branch; a fork that was put away hides nothing either."""
+    said = "It is so from today on, and whoever asks about it is told the same as you are."
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        for prompt in ("Dig the pond.", "Build the fence.", "Plant the oak."):
+            await told(memory, session, prompt, answer=said)
+        fork = await fork_at(memory, session, 1)
+        await told(memory, fork, "Dig a well.", answer=said)
+        if left:
+            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
+            await told(memory, session, left, undone, answer="")
+        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
+        found = last_time_of(await asked())
+        await archive(memory, fork)
+        later = last_time_of(await asked())
+    held = ["well" in found, "oak" in found, "fence" in found]
+    assert held == [True, not left, not left]
+    assert "oak" in later
 
 
 async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(
@@ -689,13 +723,17 @@ async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> No
         assert last_time_of(await text(memory, session, "go on")) == ""
 
 
-async def test_a_prompt_about_something_else_is_told_of_what_the_person_wants_alone(
-    store: Store, tmp_path: Path
+@pytest.mark.parametrize("turns", [11, 12])
+async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
+    store: Store, tmp_path: Path, turns: int
 ) -> None:
-    """What points back, names nothing or has a word of the project is told of last time."""
+    """What points back, names nothing or has a word of the project always is; what the person
+    prefers is told with any prompt. From where on a turn is recalled is another matter."""
     embedder = HashEmbedder()
-    async with a_memory(store, embedder) as memory:
-        turn = await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
+    config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
+    async with a_memory(store, embedder, config) as memory:
+        for _ in range(turns):
+            turn = await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
         session = (await memory.load_session(turn.session_id)).session
         assert memory.facts
         for content, scope in (("I always want tabs", "user"), ("Beds have labels", "project")):
@@ -703,12 +741,11 @@ async def test_a_prompt_about_something_else_is_told_of_what_the_person_wants_al
             await memory.facts.remember(draft, session.project_id)
         await a_worker(store, embedder=embedder).drain()
         request = await text(memory, await begin(memory, tmp_path), "Who painted Guernica?")
-        assert "They are watered" not in request
-        assert ("want tabs" in request, "Beds have" in request) == (True, False)
+        assert ("They are watered" in last_time_of(request)) == (turns < 12)
+        assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
         for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
             request = await text(memory, await begin(memory, tmp_path), prompt)
             assert "They are watered" in request.partition("## Last Time")[2], prompt
-            assert "- Beds have labels" in request
 
 
 async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) -> None:
@@ -845,8 +882,9 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
         session = (await memory.load_session(old.session_id)).session
         made = []
         for content, turn in (("Guests reply by mail", old), ("Guests fill in a form", new)):
+            quote = turn.user_message
             of = {"session_id": turn.session_id, "turn_id": turn.turn_id, "at": turn.timestamp}
-            draft = Draft(content=content, evidence=(Evidence(**of),))
+            draft = Draft(content=content, evidence=(Evidence(quote=quote, **of),))
             made.append((await memory.facts.remember(draft, session.project_id)).memory)
         before, after = made
         assert before
@@ -857,6 +895,26 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
         found = last_time_of(await asked())
     assert "Open: " not in found
     assert f"(as it was then; since: Guests fill in a form) {said}" in found
+
+
+async def test_what_was_said_beside_what_was_replaced_still_holds(
+    store: Store, tmp_path: Path
+) -> None:
+    """Of two decisions and a preference of one turn the one that was decided otherwise is gone."""
+    async with a_memory(store) as memory:
+        assert memory.facts
+        for said in (
+            "I prefer tabs in this project. We decided to use Postgres for the orders. "
+            "We decided to use Redis for the queue.",
+            "We decided to use MySQL instead of Postgres for the orders.",
+        ):
+            turn = await one_turn(memory, tmp_path, said, "Agreed.")
+            await Extractor(memory.facts, None).learn(store, turn)
+        request = await text(memory, await begin(memory, tmp_path), "Where were we?")
+    told_of = last_time_of(request)
+    assert "\n- I prefer tabs in this project." in request
+    decided = re.findall("Decided: (.*)", told_of)
+    assert [re.findall("MySQL|Redis", each) for each in decided] == [["MySQL"], ["Redis"]]
 
 
 async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(

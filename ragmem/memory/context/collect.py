@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
-from ragmem.memory import Found, Hit, Question
+from ragmem.memory import Found, Hit, Question, Replaced
 from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
@@ -59,9 +59,10 @@ _LEVEL1_LIMIT = 200
 _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already."""
 _NEAR_NOTHING = 0.4
-"""Share of the floor: a prompt of which all that was said is farther than that is about something
-else, such as a question of general knowledge. More than a third of these are; of what prompts about
-the project must find, one in 400 is lost (docs/measurements.md)."""
+"""Share of the embedder's own floor: a prompt of which all that was said is farther than that is
+about something else, such as a question of general knowledge. More than a third of these are; of
+the turns that prompts about a project with a long past must find, one in 400 is lost
+(docs/measurements.md)."""
 _MORE_TRIES = 2
 _EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
@@ -87,6 +88,9 @@ class Collector:
 
     It keeps what was read last, for when the store can't be asked. Where nothing is recorded
     (`records` is false) a session's newest turns are in this process alone.
+
+    `floor` is the cosine above which something is recalled, as the person may have set it, and
+    `fitted` the same as it was fitted for the embedder: the scale that its other cosines are on.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Collector:
         *,
         records: bool,
         floor: float | None,
+        fitted: float | None,
         metrics: Metrics,
     ) -> None:
         self._open_store = open_store
@@ -106,6 +111,7 @@ class Collector:
         self._config = config
         self._records = records
         self._floor = floor
+        self._fitted = fitted
         self._metrics = metrics
         self._files: dict[str, tuple[int, list[FileAccess]]] = {}
         self._last: dict[str, Material] = {}
@@ -191,7 +197,7 @@ class Collector:
                     self._last_time(asked),
                 )
                 if self._is_of_nothing_told(relevant):
-                    last, known = (), _of_person(known)
+                    last = ()
                 hits = await self._hits(relevant, past.window.turns, asked)
                 judged = hits or known.facts or known.preferences
                 if judged and self._config.scope != "session":
@@ -251,9 +257,9 @@ class Collector:
         """Whether a prompt that was looked for has nothing to do with anything that was said."""
         from ragmem.memory.last_time import asks_of_before, points_back
 
-        if found is None or found.nearest is None or self._floor is None:
+        if found is None or found.nearest is None or self._fitted is None:
             return False
-        text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._floor
+        text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._fitted
         return is_far and not points_back(text) and not asks_of_before(text)
 
     # --- turns and summaries ------------------------------------------------------
@@ -323,7 +329,7 @@ class Collector:
         store = await self._store()
         turns = await turns_since(store, project_id, oldest)
         recalled = [hit.turn for hit in hits if hit.turn]
-        meant = await alike(store, [*turns, *recalled], self._floor)
+        meant = await alike(store, [*turns, *recalled], self._fitted)
         # What another project's turn says is no matter of this one's.
         own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
@@ -366,7 +372,7 @@ class Collector:
                 everywhere=everywhere,
                 most=most,
                 now=asked.now,
-                floor=self._floor,
+                floor=self._fitted,
             )
 
         found = await self._tried(recaps()) if most else None
@@ -443,23 +449,27 @@ class Collector:
         return tuple(found or ())
 
     async def _lasting(self, known: Material) -> Material:
-        """Less what is outlived: what was decided instead is known."""
-        from ragmem.memory.facts.trust import is_outlived
+        """Return what is known without what is outlived: what was decided instead is known."""
+        from ragmem.memory.since import lasting
 
         told = [*(hit.memory for hit in known.facts), *known.preferences]
-        told_in = {each.session_id for memory in told for each in memory.evidence}
-        replaced = await self._replaced(told_in)
+
+        async def kept() -> list[MemoryRecord]:
+            return await lasting(await self._store(), told)
+
+        found = await self._tried(kept())
+        ids = {each.memory_id for each in (told if found is None else found)}
         return msgspec.structs.replace(
             known,
-            facts=tuple(hit for hit in known.facts if not is_outlived(hit.memory, replaced)),
-            preferences=tuple(m for m in known.preferences if not is_outlived(m, replaced)),
+            facts=tuple(hit for hit in known.facts if hit.memory.memory_id in ids),
+            preferences=tuple(each for each in known.preferences if each.memory_id in ids),
         )
 
-    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
+    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, Replaced]:
         """What took the place of something that was said in these sessions, by turn."""
-        from ragmem.memory.facts.trust import replaced_in
+        from ragmem.memory.since import replaced_in
 
-        async def replaced() -> dict[str, str]:
+        async def replaced() -> dict[str, Replaced]:
             return await replaced_in(await self._store(), session_ids)
 
         return await self._tried(replaced()) or {}
@@ -471,12 +481,6 @@ class Collector:
             if (found := await self._tried(ask())) is not None:
                 return found
         return await self._tried(ask())
-
-
-def _of_person(known: Material) -> Material:
-    """Less what the person prefers in this project alone."""
-    liked = tuple(each for each in known.preferences if each.project_id is None)
-    return msgspec.structs.replace(known, preferences=liked)
 
 
 def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:

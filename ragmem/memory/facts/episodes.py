@@ -139,6 +139,8 @@ _AT_HAND = (
     r"le|la|les|ce|cette|ces|ca|cela|me|moi|ici|encore|plus)"
 )
 """What a ban names that is for the moment: "don't do that", "don't push it yet"."""
+_HERE = r"(?:this|our|my|diesem|unserem|ce|cette|notre)"
+_A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|house)"
 _STANDING = _any(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
     r"\w+ \w+,? from now on[.!]*$",
@@ -156,27 +158,55 @@ _STANDING = _any(
     # Orders that hold for good
     rf"{_LEAD}(?:never|(?:don't|do not) ever) (?!(?:mind|seen|heard|had|got|said|been|was|did)\b)"
     r"(?!\w+ed\b)\w+ \w",
-    rf"{_LEAD}always (?!(?:been|the|an?)\b)(?!\w+(?:ed|[^s]s)\b)\w+ \w",
+    rf"{_LEAD}always (?!(?:been|the|an?)\b)(?!\w+(?:ed|[^s]s)\b)\w+ (?!(?:it|them)\b)\w",
     r"^we (?:never|always) (?!(?:gets?|got|have|had|sees?|saw|knew|did|were|was|need)\b)(?!\w+ed\b)"
     r"\w+ \w",
     r"\w+ \w+, always[.!]*$|^as a rule,? \w|^(?:(?:my|our|the|house) )?rule(?: is)? ?:",
     rf"{_LEAD}(?:don't|do not|nothing|never) .*\bwithout (?:asking|telling|showing|my |\w+'s )",
     rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
-    rf"{_LEAD}(?:don't|do not) (?!(?:forget|worry|bother|know|need|want|care|think|see|mind|get|be|"
-    rf"have)\b)(?![^,;:]*\b{_AT_HAND}\b)\w+ \w",
-    rf"{_LEAD}{_GERMAN_VERB} nicht (?![^,;:]*\b{_AT_HAND}\b)\w+ \w",
-    rf"{_LEAD}(?:ne |n')(?![^,;:]*\b{_AT_HAND}\b)\w+ pas \w+ \w",
     rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
     r"^you (?:should|must|have to|need to) (?:always|never) (?!(?:have|be)\b)\w+ \w",
     rf"{_LEAD}{_GERMAN_VERB} "
     r"(?:immer|nie|niemals) (?!(?:noch|mehr|wieder|weniger)\b)\w",
     rf"{_LEAD}immer (?!(?:noch|mehr|wieder|weniger)\b)\w+ \w.*en[.!]*$",
-    r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* (?:nicht|nie) an[.!]*$",
+    r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* nie an[.!]*$",
     rf"{_LEAD}(?:ne |n')\w+ jamais \w|^(?:on|nous) (?:ne |n')\w+ jamais \w",
     rf"{_LEAD}(?:ne |n')\w+ \w.*\bsans (?:me|mon|nous) \w|^toujours \w+(?:er|ir|re) \w",
     r"^(?!(?:je|tu|il|elle|on|nous|vous|ils|elles|ca|cela|le|la|les|un|une|mais|et)\b)\w+ toujours "
     r"(?!(?:pas|en|aussi|rien)\b)\w",
 )
+_NOT_TO = (
+    rf"{_LEAD}(?:(?:don't|do not) |{_GERMAN_VERB} nicht |(?:ne |n')\w+ pas |"
+    r"fass (?=\w.* nicht an[.!]*$))"
+)
+_OF_NOW = rf"(?![^,;:]*\b{_AT_HAND}\b(?! {_A_HOUSE}\b))"
+_FORBIDS = Regex(
+    rf"{_NOT_TO}(?!(?:forget|worry|bother|know|need|want|care|think|see|mind|get|be|have|stop|"
+    rf"start|begin|continue|wait|say|answer|try)\b){_OF_NOW}[\w-]+ \w"
+)
+"""A ban that may be a rule, where something says that it is for good."""
+_KEEPS_FROM = Regex(
+    rf"{_LEAD}(?:(?:don't|do not) use|(?:verwende?|benutze?|nutze?) nicht|n'utilise[zr]? pas)\b"
+    rf"{_OF_NOW}"
+)
+"""A ban of what work is made with, which may be how the person likes it."""
+_IS_BAN = Regex(_NOT_TO)
+_LASTS = Regex(
+    r"\b(?:to|on(?:to)?|into|auf|nach|sur|vers|en) (?:main|master|develop|trunk|prod(?:uction)?)\b|"
+    rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b|"
+    r"\b(?:because|since|otherwise|or else|so that|weil|denn|parce que|sinon)\b|"
+    r"[,;:] (?:car |(?:(?:the|our|das|der|die|le|la|les) \w+|it|they|es|sie|ils|elles|ca) "
+    r"(?!(?:is|isn't|are|aren't|was|were|ist|sind|est|sont)\b)\w)"
+)
+"""A ban holds for good where it names a place or has a reason: more than how things are by now."""
+_FOR_NOW = Regex(
+    r"\b(?:any\w*|some(?:thing|one)|everything|all|only|just|until|till|before|first|later|then|"
+    r"else|now|today|tonight|tomorrow|big|nichts|etwas|irgend\w*|alles|nur|bloss|bis|bevor|erst|"
+    r"vorerst|heute|spater|rien|tout|seulement|avant|jusqu\w*|d'abord|aujourd'hui|demain)\b|"
+    r"\b(?:write|edit|change|touch|modify|create|read|run) (?:code|files|tests|commands)\b|"
+    r"\b[\w/-]+\.[a-z]{1,5}\b(?<!\be\.g)"
+)
+"""A ban with one of these words, or with a file's name, is for the work at hand."""
 _REMEMBER = re.compile(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
     r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w))"
@@ -407,6 +437,9 @@ def _in_clause(sentence: str, now: datetime) -> list[Episode]:
         return []
     for mark in _CLAUSE.finditer(sentence):
         rest = sentence[mark.end() :]
+        if _ORDER.search(plain(sentence[: mark.start()])) and _IS_BAN.match(plain(rest)):
+            # How this one thing is to be done.
+            continue
         if found := _read(rest[:1].upper() + rest[1:], "person", now):
             return [msgspec.structs.replace(each, quote=sentence) for each in found]
     return []
@@ -429,13 +462,13 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
     elif speaker == "person" and _OF_SELF.match(flat) and is_preference(sentence):
         # "I prefer tabs, always" is how they like it, in whatever project.
         kind = "preference"
-    elif speaker == "person" and _STANDING.search(flat) and not _NO_ORDER.search(flat):
+    elif speaker == "person" and _is_rule(flat):
         kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
     elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
     elif speaker == "person" and is_preference(sentence):
         kind = "preference"
-    elif speaker == "person" and is_wish(sentence, answer):
+    elif speaker == "person" and not _is_ban_of_now(flat) and is_wish(sentence, answer):
         kind, scope = "preference", None if is_of_person(sentence) else "project"
     else:
         return []
@@ -452,6 +485,20 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
             at=due.at(now) if due else None,
         )
     ]
+
+
+def _is_rule(flat: str) -> bool:
+    """Whether an order holds for good, and not only while the work at hand is done."""
+    if _NO_ORDER.search(flat):
+        return False
+    lasts = _LASTS.search(flat) and not _FOR_NOW.search(flat)
+    return bool(_STANDING.search(flat) or (_FORBIDS.match(flat) and lasts))
+
+
+def _is_ban_of_now(flat: str) -> bool:
+    """Whether something is not to be done in the work at hand."""
+    is_way = _KEEPS_FROM.match(flat) and not _FOR_NOW.search(flat)
+    return bool(_IS_BAN.match(flat)) and not is_way
 
 
 def is_preference(sentence: str) -> bool:

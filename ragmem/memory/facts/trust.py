@@ -1,6 +1,6 @@
 """What a new memory means for those that are known, and whose word it is."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -22,17 +22,14 @@ from ragmem.memory.summaries import RECALL_TOOLS
 from ragmem.memory.window import argument, result_text
 from ragmem.own_tools import REMEMBER
 from ragmem.records import (
-    EPISODE_KINDS,
     Evidence,
     MemoryKind,
-    MemoryQuery,
     MemoryRecord,
     PutMemory,
     ToolCall,
     Trust,
     Turn,
 )
-from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word, terms
 from ragmem.text import Regex, clean, one_line
 
@@ -141,58 +138,6 @@ def carried_over(
         pinned=new.pinned or any(m.pinned for m in replaced),
         at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
     )
-
-
-def is_outlived(memory: MemoryRecord, replaced: Container[str]) -> bool:
-    """Whether it is a decision, a deadline or a preference in the very words of turns, by ids, of
-    which one was replaced.
-
-    A model tells the same turn in other words; what takes the place of that one knows nothing of
-    the sentence itself.
-    """
-    told = set(normal(memory.content).split())
-    return (
-        memory.kind in EPISODE_KINDS
-        and bool(memory.evidence)
-        # A deadline says its day in numbers beside.
-        and all(
-            each.turn_id in replaced and each.quote and set(normal(each.quote).split()) <= told
-            for each in memory.evidence
-        )
-    )
-
-
-async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, str]:
-    """What took the place of something that was said in these sessions, by turn. StoreError."""
-    query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
-    told = await store.memories(query) if query.session_ids else []
-    # A command that failed again says nothing of what was said beside it.
-    past = [memory for memory in told if memory.superseded_by and memory.kind != "failure"]
-    later: dict[str, MemoryRecord] = {}
-    wanted = {memory.superseded_by or "" for memory in past}
-    while wanted:
-        read = await store.get(MemoryRecord, list(wanted))
-        later |= {memory.memory_id: memory for memory in read}
-        wanted = {memory.superseded_by for memory in read if memory.superseded_by} - later.keys()
-    found: dict[str, str] = {}
-    for old in past:
-        if new := _successor(old, later):
-            told_in = {each.turn_id for each in old.evidence}
-            # The same turn in its own words takes no place of what it says.
-            own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
-            # Nor does what was learned from that turn once more, in other words.
-            own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
-            found |= dict.fromkeys(told_in - own, new.content)
-    return found
-
-
-def _successor(memory: MemoryRecord, later: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
-    """What stands in its place today, of what came later, by ids; None where that is not known."""
-    seen, new = {memory.memory_id}, later.get(memory.superseded_by or "")
-    while new and new.memory_id not in seen and (newer := later.get(new.superseded_by or "")):
-        seen.add(new.memory_id)
-        new = newer
-    return new
 
 
 def union(*groups: Iterable[str]) -> tuple[str, ...]:

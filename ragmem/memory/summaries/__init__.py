@@ -216,7 +216,7 @@ def split(text: str, room: int) -> list[str]:
 
 
 def _set_in_again(rest: str) -> str:
-    """What is left of a text: where it begins within a line, that is set in."""
+    """Return what is left of a text, set in where it begins within a line."""
     return rest.lstrip("\n") if rest.startswith("\n") else f"  {rest.lstrip()}"
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
+from ragmem.memory import Replaced
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import is_generic, names_of
-from ragmem.memory.facts.trust import Sources, covers, is_outlived, is_rule
+from ragmem.memory.facts.trust import Sources, covers, is_rule
 from ragmem.memory.facts.words import (
     is_about_person,
     is_greeting,
@@ -24,6 +25,7 @@ from ragmem.memory.facts.words import (
     problem_with,
     tags,
 )
+from ragmem.memory.since import is_outlived
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
 from ragmem.tools.memory import RememberParams
 
@@ -252,6 +254,11 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
         ("Never commit directly to main.", "rule"),
         ("Don't push to main.", "rule"),
         ("Do not rewrite history, the referee cites a commit.", "rule"),
+        ("Don't use print in this project.", "rule"),
+        ("Don't mock sockets, they hide bugs.", "rule"),
+        ("Don't ever use eval.", "rule"),
+        ("Don't start a migration without asking me.", "rule"),
+        ("Don't force-push because others build on branches.", "rule"),
         ("Push nicht auf main.", "rule"),
         ("Ne pousse pas sur main.", "rule"),
         ("btw always use pathlib, never os.path", "rule"),
@@ -276,6 +283,7 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
         ("Stick to the standard library.", "preference"),
         ("I like tabs better than spaces.", "preference"),
         ("Please no emojis in the README.", "preference"),
+        ("Please don't use emojis in commit messages.", "preference"),
         ("Metric units only, please.", "preference"),
         ("Tests go next to the code, not in a folder of their own.", "preference"),
         ("We write tests before code in this team.", "preference"),
@@ -317,6 +325,8 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
     ("text", "answer", "kind"),
     [
         ("And no default exports.", "Removed.", ""),
+        ("Please don't write code.", "Understood, no code.", ""),
+        ("Don't edit files, only plan.", "Understood: a plan.", ""),
         ("also no default exports in new code", "Removed.", "preference"),
         ("Short names only, and no emojis.", "Done.", "preference"),
         ("By the way I read diffs on my phone, so no lines over 80 characters.", "", "preference"),
@@ -418,6 +428,32 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "Don't do that.",
         "Don't push it yet.",
         "Don't run the tests.",
+        "Don't run tests.",
+        "Don't change anything else.",
+        "Don't write code.",
+        "Please don't write code.",
+        "Don't edit files, only plan.",
+        "Don't commit anything.",
+        "Do not refactor anything.",
+        "Don't say anything.",
+        "Don't touch app.py.",
+        "Don't touch app.py, it is fine as it is.",
+        "Don't read README.md.",
+        "Don't start coding before I answer.",
+        "Don't stop until all tests pass.",
+        "Don't make big changes.",
+        "Don't write code, the plan is enough.",
+        "Don't install packages, the disk is full.",
+        "Do not push commits, it is not done.",
+        "Don't commit yet, please.",
+        "Schreib nicht alles neu.",
+        "Ändere nicht sonst etwas.",
+        "Fass app.py nicht an.",
+        "Ne change pas tout.",
+        "Add a button, and don't change anything else.",
+        "Fix foo, but don't touch bar.py.",
+        "Fix the crash, and don't push to main.",
+        "Fix the crash, and always run it with -v until it passes.",
         "Don't forget to add tests.",
         "Don't know where that is.",
         "The build is flaky, and always fails on Windows.",
@@ -794,11 +830,23 @@ def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
 
     def settled(content: str) -> MemoryRecord:
         return MemoryRecord(
-            memory_id=content, content=content, kind=kind, evidence=evidence,
+            memory_id=content, content=content, kind=kind, evidence=evidence, project_id="p",
             created_at=NOW, updated_at=NOW,
         )  # fmt: skip
 
-    assert is_outlived(settled(quote), {"t"})
-    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), {"t"}), "with its day in numbers"
-    assert not is_outlived(settled(quote), {"u"})
-    assert not is_outlived(settled("The robots speak MQTT"), {"t"})
+    gone = {"t": Replaced("We take AMQP", ("OK, we take MQTT",))}
+    assert is_outlived(settled(quote), gone)
+    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), gone), "with its day in numbers"
+    assert not is_outlived(settled(quote), {"u": gone["t"]})
+    assert not is_outlived(settled("The robots speak MQTT"), gone)
+    for other in ("I like tabs.", "", f"{quote} I like tabs."):
+        assert not is_outlived(settled(quote), {"t": Replaced("Spaces", (other,))}), other
+
+
+def test_what_the_person_prefers_everywhere_goes_by_itself_alone() -> None:
+    evidence = (Evidence(session_id="s", turn_id="t", quote="I like tabs.", at=NOW),)
+    memory = MemoryRecord(
+        memory_id="m", content="I like tabs.", kind="preference", evidence=evidence,
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    assert not is_outlived(memory, {"t": Replaced("Spaces", ("I like tabs.",))})
