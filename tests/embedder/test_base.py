@@ -9,6 +9,7 @@ import pytest
 
 from ragmem.embedder import CachedEmbedder, cosines, embedding_hash
 from ragmem.errors import EmbedderUnavailable
+from ragmem.similarity import unpacked
 from tests.fakes.hash_embedder import HashEmbedder
 
 
@@ -74,17 +75,19 @@ def test_a_few_vectors_are_compared_alike_with_numpy_and_without_it() -> None:
     rows["none"], rows["short"] = np.full(384, np.nan, "<f4").tobytes(), b""
     script = (
         "import json, sys; from ragmem.embedder import cosines\n"
+        "from ragmem.similarity import unpacked\n"
         "rows = {name: bytes.fromhex(row) for name, row in json.load(sys.stdin).items()}\n"
-        "found = cosines(rows['0'], rows)\n"
+        "packs = bytes.fromhex(sys.argv[1])\n"
+        "found = [cosines(rows['0'], rows), [row.hex() for row in unpacked(packs, 384)]]\n"
         "assert 'numpy' not in sys.modules\n"
         "print(json.dumps(found))\n"
     )
     given = json.dumps({name: row.hex() for name, row in rows.items()})
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script],
-        input=given,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == pytest.approx(cosines(rows["0"], rows), abs=1e-3)
+    packs = packed([rows["0"], rows["1"]])
+    command = [sys.executable, "-P", "-c", script, packs.hex()]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    near, vectors = json.loads(done.stdout)
+    assert near == pytest.approx(cosines(rows["0"], rows), abs=1e-3)
+    for one, other in zip(vectors, unpacked(packs, 384), strict=True):
+        alike = np.frombuffer(bytes.fromhex(one), "<f4"), np.frombuffer(other, "<f4")
+        np.testing.assert_allclose(*alike, rtol=1e-5)
