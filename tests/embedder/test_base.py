@@ -9,7 +9,7 @@ import pytest
 
 from ragmem.embedder import CachedEmbedder, cosines, embedding_hash
 from ragmem.errors import EmbedderUnavailable
-from ragmem.similarity import unpacked
+from ragmem.similarity import packed, unpacked
 from tests.fakes.hash_embedder import HashEmbedder
 
 
