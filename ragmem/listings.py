@@ -434,7 +434,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
     if isinstance(hit, Hit):
         said = hit.summary.text if hit.summary else ""
         if hit.turn:
-            said = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.said}"
+            said = f"User: {hit.turn.asked}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
         own["since"] = hit.since or None
         return document(HIT, hit, hit.turn, **own)

@@ -248,7 +248,7 @@ class _Collecting:
         node_id, session_id = f"turn={turn.turn_id}", f"session={session.session_id}"
         usage = turn.usage
         most, calls = self._chars, turn.tool_calls
-        limited = [(turn.user_message, most), (turn.assistant_message, most)]
+        limited = [(turn.asked, most), (turn.assistant_message, most)]
         for call in calls:
             said = (call.arguments, result_text(call), call.error or "")
             limited += [(text, most // 3) for text in said]

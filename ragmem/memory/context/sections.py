@@ -60,7 +60,7 @@ class Entries:
 
 def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
     """A turn of the window, with the characters that it has there."""
-    label = f"Turn {turn.turn_index}: {one_line(turn.user_message, 60)}"
+    label = f"Turn {turn.turn_index}: {one_line(turn.asked, 60)}"
     return ContextItem(
         label=label, chars=turn.char_count if chars is None else chars, why="among the latest turns"
     )
@@ -98,7 +98,7 @@ def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Par
     heading = "## Last User Queries"
     entries = Entries(budget, heading)
     for turn in reversed(older):
-        line = f"[Turn {turn.turn_index}] {one_line(turn.user_message, _QUERY_CHARS)}"
+        line = f"[Turn {turn.turn_index}] {one_line(turn.asked, _QUERY_CHARS)}"
         if not entries.add(line, line[:80], why="asked before the window"):
             break
     entries.texts.reverse()
@@ -111,7 +111,7 @@ def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
     """Said a second time, as a sentence: without it a small model can't tell who asked what."""
     before, after = 'You were asked before: "', '"'
     room = budget - len(before) - len(after)
-    asked = one_line(turns[-1].user_message, room) if turns and room > 0 else ""
+    asked = one_line(turns[-1].asked, room) if turns and room > 0 else ""
     return Part(
         name="Last User Queries",
         text=f"{before}{asked}{after}" if asked else "",
@@ -611,7 +611,7 @@ def _line(name: str, values: Sequence[str]) -> list[str]:
 
 def _label(hit: Hit) -> str:
     if hit.turn:
-        label = f"Turn {hit.turn.turn_index}: {hit.turn.user_message}"
+        label = f"Turn {hit.turn.turn_index}: {hit.turn.asked}"
     else:
         label = f"Level {hit.level}: {hit.summary.text}" if hit.summary else ""
     return one_line(re.sub(r"\s+", " ", label[:400]), 80)

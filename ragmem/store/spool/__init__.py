@@ -454,8 +454,7 @@ class SpooledStore:
         elif self._is_overdue(self._patience.read_s):
             raise StoreUnavailable(
                 f"The memory does not open within {self._patience.read_s:g} s.",
-                hint="Try again in a moment; `ragmem doctor` shows which store it is, and "
-                "store.timeout_s lets it take longer.",
+                hint="Try again in a moment; `ragmem doctor` shows which store it is.",
             )
         return await asyncio.shield(self._opening)
 
