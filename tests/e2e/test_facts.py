@@ -204,7 +204,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     sections = [
         "[User Profile]\nname=Mickael",
         "## Last Time\n- Session ",
-        "[Thread Summary]\nThey greeted each other.",
+        "[Thread Summary]\nSummary: They greeted each other.",
         "## Remembered Facts\n- [",
         "## Relevant Past Context (Semantic Search - Turns)\n",
     ]

@@ -301,7 +301,7 @@ async def test_contexts(memory: OpenMemory, spot: Spot) -> None:
         assert await count(relevant_messages=6) == 6
         assert await count(relevant_messages=0) == 0
         hybrid = await talk.build_context("ferns", recent_messages=2, relevant_messages=2)
-        assert "[Thread Summary]\nWombats were discussed." in hybrid.text()
+        assert "[Thread Summary]\nSummary: Wombats were discussed." in hybrid.text()
         assert len(hybrid.recent_messages) == 2
         shown = {section.name: len(section.items) for section in hybrid.request.sections}
         assert (shown["Recent Conversation"], shown["Relevant Turns"]) == (1, 2)
