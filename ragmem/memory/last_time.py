@@ -493,6 +493,7 @@ def _recaps(
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
     known = [memory for memories in learned for memory in memories]
+    turns = _turns_of(read)
     for (session, own), memories in zip(read, learned, strict=True):
         # What was learned again, or is shared, is the newer session's.
         current = [
@@ -506,7 +507,7 @@ def _recaps(
         made = recap(
             session, own, decided=decided, later=later, past=past, known=known, meant=meant
         )
-        due = _due(current, _turns_of(read), now)
+        due = _due(current, turns, now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))
         found.append(_since(made, _last_at(session, own)))
     return found

@@ -90,8 +90,9 @@ class Parsed(msgspec.Struct, frozen=True):
     """Whether all was looked at, however deep it stands."""
 
 
+@lru_cache(64)
 def parse(line: str) -> Parsed:
-    """Find the commands of a line of bash."""
+    """Find the commands of a line of bash; before one runs, several rules ask for them."""
     text = line
     # A line that goes on is joined to the next by bash, but in some quotes, comments and bodies.
     if is_joined := not any(sign in line for sign in ("'", "#", "<<", "`")):

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
@@ -43,6 +44,17 @@ def with_neo4j(ragmem: Ragmem, server: Connection) -> Ragmem:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def first_turn_of(document: dict[str, Any]) -> dict[str, Any]:
+    """The first turn of an exported session, as a memory names where it was said."""
+    session, turn = document["session"], document["turns"][0]
+    return {
+        "session_id": session["session_id"],
+        "turn_id": turn["turn_id"],
+        "turn_index": 1,
+        "at": turn["started_at"],
+    }
 
 
 def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
@@ -337,14 +349,7 @@ def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path)
             "owner": document["session"]["owner"],
             "created_at": turn["started_at"],
             "updated_at": turn["started_at"],
-            "evidence": [
-                {
-                    "session_id": session["session_id"],
-                    "turn_id": turn["turn_id"],
-                    "turn_index": 1,
-                    "at": turn["started_at"],
-                }
-            ],
+            "evidence": [first_turn_of(document)],
         }
         for kind in ("fact", "rule")
     ]
@@ -379,12 +384,6 @@ def test_a_session_of_somebody_else_speaks_for_nobody_here(ragmem: Ragmem, tmp_p
     (mine,) = elsewhere.run("memory", "list", "--format", "json").json
     document = ragmem.run("sessions", "export").json
     session, turn = document["session"], document["turns"][0]
-    place = {
-        "session_id": session["session_id"],
-        "turn_id": turn["turn_id"],
-        "turn_index": 1,
-        "at": turn["started_at"],
-    }
     document["memories"] = [
         {
             "memory_id": f"01a21700-0000-7000-8000-00000000000{number}",
@@ -392,7 +391,7 @@ def test_a_session_of_somebody_else_speaks_for_nobody_here(ragmem: Ragmem, tmp_p
             "owner": owner,
             "created_at": turn["started_at"],
             "updated_at": turn["started_at"],
-            "evidence": [place],
+            "evidence": [first_turn_of(document)],
             "supersedes": [mine["id"]],
             **fields,
         }
@@ -438,14 +437,7 @@ def test_what_an_import_takes_the_place_of_is_told_before(ragmem: Ragmem, tmp_pa
         "project_id": session["project_id"],
         "created_at": turn["started_at"],
         "updated_at": turn["started_at"],
-        "evidence": [
-            {
-                "session_id": session["session_id"],
-                "turn_id": turn["turn_id"],
-                "turn_index": 1,
-                "at": turn["started_at"],
-            }
-        ],
+        "evidence": [first_turn_of(document)],
     }
     same = {"memory_id": "same", "content": "Never push to main.", "kind": "rule", "pinned": True}
     plain = {"memory_id": "plain", "content": "The shed is locked.", "supersedes": [mine["id"]]}
