@@ -9,7 +9,7 @@ import asyncio
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -274,12 +274,15 @@ def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
 def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
     """What sessions are called, where that does not stand in their own files."""
     titles: dict[str, str] = {}
+    if agent.titles_of is None:
+        return titles
+    sources: Iterable[tuple[Path, int | None]]
     if agent.name == "codex":
         indexes = (each / "session_index.jsonl" for each in (path, *path.absolute().parents))
-        sources = [(each, None) for each in indexes if each.is_file()][:1]
+        sources = islice(((each, None) for each in indexes if each.is_file()), 1)
     else:
         sources = [(found.file, _HEAD_RECORDS) for found in files]
-    for file, limit in sources if agent.titles_of else ():
+    for file, limit in sources:
         # That it can't be read is told where its turns are read.
         with suppress(OSError), opened(file) as source:
             named = map(agent.titles_of, islice(records(source, Tally()), limit))

@@ -32,17 +32,14 @@ from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, Turn
 from ragmem.store import fitted
 from ragmem.text import clean, clip_middle, one_line
 
-_ACCESSES: dict[str, AccessType] = {
-    name: access
-    for access, names in {
-        "read": "Read NotebookRead read_file view_image read ReadFile",
-        "write": "Edit MultiEdit Write NotebookEdit write_file edit_file write edit replace"
-        " search_replace WriteFile StrReplaceFile",
-        "list": "LS Glob list_dir list glob list_directory",
-        "search": "Grep grep_files grep search_file_content grep_search",
-    }.items()
-    for name in names.split()
+_TOOLS: dict[AccessType, str] = {
+    "read": "Read NotebookRead read_file view_image read ReadFile",
+    "write": "Edit MultiEdit Write NotebookEdit write_file edit_file write edit replace"
+    " search_replace WriteFile StrReplaceFile",
+    "list": "LS Glob list_dir list glob list_directory",
+    "search": "Grep grep_files grep search_file_content grep_search",
 }
+_ACCESSES = {name: access for access, names in _TOOLS.items() for name in names.split()}
 _PATH_FIELDS = ("file_path", "filePath", "notebook_path", "dir_path", "path", "absolute_path")
 _SHELLS = (
     *("Bash", "shell", "local_shell", "shell_command", "exec_command", "container.exec"),

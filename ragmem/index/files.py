@@ -26,7 +26,6 @@ import msgspec
 from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, Cut, CutScope
-from ragmem.index.mirror import ScopeKey
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
@@ -312,22 +311,21 @@ def opened_folder(root: Path) -> Iterator[int]:
 
 
 class FileStamp(NamedTuple):
-    """How a file and a scope in it were when they were indexed."""
+    """How a file was when it was indexed."""
 
     size: int
     mtime_ns: int
     seen_ns: int
-    file_hash: str
-    scope_hash: str
+    hash: str
 
 
 def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
-    """Return how files and scopes were, by the ids of the scopes."""
+    """Return how their files were, by the ids of the scopes."""
     ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
     return {
         str(scope_id): FileStamp(*rest)
         for scope_id, *rest in connection.execute(
-            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash, s.hash FROM scopes AS s"
+            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash FROM scopes AS s"
             " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
             (ids,),
         )
@@ -376,18 +374,11 @@ class _ShownFile:
         if self._content is None or stand is None or is_binary(self._content.data):
             return None
         if not _is_as(self._content, stand):
-            scope = self._again(hit, stand)
+            scope = self._again(hit)
             if scope is None:
                 return None
-            hit = msgspec.structs.replace(
-                hit,
-                name=scope.name,
-                qualified_name=scope.qualified_name,
-                signature=scope.signature,
-                docstring=scope.docstring,
-                start_line=scope.start_line,
-                end_line=scope.end_line,
-            )
+            now = ("signature", "docstring", "start_line", "end_line")
+            hit = msgspec.structs.replace(hit, **{name: getattr(scope, name) for name in now})
         return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
 
     def _shown_lines(self, first: int, last: int) -> str:
@@ -410,21 +401,14 @@ class _ShownFile:
             self._shown = without_secrets(self._content.data)
         return self._shown
 
-    def _again(self, hit: CodeHit, stand: FileStamp) -> CutScope | None:
-        """Return the scope as it is now: that of its name, else the only one with its text."""
+    def _again(self, hit: CodeHit) -> CutScope | None:
+        """Return the scope of that kind and name as it is now."""
         from ragmem.index.cut import cut
 
         if self._cut is None:
             self._cut = cut(self._path, self._data())
-        alike = [scope for scope in self._cut.scopes if scope.kind == hit.kind]
-        named = (scope for scope in alike if scope.qualified_name == hit.qualified_name)
-        same = [
-            scope
-            for scope in alike
-            if scope.hash == stand.scope_hash
-            and (scope.name == hit.name or ScopeKey.of(scope).is_telling)
-        ]
-        return next(named, None) or (same[0] if len(same) == 1 else None)
+        key = (hit.kind, hit.qualified_name)
+        return next((s for s in self._cut.scopes if (s.kind, s.qualified_name) == key), None)
 
 
 def _is_as(content: Content, stand: FileStamp) -> bool:
@@ -432,7 +416,7 @@ def _is_as(content: Content, stand: FileStamp) -> bool:
         return False
     if content.mtime_ns == stand.mtime_ns and not is_racy(stand.mtime_ns, stand.seen_ns):
         return True
-    return content.hash == stand.file_hash
+    return content.hash == stand.hash
 
 
 _MOST_OF_A_FOLDER = 20

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from ragmem.index.cut.source import NOWHERE, NameSpan, SourceText
+from ragmem.index.cut.source import SourceText
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -308,8 +308,7 @@ class Definition:
     """Something with a name, and where it stands, in bytes and rows from 0 (both rows included)."""
 
     __slots__ = (
-        "body", "end", "first", "header", "last", "name", "named", "owner", "role", "start",
-        "tester",
+        "body", "end", "first", "header", "last", "name", "owner", "role", "start", "tester",
     )  # fmt: skip
 
     def __init__(self, role: str, name: str, node: "tree_sitter.Node") -> None:
@@ -323,8 +322,6 @@ class Definition:
         """Where its body begins; -1 where it has none."""
         self.first: int = node.start_point[0]
         self.last = _last_row(node)
-        self.named = NOWHERE
-        """Where its name stands."""
         self.owner = ""
         """The type that it is a method of, or the trait that it implements."""
         self.tester = ""
@@ -447,7 +444,6 @@ def _define(
     name = nodes["name"][0]
     role = next(role for role in ROLES if role in nodes)
     new = Definition(role, _text(source, name), nodes[role][0])
-    new.named = _span(source, name)
     if "body" in nodes:
         new.body = nodes["body"][0].start_byte
     for key in ("owner", "trait"):
@@ -496,14 +492,6 @@ def _set_aside(
 def _text(source: SourceText, node: "tree_sitter.Node") -> str:
     # Never `node.text`, nor a predicate in a query: both read the file anew, and it isn't there.
     return source.between(node.start_byte, node.end_byte)
-
-
-def _span(source: SourceText, node: "tree_sitter.Node") -> NameSpan:
-    (row, column), (last_row, _) = node.start_point, node.end_point
-    if row != last_row:
-        return NOWHERE
-    first = len(source.between(node.start_byte - column, node.start_byte))
-    return NameSpan(row, first, first + len(_text(source, node)))
 
 
 def _last_row(node: "tree_sitter.Node") -> int:
