@@ -152,7 +152,12 @@ def list_project(
     )
     for found in FileList.tries(program, root, timeout_s=_TIMEOUT_S, stop=stop):
         left_out: Counter[str] = Counter()
-        kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
+        kept: list[str] = []
+        for path in found:
+            if why := "ragmem's own" if path.startswith(hidden) else left_out_by_name(path):
+                left_out[why] += 1
+            else:
+                kept.append(path)
     if found.failed:
         raise RagmemError(
             f"ripgrep could not list the project's files for the code index: {found.failed}",
@@ -162,35 +167,11 @@ def list_project(
         left_out["unreadable"] += found.unreadable
     if not found.is_ignoring:
         left_out["ignore file that can't be read"] = 1
+    if (more := len(kept) - limits.max_files) > 0:
+        left_out["too many"] = more
+        kept = heapq.nsmallest(limits.max_files, kept, key=lambda path: (path.count("/"), path))
     whole = not found.timed_out and not stop.is_set()
     return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
-
-
-def _reason(path: str, hidden: tuple[str, ...]) -> str:
-    return "ragmem's own" if path.startswith(hidden) else left_out_by_name(path)
-
-
-def _shallowest(
-    found: Iterable[str], reason: Callable[[str], str], most: int, left_out: Counter[str]
-) -> list[str]:
-    """Keep the `most` shallowest in whichever order they come, at most twice that at once."""
-    kept: list[str] = []
-    for path in found:
-        if why := reason(path):
-            left_out[why] += 1
-            continue
-        kept.append(path)
-        if len(kept) >= 2 * most + 1:
-            left_out["too many"] += len(kept) - most
-            kept = heapq.nsmallest(most, kept, key=_depth)
-    if len(kept) > most:
-        left_out["too many"] += len(kept) - most
-        kept = heapq.nsmallest(most, kept, key=_depth)
-    return kept
-
-
-def _depth(path: str) -> tuple[int, str]:
-    return path.count("/"), path
 
 
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
@@ -460,8 +441,6 @@ class Resolver:
             "java": self._java,
             "c": self._included,
             "cpp": self._included,
-            "php": self._beside,
-            "ruby": self._beside,
         }
         way = ways.get(language)
         if way is None:
@@ -606,11 +585,6 @@ class Resolver:
         found = self._ending(tail)
         if found:
             yield min(found, key=lambda each: _distance(path, each))
-
-    def _beside(self, path: str, written: str) -> Iterator[str]:
-        base = _joined(path, written)
-        if base is not None:
-            yield from self._first((base, f"{base}.rb", f"{base}.php"))
 
 
 def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:

@@ -401,19 +401,19 @@ class _Refresh:
 
     def _finish(self, known: Set[str]) -> None:
         """Do what takes all files: imports, what is left out."""
-        changed, now = set(self._writer.changed), utc_now().isoformat()
+        changed = set(self._writer.changed)
         self._resolve((changed - known) | set(self._writer.removed))
         left_out = ""
         if self._left_out is not None:
             # It looks at all texts: not with each edit of a file.
             if changed or self._writer.removed:
-                vectors.prune(self._connection, now)
+                vectors.prune(self._connection)
             unread = Counter(row.unread for row in self._writer.unread if row.unread)
             left_out = msgspec.json.encode(self._left_out + unread).decode()
         self._connection.execute(
             "UPDATE state SET refreshed_at = :now,"
             " left_out = CASE :left_out WHEN '' THEN left_out ELSE :left_out END",
-            {"now": now, "left_out": left_out},
+            {"now": utc_now().isoformat(), "left_out": left_out},
         )
 
     def _resolve(self, came_or_went: Set[str]) -> None:

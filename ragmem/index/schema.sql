@@ -76,8 +76,7 @@ CREATE INDEX imports_by_imported ON imports (imported);
 CREATE TABLE vectors (
     place INTEGER PRIMARY KEY AUTOINCREMENT,  -- what a search has in memory is not read again
     embed_hash TEXT NOT NULL UNIQUE,
-    packed BLOB NOT NULL,  -- see ragmem/similarity.py
-    unused_at TEXT NOT NULL  -- since when no scope has it; empty while one does
+    packed BLOB NOT NULL  -- see ragmem/similarity.py
 ) STRICT;
 CREATE TABLE to_embed (
     place INTEGER PRIMARY KEY,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmem.index.files import IndexLimits, NotRead, read
+from ragmem.index.files import NotRead, read
 from ragmem.index.rows import cut_files, row_of
 from tests.index.trees import AUTH, Tree, children
 
@@ -118,17 +118,6 @@ async def test_a_folder_full_of_trouble(tree):
     assert again.changed == ()
     assert again.left_out == done.left_out
     tree.sound()
-
-
-async def test_thirty_megabytes_on_one_line(tree):
-    """Too large as it is; where somebody raises the limit it takes its time, and ends."""
-    tree.write("line.js", b"f(" + b"1," * 15_000_000 + b")")
-    async with tree.index() as index:
-        assert (await index.refresh()).left_out == {"too large": 1}
-    async with tree.index(limits=IndexLimits(max_file_bytes=40_000_000)) as index:
-        done = await index.refresh()
-        assert done.files + sum(done.left_out.values()) == 2
-        assert await index.search("validate", semantic=False)
 
 
 def test_a_child_that_dies_is_replaced(tree, root):

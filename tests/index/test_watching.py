@@ -122,13 +122,6 @@ def _watched_count() -> int:
     return count
 
 
-async def _few_are_watched() -> None:
-    """Who listened before ends within a second or so; on a busy machine later."""
-    async with asyncio.timeout(60):
-        while _watched_count() >= 50:
-            await asyncio.sleep(0.1)
-
-
 def _large(folder: Path) -> Path:
     for number in range(300):
         (folder / f"d{number}").mkdir(parents=True)
@@ -150,32 +143,10 @@ async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
         # What comes beside the link, in new folders too, is seen all the same.
         tree.write("app/new/deep/late.py", "def late():\n    pass\n")
         await watched.until("app/new/deep/late.py")
-        await asyncio.sleep(2.5)
-        watched.seen.clear()
-        tree.write("app/new/deep/late.py", "def later():\n    pass\n")
-        await watched.until("app/new/deep/late.py")
-        await _few_are_watched()
+        assert _watched_count() < 50
     assert {path for path, _ in tree.ids()} <= {
         "app/auth.py", "app/clock.py", "app/new/deep/late.py", "begun.py",
     }  # fmt: skip
-
-
-async def test_links_that_come_later(tree, tmp_path):
-    outside = _large(tmp_path / "outside")
-    moved = tmp_path / "moved"
-    (moved / "deep").mkdir(parents=True)
-    (moved / "deep" / "link").symlink_to(outside)
-    (moved / "deep" / "in.py").write_text("def come_in():\n    pass\n")
-    async with _watching(tree) as watched:
-        moved.rename(tree.root / "moved")
-        (tree.root / "app" / "link").symlink_to(outside)
-        await watched.until("moved/deep/in.py")
-        await _few_are_watched()
-        await asyncio.sleep(1.5)
-        watched.seen.clear()
-        tree.write("moved/deep/in.py", "def stay():\n    pass\n")
-        await watched.until("moved/deep/in.py")
-        await _few_are_watched()
 
 
 def test_what_is_watched(tmp_path):

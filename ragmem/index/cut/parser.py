@@ -63,7 +63,6 @@ _EXTENSIONS: dict[str, str] = {
         "bash": "sh bash zsh ksh bats",
         "markdown": "md markdown mdx mkd",
         "rst": "rst",
-        "asciidoc": "adoc asciidoc asc",
         "json": "json jsonc json5 geojson webmanifest ipynb map",
         "yaml": "yaml yml",
         "toml": "toml",
@@ -229,7 +228,7 @@ _SAYS_SO = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_NOT_CODE = frozenset(("text", "markdown", "rst", "asciidoc", "csv", "ini"))
+_NOT_CODE = frozenset(("text", "markdown", "rst", "csv", "ini"))
 _DATA = frozenset(("yaml", "toml", "html", "xml", "vue", "svelte"))
 _MINIFIED_FROM = 5000
 _MINIFIED_LINE = 400
@@ -504,7 +503,6 @@ _STRING = re.compile(r"""["'`]([^"'`\n]+)["'`]""")
 _PYTHON_FROM = re.compile(r"from\s*(\.*)\s*([\w.]*)\s*import\s*(.*)", re.DOTALL)
 _PYTHON_NAME = re.compile(r"(\.*[\w.]+)(?:\s+as\s+\w+)?\s*$")
 _PYTHON_COMMENT = re.compile(r"#[^\n]*")
-_PHP = re.compile(r"""(__DIR__\s*\.\s*)?(["'])([^"'\n$]+)\2\s*\)?\s*;?\s*$""")
 _MOST_IMPORTS = 2000
 
 
@@ -533,13 +531,6 @@ def _made_plain(language: str, kind: str, text: str) -> Iterator[str]:
         yield "".join(words[1:] if words[:1] == ["static"] else words)
     elif language in ("c", "cpp"):
         yield _beside(text.strip('" \t\n'))
-    elif language == "ruby":
-        yield from _ruby(kind, text)
-    elif language == "php" and (literal := _PHP.search(text)):
-        # Only what is written out, not `$folder . '/x.php'`.
-        rest = text[: literal.start()].strip(" (\n\t")
-        if rest in ("require", "require_once", "include", "include_once"):
-            yield _beside(literal[3].lstrip("/") if literal[1] else literal[3])
 
 
 def _beside(path: str) -> str:
@@ -587,13 +578,3 @@ def _rust(text: str) -> Iterator[str]:
 
 def _rust_path(path: str) -> str:
     return path.removesuffix("::self").removesuffix("::*").removeprefix("::")
-
-
-def _ruby(kind: str, text: str) -> Iterator[str]:
-    name = text.strip("\"' ")
-    if "#{" in name:
-        return
-    if kind == "required require_relative":
-        yield _beside(name)
-    elif kind == "required require":
-        yield name

@@ -210,8 +210,6 @@ _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _NO_PARAGRAPH = re.compile(r"\s*(?:[#>|*+]|-\s|\d+[.)]\s|</?\w|`{3}|~{3}|={3}|-{3}|$)")
-_ADOC = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
-_ADOC_FENCE = re.compile(r"(-{4,}|={4,}|\.{4,}|\+{4,}|_{4,}|/{4,}|`{3,})[ \t]*$")
 _RST_LINE = re.compile(r"([=\-`:'\"~^_*+#<>.])\1{2,}[ \t]*$")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _MARKUP = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|</?\w[^<>]*>|\{#[^{}]*\}\s*$")
@@ -335,94 +333,24 @@ def _rst(source: SourceText, start: int) -> list[_Heading]:
     return headings
 
 
-def _asciidoc(source: SourceText, start: int) -> list[_Heading]:
-    headings = []
-    fence = ""
-    for row in range(start, len(source.lines)):
-        line = source.lines[row]
-        if mark := _ADOC_FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1] == fence:
-                fence = ""
-        elif not fence and (heading := _ADOC.match(line)):
-            headings.append(_Heading(row, len(heading[1]), _plain(heading[2])))
-    return headings
-
-
-_FINDERS = {"markdown": _markdown, "rst": _rst, "asciidoc": _asciidoc}
+_FINDERS = {"markdown": _markdown, "rst": _rst}
 HEADED = frozenset(_FINDERS)
 
 
-_PROSE = frozenset(("text", "markdown", "rst", "asciidoc"))
+_PROSE = HEADED | {"text"}
 _WINDOW = 60
 _MOST_WINDOWS = 40
-_LONGEST_KEY = 200
-_JSON_KEY = re.compile(r'([ \t]*)"((?:[^"\\]|\\.)*)"[ \t]*:')
-_KEYS = {
-    "yaml": re.compile(r"""(?![#\-\s])["']?([^"':#{}\[\]]+?)["']?[ \t]*:(?:[ \t]|$)"""),
-    "toml": re.compile(r"\[\[?[ \t]*([^\[\]]+?)[ \t]*\]"),
-    "ini": re.compile(r"\[[ \t]*([^\[\]]+?)[ \t]*\]"),
-}
 
 
 def text_pieces(source: SourceText, language: str) -> list[Piece]:
-    """Cut a text by its keys or its lines, into at most 40 pieces."""
+    """Cut a text by its lines, into at most 40 pieces."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
-    keys = _keys(source, language)
-    rows = _by_keys(source, sorted(keys), size) if keys else windows(source, 0, count, size)
-    if len(rows) > _MOST_WINDOWS:
-        rows = windows(source, 0, count, size)
     pieces = []
-    for start, end in rows:
+    for start, end in windows(source, 0, count, size):
         piece = Piece("text", start, end - 1)
-        piece.name = piece.qualified = next(
-            (keys[row] for row in range(start, end) if row in keys), ""
-        )
         piece.signature = first_words(source, start, end)
         if language in _PROSE:
             piece.calls = mentions(source, start, end)
         pieces.append(piece)
     return pieces
-
-
-def _by_keys(source: SourceText, edges: list[int], size: int) -> list[tuple[int, int]]:
-    """Put whole keys together until they are as long as a window; cut one that is longer."""
-    count = len(source.lines)
-    pieces: list[tuple[int, int]] = []
-    start = 0
-    for edge, behind in zip(edges, [*edges[1:], count], strict=True):
-        if behind - start > size and edge > start:
-            pieces.append((start, edge))
-            start = edge
-        if behind - start > 2 * size:
-            pieces += windows(source, start, behind, size)
-            start = behind
-    if start < count:
-        pieces.append((start, count))
-    return [rows for a, b in pieces if (rows := trimmed(source, a, b)) is not None]
-
-
-def _keys(source: SourceText, language: str) -> dict[int, str]:
-    """Return the rows where a top-level key begins, with its name."""
-    if language == "json":
-        return _json_keys(source)
-    pattern = _KEYS.get(language)
-    if pattern is None:
-        return {}
-    found = {}
-    for row, line in enumerate(source.lines):
-        if line and not line[0].isspace() and (key := pattern.match(line[:_LONGEST_KEY])):
-            found[row] = key[1].strip()
-    return found
-
-
-def _json_keys(source: SourceText) -> dict[int, str]:
-    # Pretty-printed ones only: those of the smallest indentation are at the top.
-    found: dict[int, tuple[int, str]] = {}
-    for row, line in enumerate(source.lines):
-        if '"' in line[:_LONGEST_KEY] and (key := _JSON_KEY.match(line[:_LONGEST_KEY])):
-            found[row] = (len(key[1]), key[2])
-    least = min((indent for indent, _ in found.values()), default=0)
-    return {row: name for row, (indent, name) in found.items() if indent == least}

@@ -72,13 +72,6 @@ def test_language(path: str, data: bytes, language: str) -> None:
         ("A.java", "package a;\nimport java.util.List;\nimport static a.B.c;\nimport d.*;\n",
          ["java.util.List", "a.B.c", "d.*"]),
         ("a.c", '#include "a.h"\n#include "../b.h"\n#include <stdio.h>\n', ["./a.h", "../b.h"]),
-        ("a.rb", "require 'json'\nrequire_relative 'x'\nrequire \"#{a}\"\nother 'no'\n",
-         ["json", "./x"]),
-        (
-            "a.php",
-            "<?php\nrequire 'a.php';\ninclude_once(__DIR__ . '/b.php');\nrequire $x . '/c.php';\n",
-            ["./a.php", "./b.php"],
-        ),
         ("a.sh", "source ./x.sh\n", []),
     ],
 )  # fmt: skip
