@@ -57,12 +57,6 @@ class PromptWords(msgspec.Struct, frozen=True):
         names = frozenset(name.casefold() for name in names_in(text))
         return cls(frozenset(question_words(text)), names)
 
-    def names_scope(self, hit: CodeHit) -> bool:
-        """Whether it calls the scope by its name, with what it is in or without."""
-        from ragmem.index.names import is_named
-
-        return is_named(hit.name, hit.qualified_name, self.names)
-
 
 def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
     """The words of a question that few of its hits have in their names."""
@@ -80,8 +74,10 @@ def bears(
     holds several of the words and is not about something else. One that has no vector yet bears
     on it by a `rare` word in its name as well.
     """
-    alike = hit.similarity if floor is not None else None
-    if alike is not None and floor is not None and alike > floor:
+    from ragmem.index.names import is_named
+
+    alike, floor = (None, 0.0) if floor is None else (hit.similarity, floor)
+    if alike is not None and alike > floor:
         return True
     held: set[str] = set()
     for reason in hit.why:
@@ -92,9 +88,9 @@ def bears(
             held.update(_found(reason))
         if hit.similarity is None and kind == "name" and set(rare).intersection(_found(reason)):
             return True
-    if asked.names_scope(hit):
+    if is_named(hit.name, hit.qualified_name, asked.names):
         return True
-    if alike is not None and floor is not None and alike <= _FAR * floor:
+    if alike is not None and alike <= _FAR * floor:
         return False
     return len(held) >= max(_LEAST_WORDS, _LEAST_SHARE * len(asked.words))
 

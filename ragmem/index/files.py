@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,7 +26,7 @@ import msgspec
 
 from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
-from ragmem.index import CodeHit, Cut, CutScope
+from ragmem.index import CodeHit, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
@@ -206,11 +207,6 @@ class NotRead(Exception):
         self.why: Unread = why
 
 
-def is_racy(mtime_ns: int, seen_ns: int) -> bool:
-    """Return whether it may have changed unseen after it was read, within the clock's tick."""
-    return abs(seen_ns - mtime_ns) < _RACY_NS
-
-
 def read(root: int, path: str, most: int) -> Content:
     """Read a file below the folder that a descriptor holds; NotRead where that fails."""
     try:
@@ -298,6 +294,12 @@ class FileStamp(NamedTuple):
     mtime_ns: int
     seen_ns: int
     hash: str
+    left_out: str = ""
+
+    def is_of(self, size: int, mtime_ns: int) -> bool:
+        """Return whether it is the same for sure: nothing is within the clock's tick."""
+        is_racy = abs(self.seen_ns - self.mtime_ns) < _RACY_NS
+        return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
 
 
 def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
@@ -320,84 +322,65 @@ def with_texts(
 
     Blocks.
     """
-    files: dict[str, _ShownFile] = {}
-    found: list[CodeHit] = []
+    files: dict[str, _ShownFile | None] = {}
+    found: list[CodeHit | None] = []
     try:
         with opened_folder(root) as folder:
             for hit in hits:
                 if hit.path not in files:
-                    files[hit.path] = _ShownFile(folder, hit.path, most)
-                fresh = files[hit.path].fresh(hit, stands.get(hit.scope_id))
-                if fresh is not None:
-                    found.append(fresh)
+                    files[hit.path] = _shown_file(folder, hit.path, most)
+                file, stand = files[hit.path], stands.get(hit.scope_id)
+                found.append(file.fresh(hit, stand) if file and stand else None)
     except UsageError:  # the folder is gone
         return []
-    return found
+    return [hit for hit in found if hit is not None]
+
+
+def _shown_file(folder: int, path: str, most: int) -> "_ShownFile | None":
+    try:
+        content = read(folder, path, most)
+    except NotRead:
+        return None
+    return None if is_binary(content.data) else _ShownFile(path, content)
 
 
 class _ShownFile:
     """A file that hits are in, read once, and cut where it has to be."""
 
-    def __init__(self, folder: int, path: str, most: int) -> None:
+    def __init__(self, path: str, content: Content) -> None:
         self._path = path
-        self._content: Content | None
-        try:
-            self._content = read(folder, path, most)
-        except NotRead:
-            self._content = None
-        self._shown: bytes | None = None
-        self._lines: list[str] | None = None
-        self._is_redacted = False
-        """Of all the lines; else those that are shown are yet to be."""
-        self._cut: Cut | None = None
+        self._content = content
 
-    def fresh(self, hit: CodeHit, stand: FileStamp | None) -> CodeHit | None:
-        if self._content is None or stand is None or is_binary(self._content.data):
-            return None
-        if not _is_as(self._content, stand):
-            scope = self._again(hit)
+    def fresh(self, hit: CodeHit, stand: FileStamp) -> CodeHit | None:
+        now = self._content
+        if not stand.is_of(now.size, now.mtime_ns) and now.hash != stand.hash:
+            scope = self._scopes.get((hit.kind, hit.qualified_name))
             if scope is None:
                 return None
-            now = ("signature", "docstring", "start_line", "end_line")
-            hit = msgspec.structs.replace(hit, **{name: getattr(scope, name) for name in now})
-        return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
+            names = ("signature", "docstring", "start_line", "end_line")
+            hit = msgspec.structs.replace(hit, **{name: getattr(scope, name) for name in names})
+        lines, is_redacted = self._lines
+        text = "\n".join(lines[hit.start_line - 1 : hit.end_line])
+        return msgspec.structs.replace(hit, text=text if is_redacted else redact_lines(text))
 
-    def _shown_lines(self, first: int, last: int) -> str:
-        """Return lines without their secrets; to look in the whole file takes far longer."""
-        assert self._content is not None
-        if self._lines is None:
-            text = as_utf8(self._content.data).decode("utf-8", "replace")
-            self._is_redacted = reaches_over_lines(text)
-            if self._is_redacted:
-                text = self._data().decode("utf-8", "replace")
-            text = text.removeprefix("\ufeff")
-            self._lines = text.replace("\r\n", "\n").split("\n")
-        shown = "\n".join(self._lines[first - 1 : last])
-        return shown if self._is_redacted else redact_lines(shown)
+    @cached_property
+    def _shown(self) -> bytes:
+        """As it is indexed and shown: without its secrets."""
+        return without_secrets(self._content.data)
 
-    def _data(self) -> bytes:
-        """Return the file as it is indexed and shown: without its secrets."""
-        assert self._content is not None
-        if self._shown is None:
-            self._shown = without_secrets(self._content.data)
-        return self._shown
+    @cached_property
+    def _lines(self) -> tuple[list[str], bool]:
+        """Its lines, and whether they are redacted already: a whole file takes far longer."""
+        text = as_utf8(self._content.data).decode("utf-8", "replace")
+        if is_redacted := reaches_over_lines(text):
+            text = self._shown.decode("utf-8", "replace")
+        return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"), is_redacted
 
-    def _again(self, hit: CodeHit) -> CutScope | None:
-        """Return the scope of that kind and name as it is now."""
+    @cached_property
+    def _scopes(self) -> dict[tuple[str, str], CutScope]:
         from ragmem.index.cut import cut
 
-        if self._cut is None:
-            self._cut = cut(self._path, self._data())
-        key = (hit.kind, hit.qualified_name)
-        return next((s for s in self._cut.scopes if (s.kind, s.qualified_name) == key), None)
-
-
-def _is_as(content: Content, stand: FileStamp) -> bool:
-    if content.size != stand.size:
-        return False
-    if content.mtime_ns == stand.mtime_ns and not is_racy(stand.mtime_ns, stand.seen_ns):
-        return True
-    return content.hash == stand.hash
+        return {(s.kind, s.qualified_name): s for s in cut(self._path, self._shown).scopes}
 
 
 _MOST_OF_A_FOLDER = 20

@@ -20,10 +20,10 @@ from ragmem.index import Refreshed, vectors
 from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
     Content,
+    FileStamp,
     IndexLimits,
     NotRead,
     Resolver,
-    is_racy,
     list_project,
     opened_folder,
     read,
@@ -211,23 +211,6 @@ def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
     return int(str(files)), int(str(scopes)), dict(left_out.most_common())
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """A file as the index has it."""
-
-    size: int
-    mtime_ns: int
-    seen_ns: int
-    hash: str
-    left_out: str
-
-    def is_as(self, found: os.stat_result) -> bool:
-        return (
-            self.size == found.st_size
-            and self.mtime_ns == found.st_mtime_ns
-            and not is_racy(self.mtime_ns, self.seen_ns)
-        )
-
-
 class _Refresh:
     """One refresh of the folder that the descriptor `root` holds."""
 
@@ -276,7 +259,7 @@ class _Refresh:
 
     # --- what the disk says -----------------------------------------------------------------
 
-    def _seen(self, paths: Collection[str] | None) -> dict[str, _Seen]:
+    def _seen(self, paths: Collection[str] | None) -> dict[str, FileStamp]:
         columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
         if paths is None:
             rows = list(self._connection.execute(columns))
@@ -289,7 +272,7 @@ class _Refresh:
                     f"{columns} WHERE path = ? OR (path > ? AND path < ?)",
                     (path, f"{path}/", f"{path}0"),
                 )
-        return {str(path): _Seen(*rest) for path, *rest in rows}
+        return {str(path): FileStamp(*rest) for path, *rest in rows}
 
     def _look_at_all(self, seen: Collection[str]) -> None:
         plan = self._plan
@@ -339,14 +322,14 @@ class _Refresh:
         return True
 
     def _compared(
-        self, seen: Mapping[str, _Seen]
+        self, seen: Mapping[str, FileStamp]
     ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
         """Return files whose content is new or other, the latest last, and those only touched."""
         to_cut: list[str] = []
         touched: list[tuple[int, int, int, str]] = []
         for path, found in self._present.items():
             before = seen.get(path)
-            if before is not None and before.is_as(found):
+            if before is not None and before.is_of(found.st_size, found.st_mtime_ns):
                 continue
             self._stop_if_told()
             content = self._read(path) if before is not None else None
@@ -358,7 +341,7 @@ class _Refresh:
         to_cut.sort(key=lambda path: self._present[path].st_mtime_ns)
         return to_cut, touched
 
-    def _renamed(self, seen: Mapping[str, _Seen]) -> dict[str, str]:
+    def _renamed(self, seen: Mapping[str, FileStamp]) -> dict[str, str]:
         """Return by the paths of new files what went and had the same content."""
         went = {
             before.hash: path

@@ -252,25 +252,13 @@ def is_generated(text: str, line_count: int, language: str) -> bool:
 def _says_so(head: str) -> bool:
     if "generated" not in head.casefold():
         return False
-    inside = ""
     for line in head.split("\n")[:_HEAD_LINES]:
-        line = line[:300]
-        if not inside and not _COMMENT_LINE.match(line):
-            if not _BEFORE.match(line):
-                return False
-            continue
-        if _SAYS_SO.match(line):
+        is_comment = _COMMENT_LINE.match(line)
+        if is_comment and _SAYS_SO.match(line[:300]):
             return True
-        # A comment of many lines goes on without a mark of its own.
-        opened = next((end for mark, end in _MANY if line.lstrip().startswith(mark)), "")
-        if inside and inside in line:
-            inside = ""
-        elif not inside and opened and opened not in line.lstrip()[len(opened) :]:
-            inside = opened
+        if not is_comment and not _BEFORE.match(line):
+            return False
     return False
-
-
-_MANY = (("/*", "*/"), ("<!--", "-->"), ('"""', '"""'), ("'''", "'''"))
 
 
 LARGEST = 1_000_000
