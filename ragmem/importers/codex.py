@@ -7,8 +7,14 @@ from datetime import datetime
 import msgspec
 
 from ragmem.importers import Fields, FoundFile, count, fields, items, moment, text
-from ragmem.importers.session_parser import SessionParser, decoded, session_id_of, words_of
-from ragmem.records import PutTurn, TurnStatus, Usage
+from ragmem.importers.session_parser import (
+    SessionParser,
+    decoded,
+    session_id_of,
+    tokens,
+    words_of,
+)
+from ragmem.records import PutTurn, TurnStatus
 
 REQUEST = "## My request for Codex:"
 ADDED = re.compile(
@@ -42,33 +48,19 @@ ITEMS_LEFT_OUT = {
 _REPEATING = ("_begin", "_end", "_delta", "_request", "_response", "_started")
 """Ends of the names of events that tell of parts of what is there as an item."""
 EVENTS_LEFT_OUT = {
-    "agent_reasoning_raw_content",
-    "agent_reasoning_section_break",
-    "background_event",
-    "context_compacted",
-    "entered_review_mode",
-    "exited_review_mode",
-    "guardian_assessment",
-    "injected_message",
-    "plan_update",
-    "session_configured",
-    "stream_error",
-    "sub_agent_activity",
-    "thread_goal_updated",
-    "thread_rolled_back",
-    "thread_settings_applied",
-    "turn_diff",
-    "undo_completed",
-    "view_image_tool_call",
-    "warning",
-}
+    "agent_message", "agent_reasoning", "agent_reasoning_raw_content",
+    "agent_reasoning_section_break", "background_event", "context_compacted",
+    "entered_review_mode", "exited_review_mode", "guardian_assessment", "injected_message",
+    "plan_update", "session_configured", "stream_error", "sub_agent_activity",
+    "thread_goal_updated", "thread_rolled_back", "thread_settings_applied", "turn_diff",
+    "undo_completed", "view_image_tool_call", "warning",
+}  # fmt: skip
 ENDINGS: dict[str, TurnStatus] = {
     "task_complete": "completed",
     "turn_complete": "completed",
     "turn_aborted": "interrupted",
     "error": "failed",
 }
-_TOKENS = ("input", "output", "cached_input")
 
 
 def same(one: str, other: str) -> bool:
@@ -100,21 +92,7 @@ def output_of(item: Fields) -> tuple[str, bool]:
     return words, failed or (ended is not None and int(ended[1]) != 0)
 
 
-def spent(info: Fields, before: Fields) -> Usage | None:
-    """Tokens of one call, as they were told, or as the sums tell them; `before`: the last sums."""
-    last, total = fields(info, "last_token_usage"), fields(info, "total_token_usage")
-    told = [_more(last, total, before, f"{name}_tokens") for name in _TOKENS]
-    if told[0] is None or told[1] is None or not (told[0] or told[1]):
-        return None  # Before the first call, sums of nothing are told.
-    return Usage(input_tokens=told[0], output_tokens=told[1], cached_tokens=told[2], model_calls=1)
-
-
-def _more(last: Fields, total: Fields, before: Fields, name: str) -> int | None:
-    """Of one call: as it was told, or as the sums tell it."""
-    if (told := count(last, name)) is not None:
-        return told
-    summed = count(total, name)
-    return None if summed is None else max(0, summed - (count(before, name) or 0))
+_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens")
 
 
 class _Heard(msgspec.Struct, frozen=True):
@@ -143,11 +121,6 @@ class CodexParser(SessionParser):
         self._key = ""
         self._model: str | None = None
         self._spent: Fields = {}
-        self._told: list[str] = []
-        """What events said that the model said in this turn."""
-        self._told_thoughts: list[str] = []
-        self._has_words = False
-        self._has_thoughts = False
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
         """Take one record; the turns that it completes."""
@@ -177,17 +150,6 @@ class CodexParser(SessionParser):
         """The file has ended: the last turn, complete when nothing more is expected of it."""
         yield from self._hear(None)
         yield from super().finish()
-
-    def end(self, *, over: bool) -> Iterator[PutTurn]:
-        """The turn that went on, with what only events have told of it."""
-        if turn := self.turn:
-            for words in self._told if not self._has_words else ():
-                turn.say(None, words, turn.last_at)
-            for thought in self._told_thoughts if not self._has_thoughts else ():
-                turn.think(thought)
-        self._told, self._told_thoughts = [], []
-        self._has_words = self._has_thoughts = False
-        yield from super().end(over=over)
 
     def _meta(self, meta: Fields) -> None:
         if self._identified:
@@ -233,7 +195,6 @@ class CodexParser(SessionParser):
             yield from self._speak()
             if turn := self.turn:
                 turn.say(None, words, at)
-                self._has_words = self._has_words or bool(words.strip())
         else:
             self.leave_out("context that the agent added")
 
@@ -294,7 +255,6 @@ class CodexParser(SessionParser):
             return
         yield from self._speak()
         if self.turn:
-            self._has_thoughts = True
             self.turn.think("\n\n".join(filter(None, thoughts)))
 
     def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
@@ -321,10 +281,6 @@ class CodexParser(SessionParser):
                 yield from self._prompt(words_of(item), at)
             else:
                 self.leave_out("events that repeat what is there")
-        elif kind == "agent_message":
-            self._told.append(text(event, "message"))
-        elif kind == "agent_reasoning":
-            self._told_thoughts.append(text(event, "text"))
         elif kind == "token_count":
             self._spend(fields(event, "info"))
         elif kind == "thread_name_updated":
@@ -342,8 +298,10 @@ class CodexParser(SessionParser):
         """Tokens of one call: told again with the same total, they are the same ones."""
         total = fields(info, "total_token_usage")
         before, self._spent = self._spent, total
-        told_again = total and total == before
-        if self.turn and not told_again and (usage := spent(info, before)):
+        summed = {name: (count(total, name) or 0) - (count(before, name) or 0) for name in _TOKENS}
+        fresh, out, cached = _TOKENS
+        usage = tokens(fields(info, "last_token_usage") or summed, (fresh,), (out,), cached)
+        if self.turn and usage and usage.input_tokens and (not total or total != before):
             self.turn.spend(self.next_name(), usage)
 
 

@@ -8,8 +8,11 @@ there, whoever has written these: a session that was resumed here keeps what was
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -47,7 +50,6 @@ from ragmem.records import (
     Project,
     PutSession,
     PutTurn,
-    RegisterProject,
     Session,
     Span,
     TurnQuery,
@@ -164,8 +166,8 @@ AGENTS: dict[AgentName, AgentFiles] = {
         ),
     )
 }
-_ASIDE = {"subagents": "folders of subagents", "message": "", "part": "", "snapshot": ""}
-"""Folders in which no session lies, and how they are counted; opencode has many files in three."""
+_ASIDE = {"subagents", "message", "part", "snapshot"}
+"""Folders in which no session lies; opencode has many files in three."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -175,28 +177,64 @@ class Search(msgspec.Struct, frozen=True):
     skipped: list[tuple[str, str]]
     tally: Tally
 
+    def fail(self, error: OSError) -> None:
+        """Note what can't be read."""
+        self.skipped.append((str(error.filename), str(error.strerror).lower()))
+
+    def take(self, file: Path) -> None:
+        """Note a file with sessions, or why it is none."""
+        try:
+            found = os.lstat(file)
+            if file.suffix == ".db" and stat.S_ISREG(found.st_mode) and found.st_size:
+                self.files.extend(messages.sessions_of(file))
+                return
+        except OSError as error:
+            self.fail(error)
+            return
+        if stat.S_ISLNK(found.st_mode):
+            self.skipped.append((str(file), "it is a link"))
+        elif not stat.S_ISREG(found.st_mode):
+            self.skipped.append((str(file), "it is no regular file"))
+        elif found.st_size == 0:
+            self.skipped.append((str(file), "it is empty"))
+        else:
+            changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
+            self.files.append(FoundFile(file, found.st_size, changed_at))
+
+    def leave(self, agent: AgentFiles, file: Path) -> None:
+        """Note what has another name than a session's: each log, and how many others."""
+        if file.name.endswith(_LOGS) and agent.name == "codex":
+            why = f"it has not the name of a session; `ragmem import {agent.name} FILE` reads it"
+            self.skipped.append((str(file), why))
+        elif file.name.endswith(".gz"):
+            self.skipped.append((str(file), "it is compressed; unpack it first"))
+        else:
+            self.tally.left_out["files of other names"] += 1
+
 
 def find_files(agent: AgentFiles, path: Path) -> Search:
     """Files that may hold sessions; no link is followed. OSError when the path can't be read."""
     search = Search([], [], Tally())
     if not stat.S_ISDIR(os.stat(path).st_mode):
-        _take(path, search)
+        search.take(path)
         return search
-    for folder, folders, names in os.walk(path, onerror=lambda error: _note(search, error)):
-        folders[:] = sorted(name for name in folders if not _is_aside(name, search))
+    for folder, folders, names in os.walk(path, onerror=search.fail):
+        search.tally.left_out["folders of subagents"] += folders.count("subagents")
+        folders[:] = sorted(set(folders) - _ASIDE)
         files = [Path(folder, name) for name in sorted(names)]
         taken = {file for file in files if agent.takes(file)}
         if any(file.suffix == ".db" for file in taken):
             folders.clear()  # What lies below was taken into the database.
         for file in files:
             if file not in taken:
-                _leave(agent, file, search)
+                search.leave(agent, file)
             elif agent.name == "claude-code" and file.name.startswith("agent-"):
                 search.tally.left_out["files of subagents"] += 1
             else:
-                _take(file, search)
-        for name in [name for name in folders if os.path.islink(os.path.join(folder, name))]:
-            search.skipped.append((os.path.join(folder, name), "it is a link"))
+                search.take(file)
+        links = (each for name in folders if os.path.islink(each := os.path.join(folder, name)))
+        search.skipped.extend((link, "it is a link") for link in links)
+    search.tally.left_out += Counter()  # Nothing is counted that is not there.
     search.files.sort(key=lambda found: (found.changed_at, found.file, found.session))
     return search
 
@@ -233,126 +271,29 @@ def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _is_aside(name: str, search: Search) -> bool:
-    if kind := _ASIDE.get(name):
-        search.tally.left_out[kind] += 1
-    return name in _ASIDE
-
-
-def _leave(agent: AgentFiles, file: Path, search: Search) -> None:
-    """What has another name than a session's is told: each log, and how many others."""
-    if file.name.endswith(_LOGS) and agent.name == "codex":
-        why = f"it has not the name of a session; `ragmem import {agent.name} FILE` reads it"
-        search.skipped.append((str(file), why))
-    elif file.name.endswith(".gz"):
-        search.skipped.append((str(file), "it is compressed; unpack it first"))
-    else:
-        search.tally.left_out["files of other names"] += 1
-
-
 def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
     """What sessions are called, where that does not stand in their own files."""
     titles: dict[str, str] = {}
     if agent.titles_of is None:
         return titles
+    sources: Iterable[tuple[Path, int | None]]
     if agent.name == "codex":
-        for folder in (path, *path.absolute().parents):
-            if (index := folder / "session_index.jsonl").is_file():
-                titles.update(_titles(agent, index, limit=None))
-                break
+        indexes = (each / "session_index.jsonl" for each in (path, *path.absolute().parents))
+        sources = islice(((each, None) for each in indexes if each.is_file()), 1)
     else:
-        for found in files:
-            titles.update(_titles(agent, found.file, limit=_HEAD_RECORDS))
+        sources = [(found.file, _HEAD_RECORDS) for found in files]
+    for file, limit in sources:
+        # That it can't be read is told where its turns are read.
+        with suppress(OSError), opened(file) as source:
+            named = map(agent.titles_of, islice(records(source, Tally()), limit))
+            titles.update(filter(None, named))
     return titles
-
-
-def _titles(agent: AgentFiles, file: Path, *, limit: int | None) -> Iterator[tuple[str, str]]:
-    try:
-        with opened(file) as source:
-            for number, record in enumerate(records(source, Tally())):
-                if number == limit:
-                    return
-                if agent.titles_of and (title := agent.titles_of(record)):
-                    yield title
-    except OSError:
-        return  # That it can't be read is told where its turns are read.
-
-
-def _take(file: Path, search: Search) -> None:
-    try:
-        found = os.lstat(file)
-    except OSError as error:
-        _note(search, error)
-        return
-    if stat.S_ISLNK(found.st_mode):
-        search.skipped.append((str(file), "it is a link"))
-    elif not stat.S_ISREG(found.st_mode):
-        search.skipped.append((str(file), "it is no regular file"))
-    elif found.st_size == 0:
-        search.skipped.append((str(file), "it is empty"))
-    elif file.suffix == ".db":
-        try:
-            search.files.extend(messages.sessions_of(file))
-        except OSError as error:
-            search.skipped.append((str(file), str(error.strerror)))
-    else:
-        changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
-        search.files.append(FoundFile(file, found.st_size, changed_at))
-
-
-def _note(search: Search, error: OSError) -> None:
-    search.skipped.append((str(error.filename), str(error.strerror).lower()))
 
 
 _BATCH = 50
 """Turns in a transaction, at most."""
 _BATCH_CHARS = 4_000_000
 """And characters, about."""
-
-
-class _Folder(msgspec.Struct, frozen=True):
-    """A session's folder, as this memory knows it."""
-
-    cwd: str
-    project: Project
-    registrations: Sequence[RegisterProject]
-    """What makes a new project known, to be written first."""
-    stored_path: Callable[[str], str]
-    """A path that a tool was given, in the form in which it is stored."""
-
-
-class _Places:
-    """Folders of other agents' sessions, each with its project."""
-
-    def __init__(self, known: list[Project], now: datetime) -> None:
-        self._known = list(known)
-        self._now = now
-        self._new: set[str] = set()
-
-    def place(self, folder: str) -> _Folder:
-        """Where a session belongs; a folder that is gone is as good as one that is there."""
-        folder = clean(folder)
-        if not os.path.isabs(folder):
-            # Of another system: its name is all that is known of it.
-            project = project_of_folder(Path(folder), self._known, now=self._now)
-            return _Folder(folder, project, self._registrations(project), str)
-        cwd = normalize_cwd(folder)
-        project = locate(cwd, self._known, now=self._now).project
-        top = Path(project.path)
-        return _Folder(
-            folder_name(cwd),
-            project,
-            self._registrations(project),
-            lambda path: stored_path(path, cwd=cwd, project=top),
-        )
-
-    def _registrations(self, project: Project) -> list[RegisterProject]:
-        """What makes it known, with whichever of its sessions is stored first."""
-        if project not in self._known:
-            others = [each for each in self._known if each.project_id != project.project_id]
-            self._known = [*others, project]
-            self._new.add(project.project_id)
-        return registrations(project) if project.project_id in self._new else []
 
 
 class Importer:
@@ -367,19 +308,19 @@ class Importer:
         only_cwd: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        self._store = store
-        """None where there is none yet, and none is to be made."""
-        self._places: _Places | None = None
+        """Import into a store; None where there is none yet, and none is to be made."""
+        self.store = store
+        self.is_dry = dry_run or store is None
+        self._projects: list[Project] | None = None
+        self._new_projects: set[str] = set()
         self._now = now
         self._titles = titles
         self._only_cwd = only_cwd
-        self._dry_run = dry_run
 
     async def take(self, agent: AgentFiles, found: FoundFile, tally: Tally) -> Outcome:
         """Import a file, as far as it can be read; StoreError when it can't be stored."""
-        if self._places is None:
-            known = await self._store.projects() if self._store else []
-            self._places = _Places(known, self._now)
+        if self._projects is None:
+            self._projects = await self.store.projects() if self.store else []
         parser = agent.parser(found, tally, now=self._now, titles=self._titles)
         batches = _batches(agent, parser, found, tally)
         session: _Session | None = None
@@ -389,56 +330,71 @@ class Importer:
                     tally.left_out["files of subagents"] += 1
                     return Outcome(state="empty")
                 if session is None:
-                    session = _Session(self._store, self._places, agent, found, parser)
+                    session = _Session(self, agent, found, parser)
                     await session.look_up()
                     if self._only_cwd not in (None, session.session.cwd):
                         return Outcome(state="other_folder")
-                await session.add(batch, dry_run=self._dry_run)
+                await session.add(batch)
             if session is None:
                 return Outcome(state="empty")
-            await session.complete(dry_run=self._dry_run)
-        except _Unreadable as failed:
-            return session.outcome(str(failed)) if session else _refused(failed)
-        except StoreRefused as refused:
-            return session.outcome(str(refused)) if session else _refused(refused)
+            await session.complete()
+        except (_Unreadable, StoreRefused) as failed:
+            if session is None:
+                return Outcome(state="refused", reason=str(failed))
+            return session.outcome(str(failed))
         return session.outcome()
+
+    def place(self, folder: str) -> tuple[str, Project, Callable[[str], str]]:
+        """Return a session's folder, its project, and what gives a path its stored form.
+
+        A folder that is gone is as good as one that is there.
+        """
+        folder, known = clean(folder), self._projects or []
+        if os.path.isabs(folder):
+            cwd = normalize_cwd(folder)
+            project = locate(cwd, known, now=self._now).project
+            folder, top = folder_name(cwd), Path(project.path)
+            stored = partial(stored_path, cwd=cwd, project=top)
+        else:
+            # Of another system: its name is all that is known of it.
+            project = project_of_folder(Path(folder), known, now=self._now)
+            stored = partial(str)
+        if project not in known:
+            others = (each for each in known if each.project_id != project.project_id)
+            self._projects = [*others, project]
+            self._new_projects.add(project.project_id)
+        return folder, project, stored
+
+    def registrations(self, project: Project) -> Sequence[Write]:
+        """What makes it known, with whichever of its sessions is stored first."""
+        return registrations(project) if project.project_id in self._new_projects else ()
 
 
 class _Unreadable(Exception):
     """A file that can't be read, or not to its end: of this the store knows nothing."""
 
 
-def _refused(error: Exception) -> Outcome:
-    return Outcome(state="refused", reason=str(error))
-
-
 class _Session:
     """One session on its way into the store."""
 
     def __init__(
-        self,
-        store: Archive | None,
-        places: "_Places",
-        agent: AgentFiles,
-        found: FoundFile,
-        parser: SessionParser,
+        self, importer: Importer, agent: AgentFiles, found: FoundFile, parser: SessionParser
     ) -> None:
-        self._store = store
-        self._facts = parser.facts
-        facts = parser.facts
-        self._place = places.place(facts.cwd or str(found.file.parent))
+        self._importer = importer
+        self._store = importer.store
+        facts = self._facts = parser.facts
+        cwd, self._project, self._stored_path = importer.place(facts.cwd or str(found.file.parent))
         started_at = facts.started_at or facts.last_at
         self.session = Session(
             session_id=session_id_of(agent.name, facts.foreign_id),
-            cwd=self._place.cwd,
-            project_id=self._place.project.root_id,
-            project_path=self._place.project.path,
+            cwd=cwd,
+            project_id=self._project.root_id,
+            project_path=self._project.path,
             tags=(agent.name,),
             started_at=started_at,
             updated_at=started_at,
             last_activity_at=started_at,
         )
-        self._parent_id = facts.forked_from
         self._parents: list[tuple[str, str]] = []
         """What was said in the session that it was forked from, while it may share that."""
         self._shared = 0
@@ -452,35 +408,35 @@ class _Session:
 
     async def look_up(self) -> None:
         """What is in the store of it."""
-        session_id = self.session.session_id
         if self._store is None:
             return
         brief = TurnQuery(with_tool_calls=False)
-        for held in await self._store.get(Session, [session_id]):
+        for held in await self._store.get(Session, [self.session.session_id]):
             self.session, self._is_new = held, False
-            turns = await self._store.turns(session_id, brief)
+            turns = await self._store.turns(held.session_id, brief)
             self._held = {turn.turn_id: (turn.turn_index, turn.status) for turn in turns}
             self._next = held.turn_count + 1
             self._shared = held.forked_at_index or 0
             return
-        for parent in await self._store.get(Session, [self._parent_id]):
+        for parent in await self._store.get(Session, [self._facts.forked_from]):
             turns = await self._store.turns(parent.session_id, brief)
             self._parents = [(turn.user_message, turn.assistant_message) for turn in turns]
 
-    async def add(self, batch: Sequence[PutTurn], *, dry_run: bool) -> None:
+    async def add(self, batch: Sequence[PutTurn]) -> None:
         """Store those that are new, or more complete than they were."""
-        puts: list[Write] = []
-        for put in batch:
-            if (ready := await self._ready(put)) is not None:
-                puts.append(ready)
-        if not puts or dry_run or self._store is None:
+        ready = [await self._ready(put) for put in batch]
+        writes: list[Write] = [put for put in ready if put is not None]
+        if not writes or self._importer.is_dry or self._store is None:
             return
+        if self._is_new:
+            begin = redacted(PutSession(session=self.session))
+            writes = [*self._importer.registrations(self._project), begin, *writes]
         failpoint("transfer.apply")
-        await self._store.apply([*self._beginning(), *puts])
+        await self._store.apply(writes)
         failpoint("transfer.applied")
         self._is_new = False
 
-    async def complete(self, *, dry_run: bool) -> None:
+    async def complete(self) -> None:
         """Its title, which may stand at the end of the file, and when it was last active."""
         held, facts = self.session, self._facts
         title = held.title
@@ -489,9 +445,9 @@ class _Session:
             title = facts.title or first or title
         went_on = self._added or self._changed
         self.session = msgspec.structs.replace(held, title=title)
-        if dry_run or self._store is None or self._is_new:
+        if self._importer.is_dry or self._store is None or self._is_new:
             return  # One that is new here still has no turn of its own.
-        if not (went_on or title != held.title):
+        if not went_on and title == held.title:
             return
         last_at = max(facts.last_at, held.last_activity_at) if went_on else held.last_activity_at
         self.session = msgspec.structs.replace(
@@ -515,11 +471,6 @@ class _Session:
             tool_calls_added=self._calls,
             reason=refused,
         )
-
-    def _beginning(self) -> list[Write]:
-        if not self._is_new:
-            return []
-        return [*self._place.registrations, redacted(PutSession(session=self.session))]
 
     async def _ready(self, put: PutTurn) -> PutTurn | None:
         """The turn in its place, as the store is to hold it; None when it does so already."""
@@ -560,7 +511,9 @@ class _Session:
         if self._shared:
             self._next = self._shared + 1
             self.session = msgspec.structs.replace(
-                self.session, parent_session_id=self._parent_id, forked_at_index=self._shared
+                self.session,
+                parent_session_id=self._facts.forked_from,
+                forked_at_index=self._shared,
             )
         return False
 
@@ -569,7 +522,7 @@ class _Session:
             call_id: tuple(
                 msgspec.structs.replace(
                     each,
-                    path=redact(clean(self._place.stored_path(each.path))),
+                    path=redact(clean(self._stored_path(each.path))),
                     turn_index=index,
                 )
                 for each in found

@@ -32,37 +32,15 @@ from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, Turn
 from ragmem.store import fitted
 from ragmem.text import clean, clip_middle, one_line
 
-_PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
-    "Read": ("read", ("file_path", "path")),
-    "NotebookRead": ("read", ("notebook_path",)),
-    "Edit": ("write", ("file_path", "path")),
-    "MultiEdit": ("write", ("file_path",)),
-    "Write": ("write", ("file_path", "path")),
-    "NotebookEdit": ("write", ("notebook_path",)),
-    "LS": ("list", ("path",)),
-    "Glob": ("list", ("path",)),
-    "Grep": ("search", ("path",)),
-    "read_file": ("read", ("file_path", "path", "absolute_path")),
-    "view_image": ("read", ("path",)),
-    "write_file": ("write", ("file_path", "path")),
-    "edit_file": ("write", ("file_path", "path")),
-    "list_dir": ("list", ("dir_path", "path")),
-    "grep_files": ("search", ("path",)),
-    "read": ("read", ("filePath", "path")),
-    "write": ("write", ("filePath", "path")),
-    "edit": ("write", ("filePath", "file_path", "path")),
-    "list": ("list", ("path",)),
-    "glob": ("list", ("path", "dir_path")),
-    "grep": ("search", ("path",)),
-    "replace": ("write", ("file_path",)),
-    "search_replace": ("write", ("file_path",)),
-    "list_directory": ("list", ("dir_path", "path")),
-    "search_file_content": ("search", ("dir_path", "path")),
-    "grep_search": ("search", ("dir_path", "path")),
-    "ReadFile": ("read", ("path",)),
-    "WriteFile": ("write", ("path",)),
-    "StrReplaceFile": ("write", ("path",)),
+_TOOLS: dict[AccessType, str] = {
+    "read": "Read NotebookRead read_file view_image read ReadFile",
+    "write": "Edit MultiEdit Write NotebookEdit write_file edit_file write edit replace"
+    " search_replace WriteFile StrReplaceFile",
+    "list": "LS Glob list_dir list glob list_directory",
+    "search": "Grep grep_files grep search_file_content grep_search",
 }
+_ACCESSES = {name: access for access, names in _TOOLS.items() for name in names.split()}
+_PATH_FIELDS = ("file_path", "filePath", "notebook_path", "dir_path", "path", "absolute_path")
 _SHELLS = (
     *("Bash", "shell", "local_shell", "shell_command", "exec_command", "container.exec"),
     *("bash", "Shell", "run_shell_command"),
@@ -86,10 +64,9 @@ def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
     """What the arguments name; relative paths are those of `cwd`, or of the call's own folder."""
     folder = text(arguments, "workdir") or text(arguments, "cwd") or cwd
     found: list[Touched] = []
-    if name in _PATHS:
-        access, names = _PATHS[name]
-        path = next(filter(None, (text(arguments, each) for each in names)), "")
-        found = [Touched(path, access)]
+    if name in _ACCESSES:
+        path = next(filter(None, (text(arguments, each) for each in _PATH_FIELDS)), "")
+        found = [Touched(path, _ACCESSES[name])]
     elif name in _SHELLS:
         script = script_of(arguments)
         found = _patched(script) or [Touched(path, "read") for path in _read(script)]
@@ -385,22 +362,15 @@ def decoded(arguments: str) -> Fields:
 def arguments_json(value: object) -> str:
     """Arguments as they can be stored and replayed: a JSON object, whatever they were."""
     if isinstance(value, str):
-        try:
-            decoded = json.loads(value)
-        except (ValueError, RecursionError):
-            decoded = None
-        value = decoded if isinstance(decoded, dict) else {"input": value} if value.strip() else {}
+        told = decoded_line(value.encode("utf-8", "replace"))
+        value = told if isinstance(told, dict) else {"input": value} if value.strip() else {}
     if not isinstance(value, dict):
         value = {} if value is None else {"input": value}
     try:
-        return msgspec.json.encode(value).decode()
-    except (ValueError, OverflowError, RecursionError):
-        pass
-    try:
-        # Half an emoji, or a number without end.
-        return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
-    except (ValueError, RecursionError):
+        compact = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # a number without end
         return "{}"
+    return clean(compact)
 
 
 def tokens(given: Fields, fresh: Sequence[str], out: Sequence[str], cached: str) -> Usage | None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -57,12 +57,6 @@ class PromptWords(msgspec.Struct, frozen=True):
         names = frozenset(name.casefold() for name in names_in(text))
         return cls(frozenset(question_words(text)), names)
 
-    def names_scope(self, hit: CodeHit) -> bool:
-        """Whether it calls the scope by its name, with what it is in or without."""
-        from ragmem.index.names import is_named
-
-        return is_named(hit.name, hit.qualified_name, self.names)
-
 
 def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
     """The words of a question that few of its hits have in their names."""
@@ -80,8 +74,10 @@ def bears(
     holds several of the words and is not about something else. One that has no vector yet bears
     on it by a `rare` word in its name as well.
     """
-    alike = hit.similarity if floor is not None else None
-    if alike is not None and floor is not None and alike > floor:
+    from ragmem.index.names import is_named
+
+    alike, floor = (None, 0.0) if floor is None else (hit.similarity, floor)
+    if alike is not None and alike > floor:
         return True
     held: set[str] = set()
     for reason in hit.why:
@@ -92,9 +88,9 @@ def bears(
             held.update(_found(reason))
         if hit.similarity is None and kind == "name" and set(rare).intersection(_found(reason)):
             return True
-    if asked.names_scope(hit):
+    if is_named(hit.name, hit.qualified_name, asked.names):
         return True
-    if alike is not None and floor is not None and alike <= _FAR * floor:
+    if alike is not None and alike <= _FAR * floor:
         return False
     return len(held) >= max(_LEAST_WORDS, _LEAST_SHARE * len(asked.words))
 
@@ -261,18 +257,18 @@ class Codebase:
 
     def _look(self, project: Project, *, stores: bool) -> None:
         try:
-            self._begin(project, stores=stores)
+            index = self.index_of(project, stores=stores)
         except Exception as error:
             self._failed("The code was not indexed", error)
-
-    def _begin(self, project: Project, *, stores: bool) -> None:
-        index = self.index_of(project, stores=stores)
+            return
         key = project.project_id
         running = self._refreshing.get(key)
-        if index is None or index.refusal or not self._writes or self._is_followed(key):
-            return
-        if running is None or running.done():
+        if self._may_look(index, key) and (running is None or running.done()):
             self._refreshing[key] = asyncio.create_task(self._refreshed(index))
+
+    def _may_look(self, index: "CodeIndex | None", key: str) -> TypeGuard["CodeIndex"]:
+        """Whether it is one to be made, and not followed already."""
+        return bool(index and not index.refusal and self._writes and not self._is_followed(key))
 
     def meet(self, project: Project) -> None:
         """Note that an agent works in this project."""
@@ -288,12 +284,9 @@ class Codebase:
 
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
-        if index is None or index.refusal or not self._writes or self._is_followed(key):
-            return
-        told = _Progress(self._listener.say)
-        before = self._refreshing.get(key)
-        self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
-        self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
+        if self._may_look(index, key):
+            first = self._refreshing[key] = asyncio.create_task(self._first_refreshed(index))
+            self._following[key] = asyncio.create_task(self._kept_current(index, first))
 
     def _asks(self, project: Project) -> bool:
         """Whether somebody else may look for it: not where this process keeps the index current."""
@@ -305,15 +298,21 @@ class Codebase:
         following = self._following.get(key)
         return following is not None and not following.done()
 
-    async def _first_refreshed(
-        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Progress"
-    ) -> Refreshed | None:
-        if before is not None:
-            await asyncio.gather(before, return_exceptions=True)
-        whole = bool((await index.status()).refreshed_at)
-        found = await self._refreshed(index, show=None if whole else told.show)
-        if found is not None:
-            told.done(found)
+    async def _first_refreshed(self, index: "CodeIndex") -> Refreshed | None:
+        """Tell the person where it is the first time, and a large project."""
+        is_told = bool((await index.status()).refreshed_at)
+        of_files = 0
+
+        def show(_: int, of: int) -> None:
+            nonlocal of_files
+            if of >= _LARGE and not is_told and not of_files:
+                of_files = of
+                self._listener.say(f"Indexing {of:,} files for code search …")
+
+        found = await self._refreshed(index, show=show)
+        if of_files and found is not None and not found.elsewhere:
+            counts = f"{found.files:,} files, {found.scopes:,} scopes"
+            self._listener.say(f"Code search is ready: {counts}.")
         return found
 
     async def _refreshed(
@@ -538,20 +537,3 @@ def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None
     from ragmem.embedder.models import OnnxEmbedder
 
     return CachedEmbedder(OnnxEmbedder())
-
-
-class _Progress:
-    """Tells the person when the first indexing of a large project begins, and when it is done."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._told = False
-
-    def show(self, _: int, of: int) -> None:
-        if of >= _LARGE and not self._told:
-            self._told = True
-            self._say(f"Indexing {of:,} files for code search …")
-
-    def done(self, found: Refreshed) -> None:
-        if self._told and not found.elsewhere:
-            self._say(f"Code search is ready: {found.files:,} files, {found.scopes:,} scopes.")

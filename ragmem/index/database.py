@@ -7,7 +7,6 @@ damaged one is thrown away.
 import asyncio
 import errno
 import fcntl
-import logging
 import os
 import shutil
 import stat
@@ -23,11 +22,10 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.files import lock
-from ragmem.logs import LOGGER
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The version of the tables."""
-CUT_VERSION = 2
+CUT_VERSION = 3
 """Goes up if the same file would be cut otherwise, or scopes would get other names."""
 WORDS_VERSION = 1
 """Goes up if the same scope gets other terms or another text to embed."""
@@ -190,19 +188,12 @@ def database_of(data_dir: Path, project_id: str) -> Path:
 class IndexThread:
     """One thread with a connection of its own, awaited from the event loop.
 
-    Where the file is damaged it is made anew by who may do that, and is as good as none to others.
+    Where the file is damaged it is made anew.
     """
 
-    def __init__(
-        self,
-        database: Path,
-        connect: Callable[[Path], apsw.Connection | None],
-        *,
-        makes_anew: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, database: Path, connect: Callable[[Path], apsw.Connection | None]) -> None:
         self._database = database
         self._connect = connect
-        self._makes_anew = makes_anew
         self._connection: apsw.Connection | None = None
         self._inode = 0
         self._closed = False
@@ -218,25 +209,12 @@ class IndexThread:
         return await asyncio.wrap_future(self.submit(job, otherwise=otherwise, anew=anew))
 
     def submit(
-        self,
-        job: Callable[[apsw.Connection], T],
-        *,
-        otherwise: T,
-        anew: bool = False,
-        at_end: Callable[[], object] = lambda: None,
+        self, job: Callable[[apsw.Connection], T], *, otherwise: T, anew: bool = False
     ) -> "Future[T]":
-        """Start a job as `run` does; `at_end` is called whatever comes of it."""
+        """Start a job as `run` does."""
         if self._closed:
-            at_end()
             raise StoreUnavailable("The code index is closed.", hint="Open it again.")
-
-        def whole() -> T:
-            try:
-                return self._do(job, otherwise, anew)
-            finally:
-                at_end()
-
-        return self._thread.submit(whole)
+        return self._thread.submit(self._do, job, otherwise, anew)
 
     async def aclose(self) -> None:
         """Wait for what was handed in; safe to call twice."""
@@ -256,10 +234,6 @@ class IndexThread:
                 return self._done(job, otherwise)
             except (apsw.CorruptError, apsw.NotADBError):
                 self._close()
-                if not self._makes_anew():
-                    told = "The code index %s is damaged."
-                    logging.getLogger(LOGGER).warning(told, self._database)
-                    return otherwise
                 make_anew(self._database)
             except apsw.SQLError:
                 # Is it empty, because another process makes it anew just now?

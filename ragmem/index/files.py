@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,8 +26,7 @@ import msgspec
 
 from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
-from ragmem.index import CodeHit, Cut, CutScope
-from ragmem.index.mirror import ScopeKey
+from ragmem.index import CodeHit, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
@@ -153,7 +153,12 @@ def list_project(
     )
     for found in FileList.tries(program, root, timeout_s=_TIMEOUT_S, stop=stop):
         left_out: Counter[str] = Counter()
-        kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
+        kept: list[str] = []
+        for path in found:
+            if why := "ragmem's own" if path.startswith(hidden) else left_out_by_name(path):
+                left_out[why] += 1
+            else:
+                kept.append(path)
     if found.failed:
         raise RagmemError(
             f"ripgrep could not list the project's files for the code index: {found.failed}",
@@ -163,35 +168,11 @@ def list_project(
         left_out["unreadable"] += found.unreadable
     if not found.is_ignoring:
         left_out["ignore file that can't be read"] = 1
+    if (more := len(kept) - limits.max_files) > 0:
+        left_out["too many"] = more
+        kept = heapq.nsmallest(limits.max_files, kept, key=lambda path: (path.count("/"), path))
     whole = not found.timed_out and not stop.is_set()
     return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
-
-
-def _reason(path: str, hidden: tuple[str, ...]) -> str:
-    return "ragmem's own" if path.startswith(hidden) else left_out_by_name(path)
-
-
-def _shallowest(
-    found: Iterable[str], reason: Callable[[str], str], most: int, left_out: Counter[str]
-) -> list[str]:
-    """Keep the `most` shallowest in whichever order they come, at most twice that at once."""
-    kept: list[str] = []
-    for path in found:
-        if why := reason(path):
-            left_out[why] += 1
-            continue
-        kept.append(path)
-        if len(kept) >= 2 * most + 1:
-            left_out["too many"] += len(kept) - most
-            kept = heapq.nsmallest(most, kept, key=_depth)
-    if len(kept) > most:
-        left_out["too many"] += len(kept) - most
-        kept = heapq.nsmallest(most, kept, key=_depth)
-    return kept
-
-
-def _depth(path: str) -> tuple[int, str]:
-    return path.count("/"), path
 
 
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
@@ -224,11 +205,6 @@ class NotRead(Exception):
     def __init__(self, why: Unread) -> None:
         super().__init__(why)
         self.why: Unread = why
-
-
-def is_racy(mtime_ns: int, seen_ns: int) -> bool:
-    """Return whether it may have changed unseen after it was read, within the clock's tick."""
-    return abs(seen_ns - mtime_ns) < _RACY_NS
 
 
 def read(root: int, path: str, most: int) -> Content:
@@ -312,22 +288,27 @@ def opened_folder(root: Path) -> Iterator[int]:
 
 
 class FileStamp(NamedTuple):
-    """How a file and a scope in it were when they were indexed."""
+    """How a file was when it was indexed."""
 
     size: int
     mtime_ns: int
     seen_ns: int
-    file_hash: str
-    scope_hash: str
+    hash: str
+    left_out: str = ""
+
+    def is_of(self, size: int, mtime_ns: int) -> bool:
+        """Return whether it is the same for sure: nothing is within the clock's tick."""
+        is_racy = abs(self.seen_ns - self.mtime_ns) < _RACY_NS
+        return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
 
 
 def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
-    """Return how files and scopes were, by the ids of the scopes."""
+    """Return how their files were, by the ids of the scopes."""
     ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
     return {
         str(scope_id): FileStamp(*rest)
         for scope_id, *rest in connection.execute(
-            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash, s.hash FROM scopes AS s"
+            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash FROM scopes AS s"
             " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
             (ids,),
         )
@@ -341,98 +322,65 @@ def with_texts(
 
     Blocks.
     """
-    files: dict[str, _ShownFile] = {}
-    found: list[CodeHit] = []
+    files: dict[str, _ShownFile | None] = {}
+    found: list[CodeHit | None] = []
     try:
         with opened_folder(root) as folder:
             for hit in hits:
                 if hit.path not in files:
-                    files[hit.path] = _ShownFile(folder, hit.path, most)
-                fresh = files[hit.path].fresh(hit, stands.get(hit.scope_id))
-                if fresh is not None:
-                    found.append(fresh)
+                    files[hit.path] = _shown_file(folder, hit.path, most)
+                file, stand = files[hit.path], stands.get(hit.scope_id)
+                found.append(file.fresh(hit, stand) if file and stand else None)
     except UsageError:  # the folder is gone
         return []
-    return found
+    return [hit for hit in found if hit is not None]
+
+
+def _shown_file(folder: int, path: str, most: int) -> "_ShownFile | None":
+    try:
+        content = read(folder, path, most)
+    except NotRead:
+        return None
+    return None if is_binary(content.data) else _ShownFile(path, content)
 
 
 class _ShownFile:
     """A file that hits are in, read once, and cut where it has to be."""
 
-    def __init__(self, folder: int, path: str, most: int) -> None:
+    def __init__(self, path: str, content: Content) -> None:
         self._path = path
-        self._content: Content | None
-        try:
-            self._content = read(folder, path, most)
-        except NotRead:
-            self._content = None
-        self._shown: bytes | None = None
-        self._lines: list[str] | None = None
-        self._is_redacted = False
-        """Of all the lines; else those that are shown are yet to be."""
-        self._cut: Cut | None = None
+        self._content = content
 
-    def fresh(self, hit: CodeHit, stand: FileStamp | None) -> CodeHit | None:
-        if self._content is None or stand is None or is_binary(self._content.data):
-            return None
-        if not _is_as(self._content, stand):
-            scope = self._again(hit, stand)
+    def fresh(self, hit: CodeHit, stand: FileStamp) -> CodeHit | None:
+        now = self._content
+        if not stand.is_of(now.size, now.mtime_ns) and now.hash != stand.hash:
+            scope = self._scopes.get((hit.kind, hit.qualified_name))
             if scope is None:
                 return None
-            hit = msgspec.structs.replace(
-                hit,
-                name=scope.name,
-                qualified_name=scope.qualified_name,
-                signature=scope.signature,
-                docstring=scope.docstring,
-                start_line=scope.start_line,
-                end_line=scope.end_line,
-            )
-        return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
+            names = ("signature", "docstring", "start_line", "end_line")
+            hit = msgspec.structs.replace(hit, **{name: getattr(scope, name) for name in names})
+        lines, is_redacted = self._lines
+        text = "\n".join(lines[hit.start_line - 1 : hit.end_line])
+        return msgspec.structs.replace(hit, text=text if is_redacted else redact_lines(text))
 
-    def _shown_lines(self, first: int, last: int) -> str:
-        """Return lines without their secrets; to look in the whole file takes far longer."""
-        assert self._content is not None
-        if self._lines is None:
-            text = as_utf8(self._content.data).decode("utf-8", "replace")
-            self._is_redacted = reaches_over_lines(text)
-            if self._is_redacted:
-                text = self._data().decode("utf-8", "replace")
-            text = text.removeprefix("\ufeff")
-            self._lines = text.replace("\r\n", "\n").split("\n")
-        shown = "\n".join(self._lines[first - 1 : last])
-        return shown if self._is_redacted else redact_lines(shown)
+    @cached_property
+    def _shown(self) -> bytes:
+        """As it is indexed and shown: without its secrets."""
+        return without_secrets(self._content.data)
 
-    def _data(self) -> bytes:
-        """Return the file as it is indexed and shown: without its secrets."""
-        assert self._content is not None
-        if self._shown is None:
-            self._shown = without_secrets(self._content.data)
-        return self._shown
+    @cached_property
+    def _lines(self) -> tuple[list[str], bool]:
+        """Its lines, and whether they are redacted already: a whole file takes far longer."""
+        text = as_utf8(self._content.data).decode("utf-8", "replace")
+        if is_redacted := reaches_over_lines(text):
+            text = self._shown.decode("utf-8", "replace")
+        return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"), is_redacted
 
-    def _again(self, hit: CodeHit, stand: FileStamp) -> CutScope | None:
-        """Return the scope as it is now: that of its name, else the only one with its text."""
+    @cached_property
+    def _scopes(self) -> dict[tuple[str, str], CutScope]:
         from ragmem.index.cut import cut
 
-        if self._cut is None:
-            self._cut = cut(self._path, self._data())
-        alike = [scope for scope in self._cut.scopes if scope.kind == hit.kind]
-        named = (scope for scope in alike if scope.qualified_name == hit.qualified_name)
-        same = [
-            scope
-            for scope in alike
-            if scope.hash == stand.scope_hash
-            and (scope.name == hit.name or ScopeKey.of(scope).is_telling)
-        ]
-        return next(named, None) or (same[0] if len(same) == 1 else None)
-
-
-def _is_as(content: Content, stand: FileStamp) -> bool:
-    if content.size != stand.size:
-        return False
-    if content.mtime_ns == stand.mtime_ns and not is_racy(stand.mtime_ns, stand.seen_ns):
-        return True
-    return content.hash == stand.file_hash
+        return {(s.kind, s.qualified_name): s for s in cut(self._path, self._shown).scopes}
 
 
 _MOST_OF_A_FOLDER = 20
@@ -476,8 +424,6 @@ class Resolver:
             "java": self._java,
             "c": self._included,
             "cpp": self._included,
-            "php": self._beside,
-            "ruby": self._beside,
         }
         way = ways.get(language)
         if way is None:
@@ -622,11 +568,6 @@ class Resolver:
         found = self._ending(tail)
         if found:
             yield min(found, key=lambda each: _distance(path, each))
-
-    def _beside(self, path: str, written: str) -> Iterator[str]:
-        base = _joined(path, written)
-        if base is not None:
-            yield from self._first((base, f"{base}.rb", f"{base}.php"))
 
 
 def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:

@@ -1,23 +1,23 @@
 """The code index of one project's folder: made from the files, searched, kept current."""
 
 import asyncio
+import logging
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
 
 from ragmem.embedder import Embedder
-from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
+from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import refusal, take
-from ragmem.index import CodeHit, IndexStatus, Refreshed, vectors
+from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
 from ragmem.index.database import (
     IndexThread,
     is_followed,
@@ -28,10 +28,19 @@ from ragmem.index.database import (
     transaction,
 )
 from ragmem.index.files import FileStamp, IndexLimits, stands_of, with_texts
-from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
+from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
-from ragmem.records import CodeScope, CodeStore, FoundScope, Project, utc_now
+from ragmem.logs import LOGGER
+from ragmem.records import (
+    CodeScope,
+    CodeStore,
+    DropCodeFiles,
+    FoundScope,
+    Project,
+    PutCodeFile,
+    RegisterProject,
+)
 from ragmem.text import visible
 from ragmem.usage import Metrics
 
@@ -44,6 +53,9 @@ T = TypeVar("T")
 _LIMITS = IndexLimits()
 _STOPS_WITHIN_S = 10.0
 _EMBEDDED_AT_ONCE = 32
+_PAUSE_S = 0.05
+_TOLD_WITHIN_S = 2.0
+"""The longest that a store is waited for at the end; the next process tells the rest."""
 _MOST_OF_A_NAME = 5
 """The most scopes of a name: one that more have tells nothing."""
 _LOOKED_THROUGH = 2_000
@@ -92,20 +104,14 @@ class CodeIndex:
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
         self._writer = IndexThread(database, open_for_writing)
-        self._has_written = False
-        """What only looks never empties a damaged index."""
-        self._reader = IndexThread(database, open_for_reading, makes_anew=lambda: self._has_written)
+        self._reader = IndexThread(database, open_for_reading)
         self._resident: ScopeVectors | None = None
         self._one_refresh = asyncio.Lock()
-        self._mirror = Mirror(
-            project,
-            self._read,
-            self._write,
-            open_store=open_store,
-            lock=partial(self._locked, "mirror"),
-            metrics=self._metrics,
-            on_told=on_told,
-        )
+        self._open_store = open_store
+        self._on_told = on_told
+        self._one_mirror = asyncio.Lock()
+        self._telling: asyncio.Task[None] | None = None
+        self._to_tell = False
         self._closing = False
         self._stop = threading.Event()
         """Of the refresh that is under way."""
@@ -130,15 +136,18 @@ class CodeIndex:
         how many files are done. The store hears of it afterwards, in the background.
         """
         self.refuse()
-        if self._closing:
-            raise _closed()
         async with self._one_refresh:
+            if self._closing:
+                raise _closed()
             lock = self._locked("refresh")
             if lock is None:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
                 done = await self._refreshed(show, rebuild, paths, lock)
-        self._mirror.tell_later()
+        if self._open_store and not self._closing:
+            self._to_tell = True
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.create_task(self._tell())
         return done
 
     async def _refreshed(
@@ -148,7 +157,6 @@ class CodeIndex:
         paths: Collection[str] | None,
         lock: int,
     ) -> Refreshed:
-        self._has_written = True
         stop = self._stop = threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -161,16 +169,15 @@ class CodeIndex:
             project_id=self.project.project_id,
             limits=self._limits,
             private=self._private,
-            now=utc_now(),
-            paths=None if paths is None else frozenset(paths),
+            paths=paths,
         )
         running = self._writer.submit(
             lambda connection: refresh(connection, plan, stop, told),
             otherwise=_NOTHING,
             anew=rebuild,
-            # Not before: cancelled, it goes on for a moment.
-            at_end=partial(os.close, lock),
         )
+        # Not before: cancelled, it goes on for a moment.
+        running.add_done_callback(lambda _: os.close(lock))
         return await _ended(running, stop)
 
     async def as_it_is(self) -> Refreshed:
@@ -204,7 +211,65 @@ class CodeIndex:
 
         Not where another process is at it, nor while the store is away: then it is done later.
         """
-        return await self._mirror.tell()
+        if self._open_store is None:
+            return False
+        async with self._one_mirror:
+            try:
+                lock = self._locked("mirror")
+                if lock is None:
+                    return False
+                try:
+                    with self._metrics.time("code.mirror"):
+                        return await self._tell_all(await self._open_store())
+                finally:
+                    os.close(lock)
+            except RagmemError as error:
+                self._metrics.count("code.mirror_failed")
+                logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
+                return False
+
+    async def _tell_all(self, store: CodeStore) -> bool:
+        """Tell all that is marked; StoreError where the store is away."""
+        project_id = self.project.project_id
+        if not await self._read(_state("refreshed_at != ''"), False):
+            # What is not there yet would be taken for gone.
+            return False
+        path, content = await self._read(mirror.told_file, ("", ""))
+        if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
+            await self._write(mirror.forget_store)
+        if not await self._read(_state("seeded"), True):
+            stored = await store.code_files(project_id)
+            await self._write(lambda connection: mirror.seed(connection, stored))
+        is_registered = False
+        while not self._closing:
+            batch = await self._read(
+                partial(mirror.next_batch, project_id=project_id), mirror.MirrorBatch()
+            )
+            # Files first: a scope that was moved must not go with the file that it was in.
+            writes: list[PutCodeFile | DropCodeFiles] = [PutCodeFile(file=f) for f in batch.files]
+            if batch.gone:
+                writes.append(DropCodeFiles(project_id=project_id, paths=batch.gone))
+            if not writes:
+                return True
+            if not is_registered:
+                if project_id not in {each.project_id for each in await store.projects()}:
+                    await store.apply([RegisterProject(project=self.project)])
+                is_registered = True
+            await store.apply(writes)
+            await self._write(partial(mirror.told, batch=batch))
+            await asyncio.sleep(_PAUSE_S)
+        return False
+
+    async def _tell(self) -> None:
+        """Tell in the background; what changes meanwhile is told after that."""
+        while self._to_tell and not self._closing:
+            self._to_tell = False
+            try:
+                if await self.mirror() and not self._closing:
+                    self._on_told()
+            except Exception:
+                # A bug: it must not end what goes on beside it.
+                logging.getLogger(LOGGER).exception("The store was not told of code")
 
     # --- vectors ---------------------------------------------------------------------------
 
@@ -219,45 +284,30 @@ class CodeIndex:
 
         `show` is told how many are done, of how many. Those of the `first` scopes come first.
         """
-        if self._embedder is None:
+        embedder = self._embedder
+        if embedder is None or not await self._read(vectors.has_texts, False):
             return not (await self.status()).without_vectors
         with self._metrics.time("code.embed"):
-            return await self._embed(self._embedder, limit_s, show, first)
-
-    async def _embed(
-        self,
-        embedder: Embedder,
-        limit_s: float | None,
-        show: Callable[[int, int], None] | None,
-        first: Sequence[str],
-    ) -> bool:
-        """Make vectors: those of the `first` scopes, then those of the newest."""
-        if not await self._read(vectors.has_texts, False):
-            return True
-        await embedder.prepare()
-        mark = (embedder.info.model_id, embedder.info.dimension)
-        await self._write(lambda found: vectors.use_embedder(found, *mark))
-        until = None if limit_s is None else time.monotonic() + limit_s
-        of, done = await self._read(vectors.waiting_count, 0), 0
-        while not self._closing:
+            await embedder.prepare()
+            mark = (embedder.info.model_id, embedder.info.dimension)
+            await self._write(lambda found: vectors.use_embedder(found, *mark))
+            until = None if limit_s is None else time.monotonic() + limit_s
+            of, done = await self._read(vectors.waiting_count, 0), 0
+            waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first)
             none: list[tuple[str, str]] = []
-            texts = await self._read(
-                partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first), none
-            )
-            if not texts:
-                return True
-            made = await embedder.embed([text for _, text in texts])
-            rows = [
-                (key, row.astype("<f4").tobytes())
-                for (key, _), row in zip(texts, made, strict=True)
-            ]
-            await self._write(partial(vectors.put, mark=mark, rows=rows))
-            done += len(rows)
-            if show is not None:
-                show(done, max(of, done))
-            if until is not None and time.monotonic() >= until:
-                break
-        return not await self._read(vectors.waiting_count, 0)
+            while not self._closing and (texts := await self._read(waiting, none)):
+                made = await embedder.embed([text for _, text in texts])
+                rows = [
+                    (key, row.astype("<f4").tobytes())
+                    for (key, _), row in zip(texts, made, strict=True)
+                ]
+                await self._write(partial(vectors.put, mark=mark, rows=rows))
+                done += len(rows)
+                if show is not None:
+                    show(done, max(of, done))
+                if until is not None and time.monotonic() >= until:
+                    break
+            return not await self._read(vectors.waiting_count, 0)
 
     # --- asking it --------------------------------------------------------------------------
 
@@ -309,7 +359,7 @@ class CodeIndex:
         """
         if self._embedder is None:
             return NO_VECTOR
-        model_id = await self._read(_model_id, "")
+        model_id = await self._read(_state("model_id"), "")
         if not model_id or model_id != self._embedder.info.model_id:
             return NO_VECTOR
         try:
@@ -348,7 +398,7 @@ class CodeIndex:
 
     async def exists(self) -> bool:
         """Return whether anything was ever indexed."""
-        return await self._read(_was_filled, False)
+        return bool(await self._read(_state("sequence"), 0))
 
     @property
     def _log(self) -> Path:
@@ -364,20 +414,30 @@ class CodeIndex:
         from ragmem.index.watch import keep_current
 
         self.refuse()
-        return keep_current(self, self._root, self._known_of, followers=self._followers)
+        return keep_current(self, self._root, followers=self._followers)
 
     @property
     def _followers(self) -> Path:
         return self._database.with_suffix(".watch.lock")
 
-    async def _known_of(self, paths: Collection[str]) -> set[str]:
+    async def known_of(self, paths: Collection[str]) -> set[str]:
+        """Return which of these paths it has, as files or as folders of some."""
         return await self._read(lambda found: _known_of(found, paths), set())
+
+    async def folders(self) -> set[str]:
+        """Return the paths of the folders that indexed files are in; empty for the project's."""
+        paths: list[str] = await self._read(_paths, [])
+        return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
         self._closing = True
         self._stop.set()
-        await self._mirror.aclose()
+        if self._telling:
+            # It stops after what is being told just now, or where that takes long.
+            await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
+            self._telling.cancel()
+            await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
         await self._reader.aclose()
         await self._writer.aclose()
 
@@ -415,12 +475,9 @@ def _closed() -> StoreUnavailable:
     return StoreUnavailable("The code index is closed.", hint="Open it again.")
 
 
-def _model_id(connection: apsw.Connection) -> str:
-    return str(connection.execute("SELECT model_id FROM state").get)
-
-
-def _was_filled(connection: apsw.Connection) -> bool:
-    return bool(connection.execute("SELECT sequence FROM state").get)
+def _state(column: str) -> Callable[[apsw.Connection], Any]:
+    """Return the query of something of the index as a whole."""
+    return lambda connection: connection.execute(f"SELECT {column} FROM state").get
 
 
 def _size(file: Path) -> int:
@@ -454,52 +511,33 @@ def _scopes_named(
     connection: apsw.Connection, project_id: str, names: Collection[str]
 ) -> dict[str, list[FoundScope]]:
     """By each of the names those that are called so, by path and line."""
+    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
     found: dict[str, list[FoundScope]] = {}
     for name in dict.fromkeys(names):
         wanted = name.strip().casefold()
+        rows = connection.execute(
+            f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
+            " WHERE s.name_key = ? AND s.name_key != '' ORDER BY f.path, s.start_line LIMIT ?",
+            (wanted.rpartition(".")[2], _LOOKED_THROUGH),
+        )
         scopes = [
-            scope
-            for scope in _of_last_name(connection, project_id, wanted.rpartition(".")[2])
-            if _is_called(scope.scope, wanted)
+            FoundScope(project_id=project_id, path=str(path), defined=True, scope=scope)
+            for path, scope in ((path, code_scope(row)) for path, *row in rows)
+            if "." not in wanted or f".{scope.qualified_name.casefold()}".endswith(f".{wanted}")
         ]
         if 0 < len(scopes) <= _MOST_OF_A_NAME:
             found[name] = scopes
     return found
 
 
-def _is_called(scope: CodeScope, wanted: str) -> bool:
-    qualified = scope.qualified_name.casefold()
-    return (
-        scope.name.casefold() == wanted or qualified == wanted or qualified.endswith(f".{wanted}")
-    )
-
-
-def _of_last_name(connection: apsw.Connection, project_id: str, name_key: str) -> list[FoundScope]:
-    if not name_key:
-        return []
-    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
-    rows = connection.execute(
-        f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
-        " WHERE s.name_key = ? ORDER BY f.path, s.start_line LIMIT ?",
-        (name_key, _LOOKED_THROUGH),
-    )
-    return [
-        FoundScope(project_id=project_id, path=str(path), defined=True, scope=code_scope(row))
-        for path, *row in rows
-    ]
-
-
 def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
     """Files that it imports, and files that import it."""
+    joined = "imports JOIN files AS f USING (file)"
     imports = connection.execute(
-        "SELECT imported FROM imports JOIN files AS f USING (file) WHERE f.path = ?"
-        " ORDER BY imported",
-        (path,),
+        f"SELECT imported FROM {joined} WHERE f.path = ? ORDER BY imported", (path,)
     ).fetchall()
     imported_by = connection.execute(
-        "SELECT f.path FROM imports JOIN files AS f USING (file) WHERE imported = ?"
-        " ORDER BY f.path",
-        (path,),
+        f"SELECT f.path FROM {joined} WHERE imported = ? ORDER BY f.path", (path,)
     ).fetchall()
     return [str(each) for (each,) in imports], [str(each) for (each,) in imported_by]
 
@@ -510,19 +548,15 @@ def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> Index
     from ragmem.index.scan import counts
 
     files, scopes, left_out = counts(connection)
-    languages = Counter(
-        {
-            str(language): int(str(count))
-            for language, count in connection.execute(
-                "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
-            )
-        }
+    languages = connection.execute(
+        "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
+        " ORDER BY count(*) DESC, language"
     )
     return IndexStatus(
         path=path,
         files=files,
         scopes=scopes,
-        languages=dict(languages.most_common()),
+        languages={str(name): int(str(count)) for name, count in languages},
         left_out=left_out,
         without_vectors=vectors.waiting_count(connection),
         refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
@@ -530,8 +564,11 @@ def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> Index
     )
 
 
+def _paths(connection: apsw.Connection) -> list[str]:
+    return [str(path) for (path,) in connection.execute("SELECT path FROM files")]
+
+
 def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
-    """Which of these paths the index has, as files or as folders of some."""
     found = set()
     for path in paths:
         if connection.execute(

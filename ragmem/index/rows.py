@@ -8,7 +8,6 @@ parser (a crash, no end) costs that file alone.
 
 import math
 import os
-import queue
 import re
 import struct
 import subprocess
@@ -17,7 +16,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice, repeat
 from typing import IO, TYPE_CHECKING, TypeVar
@@ -249,13 +247,14 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
 
 _HERE_AT_MOST = 64
 """The most files that are cut here: a child would take longer to start than they take."""
-_BATCH = 40
+_BATCH = 100
 _MOST_CHILDREN = 4
 _NICENESS = 10
-_PATIENCE_S = 20.0
-"""How long a child may take for one file."""
+_PATIENCE_S = 60.0
+"""How long a child may take for one batch."""
 _TICK_S = 0.1
 _LENGTH = struct.Struct("<I")
+_PROGRAM = "from ragmem.index.rows import serve; serve()"
 
 
 class _Start(msgspec.Struct, array_like=True):
@@ -265,126 +264,69 @@ class _Start(msgspec.Struct, array_like=True):
     secrets: tuple[tuple[str, str], ...]
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_row = msgspec.msgpack.Decoder(FileRow).decode
-
-
 def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early when told to stop."""
-    if len(paths) <= _HERE_AT_MOST:
-        for path in paths:
-            if stop.is_set():
-                return
-            yield [row_of(root, path, most)]
-        return
-    yield from _cut_by_children(root, paths, most, stop)
-
-
-def _child_count() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min((cores or 1) - 1, _MOST_CHILDREN))
+    if len(paths) > _HERE_AT_MOST:
+        try:
+            yield from _cut_by_children(root, paths, most, stop)
+            return
+        except OSError:  # No process can be started: then it takes longer.
+            pass
+    for start in range(0, len(paths), _BATCH):
+        if not stop.is_set():
+            yield [row_of(root, path, most) for path in paths[start : start + _BATCH]]
 
 
 def _cut_by_children(
     root: int, paths: Sequence[str], most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
-    """Keep some children busy, each by a thread of its own."""
-    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    children = [_Child(root, most) for _ in range(min(_child_count(), len(batches)))]
-    idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
-    for child in children:
-        idle.put(child)
+    """Keep some children busy; what one dies of is tried again, file by file."""
+    from multiprocessing.connection import wait
 
-    def cut(batch: Sequence[str]) -> list[FileRow]:
-        child = idle.get()
-        try:
-            return child.rows(batch)
-        finally:
-            idle.put(child)
-
-    threads = ThreadPoolExecutor(len(children), thread_name_prefix="ragmem-cut")
-    waiting, running = deque(batches), set[Future[list[FileRow]]]()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
+    count = max(1, min((cores or 1) - 1, _MOST_CHILDREN, len(waiting)))
+    idle: list[_Child] = []
+    busy = [_Child(root, most) for _ in range(count)]
     try:
-        while (waiting or running) and not stop.is_set():
-            # Few at a time: rows are not made faster than they are written.
-            while waiting and len(running) < 2 * len(children):
-                running.add(threads.submit(cut, waiting.popleft()))
-            done, running = wait(running, _TICK_S, FIRST_COMPLETED)
-            for each in done:
-                yield each.result()
-            for child in children:
-                child.kill_if_late()
+        while (waiting or any(child.asked for child in busy)) and not stop.is_set():
+            while waiting and idle:
+                busy.append(idle.pop())
+                busy[-1].ask(waiting.popleft())
+            ready = wait([child.answers.fileno() for child in busy], _TICK_S)
+            for child in [child for child in busy if child.answers.fileno() in ready]:
+                asked, rows = child.asked, child.rows()
+                if rows is not None:
+                    busy.remove(child)
+                    idle.append(child)
+                elif len(asked) > 1:
+                    waiting.extend([path] for path in asked)
+                else:
+                    rows = [FileRow(path, "unreadable") for path in asked]
+                if rows:
+                    yield rows
+            for child in busy:
+                if time.monotonic() - child.asked_at > _PATIENCE_S:
+                    child.process.kill()
     finally:
-        for child in children:
-            child.end()
-        threads.shutdown(cancel_futures=True)
-        for child in children:
+        for child in (*idle, *busy):
             child.close()
 
 
 class _Child:
-    """One process, started anew when it dies; where none can be started files are cut here."""
+    """A process that cuts files, started anew where it has died."""
 
     def __init__(self, root: int, most: int) -> None:
         self._root = root
-        self._most = most
-        self._process: subprocess.Popen[bytes] | None = None
-        self._asked_at = math.inf
-        self._works = True
-        self._ended = False
+        self._start = _Start(most, known())
+        self._begin()
 
-    def rows(self, paths: Sequence[str]) -> list[FileRow]:
-        """Return a batch's rows; a file that two children die of is `unreadable`."""
-        rows: list[FileRow] = []
-        suspect = ""
-        while len(rows) < len(paths) and not self._ended:
-            if not self._ask(paths[len(rows) :]):
-                return rows if self._ended else rows + self._rows_here(paths[len(rows) :])
-            while len(rows) < len(paths) and (answer := self._answer()):
-                rows.append(_decode_row(answer))
-            if len(rows) < len(paths):
-                self.close()
-                path = paths[len(rows)]
-                if path == suspect:
-                    rows.append(FileRow(path, "unreadable"))
-                suspect = path
-        return rows
-
-    def kill_if_late(self) -> None:
-        """Kill the process where a file takes too long."""
-        if time.monotonic() - self._asked_at > _PATIENCE_S and (process := self._process):
-            process.kill()
-
-    def end(self) -> None:
-        """Kill it for good; called while another thread may wait for it."""
-        self._ended = True
-        if process := self._process:
-            process.kill()
-
-    def _rows_here(self, paths: Sequence[str]) -> list[FileRow]:
-        return [row_of(self._root, path, self._most) for path in paths if not self._ended]
-
-    def _ask(self, paths: Sequence[str]) -> bool:
-        """Hand files to the child, or to a new one; false where there is none that answers."""
-        for _ in range(2) if self._works else ():
-            with suppress(OSError):
-                process = self._process or self._started()
-                if process is None:
-                    break
-                assert process.stdin is not None
-                _send(process.stdin, _encode(paths))
-                return True
-            self.close()
-        self._works = False
-        return False
-
-    def _started(self) -> "subprocess.Popen[bytes] | None":
-        """Start one; None if it does not say that it is there."""
+    def _begin(self) -> None:
         from ragmem.children import child_environment
 
-        self._process = process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROGRAM, str(self._root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -394,27 +336,41 @@ class _Child:
             pass_fds=(self._root,),
             start_new_session=True,
         )
-        if self._ended:
-            process.kill()
-        assert process.stdin is not None
-        _send(process.stdin, _encode(_Start(self._most, known())))
-        return process if self._answer() else None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._questions, self.answers = self.process.stdin, self.process.stdout
+        self.asked: Sequence[str] = ()
+        self._send(self._start)
 
-    def _answer(self) -> bytes | None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        self._asked_at = time.monotonic()
-        answer = _received(self._process.stdout)
-        self._asked_at = math.inf
-        return answer
+    def ask(self, paths: Sequence[str]) -> None:
+        """Hand it files; whether it has died meanwhile is seen by its answer."""
+        self.asked = paths
+        self._send(paths)
+
+    def _send(self, message: object) -> None:
+        self.asked_at = time.monotonic()
+        with suppress(BrokenPipeError):
+            _send(self._questions, msgspec.msgpack.encode(message))
+
+    def rows(self) -> list[FileRow] | None:
+        """Read the answer; None where it died of the question, and another is started.
+
+        OSError where it can't even be started.
+        """
+        if answer := _received(self.answers):
+            self.asked = ()
+            return msgspec.msgpack.decode(answer, type=list[FileRow])
+        self.close()
+        if not self.asked:
+            raise OSError(0, "a process that cuts files ended when it was started")
+        self._begin()
+        return None
 
     def close(self) -> None:
-        """Forget a process that answers no more."""
-        if self._process:
-            self._process.kill()
-            with suppress(OSError):
-                self._process.communicate()
-            self._process = None
+        """End it."""
+        self.process.kill()
+        with suppress(OSError):
+            self.process.communicate()
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:
@@ -432,11 +388,6 @@ def _received(pipe: IO[bytes]) -> bytes | None:
     return message if len(message) == size else None
 
 
-# --- in the child ---------------------------------------------------------------------
-
-_PROGRAM = "from ragmem.index.rows import serve; serve()"
-
-
 def serve() -> None:
     """Answer requests until there are no more; the argument is the project's open folder."""
     root, requests = int(sys.argv[1]), sys.stdin.buffer
@@ -452,7 +403,8 @@ def serve() -> None:
     for name, value in start.secrets:
         know({name: value})
     with suppress(BrokenPipeError):
-        _send(answers, _encode(None))
+        _send(answers, msgspec.msgpack.encode([]))
         while message := _received(requests):
-            for path in msgspec.msgpack.decode(message, type=list[str]):
-                _send(answers, _encode(row_of(root, path, start.most)))
+            paths = msgspec.msgpack.decode(message, type=list[str])
+            rows = [row_of(root, path, start.most) for path in paths]
+            _send(answers, msgspec.msgpack.encode(rows))

@@ -9,12 +9,9 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
-from datetime import datetime
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 import msgspec
@@ -22,117 +19,55 @@ import msgspec
 from ragmem.index import Refreshed, vectors
 from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
+    Content,
+    FileStamp,
     IndexLimits,
     NotRead,
     Resolver,
-    is_racy,
     list_project,
     opened_folder,
     read,
     says_what_is_ignored,
     stems_of,
 )
-from ragmem.index.mirror import (
-    KEY_COLUMNS,
-    ScopeKey,
-    assign,
-    forget_gone,
-    imports_of,
-    moved_scopes,
-    note_came,
-    note_went,
-    scope_id_of,
-    went_by_another_name,
-)
+from ragmem.index.mirror import imports_of, new_scope_id
 from ragmem.index.rows import FileRow, cut_files, numbered
-
-
-class _Old(NamedTuple):
-    """A scope as it is in the index."""
-
-    scope: int
-    scope_id: str
-    term_count: int
-    key: ScopeKey
+from ragmem.records import utc_now
 
 
 class ScopeWriter:
-    """What one refresh changes, transaction by transaction; `follow_moved` in the last."""
+    """What one refresh changes, transaction by transaction."""
 
-    def __init__(self, connection: apsw.Connection, project_id: str, now: datetime) -> None:
+    def __init__(self, connection: apsw.Connection, project_id: str) -> None:
         self.changed: list[str] = []
         self.removed: list[str] = []
         self.unread: list[FileRow] = []
         """Files that could not be read, or are left out for what is in them."""
         self._connection = connection
         self._project_id = project_id
-        self._now = now
-        self._is_first = not connection.execute("SELECT sequence FROM state").get
         self._epoch = self._sequence = self._documents = self._terms = 0
 
-    def put(self, rows: Iterable[FileRow]) -> None:
-        """Write files as they were read; in the caller's transaction."""
-        self._begin()
-        for row in rows:
-            self._put(row)
-        self._end()
-
-    def remove(self, paths: Iterable[str]) -> None:
-        """Take files out that are no more; in the caller's transaction."""
-        self._begin()
-        for path in paths:
-            self._remove(path)
-        self._end()
-
-    def follow_moved(self) -> None:
-        """Give scopes that went elsewhere their ids back; in the caller's transaction."""
-        moved = moved_scopes(self._connection, self._now)
-        epoch = raise_epoch(self._connection) if moved else 0
-        for scope, scope_id in moved.items():
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write all that is done in the block or nothing of it."""
+        with transaction(self._connection):
+            self._epoch = raise_epoch(self._connection)
+            self._sequence = int(str(self._connection.execute("SELECT sequence FROM state").get))
+            self._documents = self._terms = 0
+            yield
             self._connection.execute(
-                "UPDATE scopes SET scope_id = ? WHERE scope = ?", (scope_id, scope)
+                "UPDATE state SET sequence = ?, document_count = document_count + ?,"
+                " term_count = term_count + ?",
+                (self._sequence, self._documents, self._terms),
             )
-            self._connection.execute(
-                "UPDATE files SET to_mirror = ?"
-                " WHERE file = (SELECT file FROM scopes WHERE scope = ?)",
-                (epoch, scope),
-            )
-        forget_gone(self._connection)
 
-    def _begin(self) -> None:
-        self._epoch = raise_epoch(self._connection)
-        self._sequence = int(str(self._connection.execute("SELECT sequence FROM state").get))
-        self._documents = self._terms = 0
-
-    def _end(self) -> None:
-        self._connection.execute(
-            "UPDATE state SET sequence = ?, document_count = document_count + ?,"
-            " term_count = term_count + ?",
-            (self._sequence, self._documents, self._terms),
-        )
-
-    def _put(self, row: FileRow) -> None:
+    def put(self, row: FileRow) -> None:
+        """Write a file as it was read; in a transaction, as all that follows."""
+        if row.unread is not None or row.left_out:
+            self.unread.append(row)
+            self.remove(row.path)
         if row.unread is not None:
-            self.unread.append(row)
-            self._remove(row.path)
             return
-        before = self._connection.execute(
-            "SELECT left_out FROM files WHERE path = ?", (row.path,)
-        ).fetchone()
-        was_indexed = before is not None and before[0] == ""
-        file = self._put_file(row)
-        self._put_scopes(file, row)
-        if row.left_out:
-            self.unread.append(row)
-            if was_indexed:
-                self.removed.append(row.path)
-                self._tell_gone(row.path)
-            return
-        self.changed.append(row.path)
-        if not self._is_first:
-            self._connection.execute("DELETE FROM gone WHERE path = ?", (row.path,))
-
-    def _put_file(self, row: FileRow) -> int:
         found = self._connection.execute(
             "INSERT INTO files (path, size, mtime_ns, seen_ns, hash, language, line_count,"
             " left_out, written, resolved, to_mirror)"
@@ -150,100 +85,80 @@ class ScopeWriter:
                 "to_mirror": 0 if row.left_out else self._epoch,
             },
         ).get
-        return int(str(found))
+        if row.left_out:
+            return
+        file = int(str(found))
+        self._insert(file, row, self._drop_scopes(file))
+        self.changed.append(row.path)
+        self._connection.execute("DELETE FROM gone WHERE path = ?", (row.path,))
 
-    def _put_scopes(self, file: int, row: FileRow) -> None:
-        old = [] if self._is_first else self._scopes_of(file)
-        kept = assign([each.key for each in old], list(map(ScopeKey.of, row.scopes)))
-        gone = set(range(len(old))) - set(kept.values())
-        self._drop(old, gone=[old[place] for place in gone])
-        self._insert(file, row, {new: old[place].scope_id for new, place in kept.items()})
+    def remove(self, path: str) -> None:
+        """Take a file out that is no more."""
+        found = self._connection.execute(
+            "SELECT file, left_out FROM files WHERE path = ?", (path,)
+        ).fetchone()
+        if found is None:
+            return
+        file = int(str(found[0]))
+        self._drop_scopes(file)
+        self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
+        self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
+        if not found[1]:
+            self._tell_gone(path)
 
-    def _scopes_of(self, file: int) -> list[_Old]:
-        return [
-            _Old(int(str(scope)), str(scope_id), int(str(terms)), ScopeKey.read(key))
-            for scope, scope_id, terms, *key in self._connection.execute(
-                f"SELECT scope, scope_id, term_count, {KEY_COLUMNS} FROM scopes WHERE file = ?"
-                " ORDER BY start_line, scope",
-                (file,),
-            )
-        ]
+    def rename(self, path: str, new: str) -> None:
+        """Take a file's scopes with their ids along; it is to be cut again, for their paths."""
+        self._connection.execute(
+            "UPDATE files SET path = ?, size = -1, hash = '' WHERE path = ?", (new, path)
+        )
+        self._tell_gone(path)
 
-    def _insert(self, file: int, row: FileRow, kept: Mapping[int, str]) -> None:
+    def _tell_gone(self, path: str) -> None:
+        self.removed.append(path)
+        self._connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (path,))
+
+    def _drop_scopes(self, file: int) -> dict[tuple[str, str], str]:
+        """Take the scopes of a file out; return their ids by kind and qualified name."""
+        old = self._connection.execute(
+            "SELECT scope, term_count, kind, qualified_name, scope_id FROM scopes WHERE file = ?",
+            (file,),
+        ).fetchall()
+        keys = [(each[0],) for each in old]
+        for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
+            self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)
+        self._documents -= len(old)
+        self._terms -= sum(int(str(terms)) for _, terms, *_ in old)
+        return {(str(kind), str(name)): str(scope_id) for _, _, kind, name, scope_id in old}
+
+    def _insert(self, file: int, row: FileRow, kept: Mapping[tuple[str, str], str]) -> None:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
-        fresh: list[int] = []
-        # Those that are kept are out of the table for now.
-        given = set(kept.values())
-        for place, each in enumerate(row.scopes):
-            key = ScopeKey.of(each)
+        for each in row.scopes:
             self._sequence += 1
             scope = numbered(self._sequence, each.length)
-            if (scope_id := kept.get(place)) is None:
-                is_taken = partial(self._is_anothers, given, key)
-                scope_id = scope_id_of(self._project_id, row.path, key, is_taken=is_taken)
-                if not self._is_first:
-                    fresh.append(scope)
-            given.add(scope_id)
+            key = (each.kind, each.qualified_name)
+            scope_id = kept.get(key) or new_scope_id(
+                self._connection, self._project_id, row.path, *key
+            )
             scopes.append(
                 (
                     scope, scope_id, file, each.kind, each.name, each.qualified_name,
                     each.signature, each.docstring, each.start_line, each.end_line, each.hash,
-                    key.is_telling, each.name.casefold(), each.length, each.embed_hash,
+                    each.name.casefold(), each.length, each.embed_hash,
                 )
             )  # fmt: skip
             texts.append((scope, each.names, each.paths, each.about, each.body))
             calls += [(name, scope) for name in {call.casefold() for call in each.calls}]
             self._documents += 1
             self._terms += each.length
-        if not scopes:
-            return
         many = self._connection.executemany
-        many(f"INSERT INTO scopes VALUES ({', '.join('?' * 15)})", scopes)
+        many(f"INSERT INTO scopes VALUES ({', '.join('?' * 14)})", scopes)
         many("INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)", texts)
         many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
-        note_came(self._connection, fresh, self._now)
         vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
-    def _is_anothers(self, given: Collection[str], key: ScopeKey, scope_id: str) -> bool:
-        """Whether a new scope can't have that id, lest it gets the history of another one."""
-        if scope_id in given or self._is_first:
-            return scope_id in given
-        found = self._connection.execute("SELECT 1 FROM scopes WHERE scope_id = ?", (scope_id,))
-        return found.get is not None or went_by_another_name(self._connection, scope_id, key)
 
-    def _drop(self, scopes: Sequence[_Old], *, gone: Iterable[_Old]) -> None:
-        """Take the scopes of a file out, of which the `gone` ones do not come back."""
-        note_went(self._connection, [each.scope for each in gone], self._now)
-        keys = [(each.scope,) for each in scopes]
-        for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
-            self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)
-        self._documents -= len(scopes)
-        self._terms -= sum(each.term_count for each in scopes)
-
-    def _remove(self, path: str) -> None:
-        found = self._connection.execute(
-            "SELECT file, left_out FROM files WHERE path = ?", (path,)
-        ).fetchone()
-        if found is None:
-            return
-        file, left_out = int(str(found[0])), found[1]
-        old = self._scopes_of(file)
-        self._drop(old, gone=old)
-        self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
-        self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
-        if not left_out:
-            self.removed.append(path)
-            self._tell_gone(path)
-
-    def _tell_gone(self, path: str) -> None:
-        self._connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (path,))
-
-
-_FILES_AT_ONCE = 200
-_SCOPES_AT_ONCE = 4_000
-"""Files, and scopes of files, that go into one transaction."""
 _MANY_STEMS = 200
 """Words of paths that came or went, beyond which all imports are looked at."""
 
@@ -259,8 +174,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str
     limits: IndexLimits
     private: tuple[Path, ...] = ()
-    now: datetime
-    paths: frozenset[str] | None = None
+    paths: Collection[str] | None = None
     """Only these, where that can be told without listing the project."""
 
 
@@ -273,14 +187,13 @@ def refresh(
     """Bring the index up to date; Stopped when told to stop before the end."""
     started = time.monotonic()
     with opened_folder(plan.root) as root:
-        refreshing = _Refresh(connection, plan, root, stop, show)
-        refreshing.run()
+        writer = _Refresh(connection, plan, root, stop, show).run()
     files, scopes, left_out = counts(connection)
     return Refreshed(
         files=files,
         scopes=scopes,
-        changed=tuple(sorted(refreshing.writer.changed)),
-        removed=tuple(sorted(refreshing.writer.removed)),
+        changed=tuple(sorted(writer.changed)),
+        removed=tuple(sorted(writer.removed)),
         left_out=left_out,
         seconds=time.monotonic() - started,
     )
@@ -298,32 +211,6 @@ def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
     return int(str(files)), int(str(scopes)), dict(left_out.most_common())
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """A file as the index has it."""
-
-    size: int
-    mtime_ns: int
-    seen_ns: int
-    hash: str
-
-    def is_as(self, found: os.stat_result) -> bool:
-        return (
-            self.size == found.st_size
-            and self.mtime_ns == found.st_mtime_ns
-            and not is_racy(self.mtime_ns, self.seen_ns)
-        )
-
-
-class _Look(msgspec.Struct, kw_only=True):
-    """What the disk says."""
-
-    present: dict[str, os.stat_result]
-    removed: list[str]
-    left_out: Counter[str]
-    whole: bool
-    """The whole project was listed."""
-
-
 class _Refresh:
     """One refresh of the folder that the descriptor `root` holds."""
 
@@ -335,38 +222,45 @@ class _Refresh:
         stop: threading.Event,
         show: Callable[[int, int], None],
     ) -> None:
-        self.writer = ScopeWriter(connection, plan.project_id, plan.now)
+        self._writer = ScopeWriter(connection, plan.project_id)
         self._connection = connection
         self._plan = plan
         self._most = plan.limits.max_file_bytes
         self._root = root
         self._stop = stop
         self._show = show
+        self._present: dict[str, os.stat_result] = {}
+        self._removed: list[str] = []
+        self._left_out: Counter[str] | None = None
+        """Files by the reason; None where the project was not listed to its end."""
 
-    def run(self) -> None:
+    def run(self) -> ScopeWriter:
         """Look at the disk, cut what changed, write it."""
-        paths = self._plan.paths
-        seen = self._seen(paths)
-        look = None if paths is None else self._look_at_known(paths, seen)
-        if look is None:
-            seen = seen if paths is None else self._seen(None)
-            look = self._look_at_all(seen)
+        seen = self._seen(self._plan.paths)
+        if self._plan.paths is None or not self._looked_at_known(self._plan.paths, seen):
+            seen = self._seen(None)
+            self._look_at_all(seen)
         self._stop_if_told()
-        to_cut, touched = self._compared(seen, look)
-        if touched or look.removed:
-            with transaction(self._connection):
+        to_cut, touched = self._compared(seen)
+        if touched or self._removed:
+            renamed = self._renamed(seen)
+            with self._writer.transaction():
                 self._connection.executemany(
                     "UPDATE files SET size = ?, mtime_ns = ?, seen_ns = ? WHERE path = ?", touched
                 )
-                self.writer.remove(look.removed)
+                for new, path in renamed.items():
+                    self._writer.rename(path, new)
+                for path in set(self._removed).difference(renamed.values()):
+                    self._writer.remove(path)
         self._cut(to_cut)
         with transaction(self._connection):
-            self._finish(look, seen.keys() - set(look.removed))
+            self._finish(seen.keys())
+        return self._writer
 
     # --- what the disk says -----------------------------------------------------------------
 
-    def _seen(self, paths: Collection[str] | None) -> dict[str, _Seen]:
-        columns = "SELECT path, size, mtime_ns, seen_ns, hash FROM files"
+    def _seen(self, paths: Collection[str] | None) -> dict[str, FileStamp]:
+        columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
         if paths is None:
             rows = list(self._connection.execute(columns))
         else:
@@ -378,22 +272,22 @@ class _Refresh:
                     f"{columns} WHERE path = ? OR (path > ? AND path < ?)",
                     (path, f"{path}/", f"{path}0"),
                 )
-        return {str(path): _Seen(*rest) for path, *rest in rows}
+        return {str(path): FileStamp(*rest) for path, *rest in rows}
 
-    def _look_at_all(self, seen: Mapping[str, _Seen]) -> _Look:
+    def _look_at_all(self, seen: Collection[str]) -> None:
         plan = self._plan
         listed = list_project(
             self._root, plan.root, limits=plan.limits, private=plan.private, stop=self._stop
         )
-        look = _Look(present={}, removed=[], left_out=listed.left_out, whole=listed.whole)
+        self._present, self._removed = {}, []
         for path in listed.paths:
-            if why := self._note(path, look.present):
-                look.left_out[why] += 1
+            if why := self._note(path):
+                listed.left_out[why] += 1
         if listed.whole:
-            look.removed = [path for path in seen if path not in look.present]
-        return look
+            self._left_out = listed.left_out
+            self._removed = [path for path in seen if path not in self._present]
 
-    def _note(self, path: str, present: dict[str, os.stat_result]) -> str:
+    def _note(self, path: str) -> str:
         """Add a file to those that are there; why not, where it can't be read."""
         try:
             found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
@@ -407,49 +301,68 @@ class _Refresh:
             return "unreadable"
         if found.st_size > self._most:
             return "too large"
-        present[path] = found
+        self._present[path] = found
         return ""
 
-    def _look_at_known(self, paths: Iterable[str], seen: Mapping[str, _Seen]) -> _Look | None:
-        """Look at some paths; None if only a listing can tell: a new file may be ignored."""
-        look = _Look(present={}, removed=[], left_out=Counter(), whole=False)
+    def _looked_at_known(self, paths: Iterable[str], seen: Collection[str]) -> bool:
+        """Look at some paths; false if only a listing can tell: a new file may be ignored."""
         for path in paths:
             if says_what_is_ignored(path):
-                return None
+                return False
             try:
                 found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError):
-                look.removed += [e for e in seen if e == path or e.startswith(f"{path}/")]
+                self._removed += [e for e in seen if e == path or e.startswith(f"{path}/")]
                 continue
             except (OSError, ValueError):
-                return None
+                return False
             if path not in seen or not stat.S_ISREG(found.st_mode):
-                return None
-            look.present[path] = found
-        return look
+                return False
+            self._present[path] = found
+        return True
 
     def _compared(
-        self, seen: Mapping[str, _Seen], look: _Look
+        self, seen: Mapping[str, FileStamp]
     ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
         """Return files whose content is new or other, the latest last, and those only touched."""
         to_cut: list[str] = []
         touched: list[tuple[int, int, int, str]] = []
-        for path, found in look.present.items():
+        for path, found in self._present.items():
             before = seen.get(path)
-            if before is not None and before.is_as(found):
+            if before is not None and before.is_of(found.st_size, found.st_mtime_ns):
                 continue
             self._stop_if_told()
-            content = None
-            if before is not None:
-                with suppress(NotRead):
-                    content = read(self._root, path, self._most)
+            content = self._read(path) if before is not None else None
             if before is not None and content is not None and content.hash == before.hash:
                 touched.append((content.size, content.mtime_ns, content.seen_ns, path))
             else:
                 to_cut.append(path)
         # What comes last gets its vectors first: what people work on is to be found soon.
-        to_cut.sort(key=lambda path: look.present[path].st_mtime_ns)
+        to_cut.sort(key=lambda path: self._present[path].st_mtime_ns)
         return to_cut, touched
+
+    def _renamed(self, seen: Mapping[str, FileStamp]) -> dict[str, str]:
+        """Return by the paths of new files what went and had the same content."""
+        went = {
+            before.hash: path
+            for path in self._removed
+            if (before := seen[path]).size and not before.left_out
+        }
+        sizes = {seen[path].size for path in went.values()}
+        renamed: dict[str, str] = {}
+        for path, found in self._present.items():
+            if path in seen or found.st_size not in sizes:
+                continue
+            content = self._read(path)
+            if content and (old := went.pop(content.hash, None)):
+                renamed[path] = old
+        return renamed
+
+    def _read(self, path: str) -> Content | None:
+        try:
+            return read(self._root, path, self._most)
+        except NotRead:
+            return None
 
     def _stop_if_told(self) -> None:
         if self._stop.is_set():
@@ -458,43 +371,32 @@ class _Refresh:
     # --- what is written ----------------------------------------------------------------------
 
     def _cut(self, paths: Sequence[str]) -> None:
-        done, waiting = 0, list[FileRow]()
-
-        def put() -> None:
-            nonlocal done
-            with transaction(self._connection):
-                self.writer.put(waiting)
-            done += len(waiting)
-            waiting.clear()
-            self._show(done, len(paths))
-
+        done = 0
         if paths:
             self._show(0, len(paths))
         for rows in cut_files(self._root, paths, most=self._most, stop=self._stop):
-            waiting += rows
-            scopes = sum(len(row.scopes) for row in waiting)
-            if len(waiting) >= _FILES_AT_ONCE or scopes >= _SCOPES_AT_ONCE:
-                put()
+            with self._writer.transaction():
+                for row in rows:
+                    self._writer.put(row)
+            done += len(rows)
+            self._show(done, len(paths))
         self._stop_if_told()
-        if waiting:
-            put()
 
-    def _finish(self, look: _Look, known: Set[str]) -> None:
-        """Do what takes all files: scopes that were moved, imports, what is left out."""
-        self.writer.follow_moved()
-        changed, now = set(self.writer.changed), self._plan.now.isoformat()
-        self._resolve((changed - known) | set(self.writer.removed))
-        # It looks at all texts: not with each edit of a file.
-        if look.whole and (changed or self.writer.removed):
-            vectors.prune(self._connection, now)
+    def _finish(self, known: Set[str]) -> None:
+        """Do what takes all files: imports, what is left out."""
+        changed = set(self._writer.changed)
+        self._resolve((changed - known) | set(self._writer.removed))
         left_out = ""
-        if look.whole:
-            unread = Counter(row.unread for row in self.writer.unread if row.unread)
-            left_out = msgspec.json.encode(look.left_out + unread).decode()
+        if self._left_out is not None:
+            # It looks at all texts: not with each edit of a file.
+            if changed or self._writer.removed:
+                vectors.prune(self._connection)
+            unread = Counter(row.unread for row in self._writer.unread if row.unread)
+            left_out = msgspec.json.encode(self._left_out + unread).decode()
         self._connection.execute(
             "UPDATE state SET refreshed_at = :now,"
             " left_out = CASE :left_out WHEN '' THEN left_out ELSE :left_out END",
-            {"now": now, "left_out": left_out},
+            {"now": utc_now().isoformat(), "left_out": left_out},
         )
 
     def _resolve(self, came_or_went: Set[str]) -> None:
@@ -536,7 +438,5 @@ class _Refresh:
             self._connection.execute("UPDATE files SET to_mirror = ? WHERE file = ?", (epoch, file))
 
     def _text_of(self, path: str) -> str:
-        try:
-            return read(self._root, path, self._most).data.decode("utf-8", "replace")
-        except NotRead:
-            return ""
+        content = self._read(path)
+        return content.data.decode("utf-8", "replace") if content else ""

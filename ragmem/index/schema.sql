@@ -39,7 +39,6 @@ CREATE TABLE scopes (
     start_line INTEGER NOT NULL,
     end_line INTEGER NOT NULL,
     hash TEXT NOT NULL,
-    is_telling INTEGER NOT NULL,  -- see ragmem/index/identity.py
     name_key TEXT NOT NULL,  -- casefolded
     term_count INTEGER NOT NULL,
     embed_hash TEXT NOT NULL  -- of the text that is embedded: its vector is `vectors` of that
@@ -56,21 +55,6 @@ CREATE VIRTUAL TABLE texts USING fts5 (
 );
 CREATE VIRTUAL TABLE text_terms USING fts5vocab (texts, row);
 CREATE VIRTUAL TABLE text_places USING fts5vocab (texts, instance);
-
--- Scopes that went and came lately; see ragmem/index/identity.py.
-CREATE TABLE went (
-    scope_id TEXT PRIMARY KEY,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    qualified_name TEXT NOT NULL,
-    hash TEXT NOT NULL,
-    is_telling INTEGER NOT NULL,
-    at TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE came (
-    scope_id TEXT PRIMARY KEY,
-    at TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE calls (
     name_key TEXT NOT NULL,  -- of what is called
@@ -92,8 +76,7 @@ CREATE INDEX imports_by_imported ON imports (imported);
 CREATE TABLE vectors (
     place INTEGER PRIMARY KEY AUTOINCREMENT,  -- what a search has in memory is not read again
     embed_hash TEXT NOT NULL UNIQUE,
-    packed BLOB NOT NULL,  -- see ragmem/similarity.py
-    unused_at TEXT NOT NULL  -- since when no scope has it; empty while one does
+    packed BLOB NOT NULL  -- see ragmem/similarity.py
 ) STRICT;
 CREATE TABLE to_embed (
     place INTEGER PRIMARY KEY,

@@ -312,7 +312,6 @@ _CHARS = 120
 class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     """What a search knows of all that it has found."""
 
-    question: str
     terms: "Sequence[tuple[QueryTerm, NDArray[np.int64], NDArray[np.float64]]]"
     """Of each of the question's terms the scopes that have it, sorted, and what it is worth."""
     named: Mapping[int, Named]
@@ -333,41 +332,22 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         words = self._words(one.scope)
         in_name = [] if said and not inside else [word for word in words if word in own]
         rest = [word for word in words if word not in own]
-        told: list[tuple[float, str]] = []
-        if in_name:
-            told.append((parts["text"] + 1, f"name: {self._as_written(in_name)}"))
-        if rest:
-            told.append((parts["text"], f"words: {self._as_written(rest)}"))
-        for part, text in (
-            ("vector", MEANING),
-            ("lent", self._of("called by", self.lent.get(one.scope))),
-            ("told", self._of("told of in", self.told.get(one.scope))),
-            ("near", "touched in this conversation"),
-            ("imports", self._of("imported by", self.importers.get(one.path))),
-        ):
-            if text and parts[part] > 0:
-                told.append((parts[part], text))
+        told = [
+            (parts[part] + more, f"{how}{who}")
+            for part, more, how, who in (
+                ("text", 1, "name: ", _whole(in_name)),
+                ("text", 0, "words: ", _whole(rest)),
+                ("vector", 0, "", MEANING),
+                ("lent", 0, "called by ", self.lent.get(one.scope)),
+                ("told", 0, "told of in ", self.told.get(one.scope)),
+                ("near", 0, "", "touched in this conversation"),
+                ("imports", 0, "imported by ", self.importers.get(one.path)),
+            )
+            if who and (part == "text" or parts[part] > 0)
+        ]
         first = [f"{said.what}: {said.text}"] if said and not inside else []
         ordered = [text for _, text in sorted(told, key=lambda each: -each[0])]
         return tuple(one_line(text, _CHARS) for text in first + ordered)
-
-    def _of(self, how: str, who: str | None) -> str:
-        return f"{how} {who}" if who else ""
-
-    def _as_written(self, words: Sequence[str]) -> str:
-        """The first of these terms as the question has them, which may begin with a capital.
-
-        Of a path or a compound name that as a whole, and not its parts too.
-        """
-        whole = [word for word in words if not any(word in each for each in words if each != word)]
-        written = []
-        for word in whole[:_WORDS]:
-            bare = re.escape(word)
-            found = re.search(rf"\b{bare}\b", self.question, re.IGNORECASE) or re.search(
-                bare, self.question, re.IGNORECASE
-            )
-            written.append(found[0] if found else word)
-        return ", ".join(written)
 
     def _words(self, scope: int) -> list[str]:
         """Terms of the question that it has, the most telling first; no stem beside its word."""
@@ -384,6 +364,12 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
             for _, word, is_stem in sorted(found)
             if not (is_stem and any(other.startswith(word[:-1]) for other in whole))
         ]
+
+
+def _whole(words: Sequence[str]) -> str:
+    """The first of these terms; a path or a compound name as a whole, and not its parts too."""
+    whole = [word for word in words if not any(word in each for each in words if each != word)]
+    return ", ".join(whole[:_WORDS])
 
 
 class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -462,7 +448,6 @@ def search(
     )
     found = mixed(ranked)[: question.limit]
     reasons = Reasons(
-        question=question.text,
         terms=[(each.term, each.scopes, each.scores) for each in lists],
         named=named,
         lent=_lenders(connection, [one.candidate.scope for one in found], lent),

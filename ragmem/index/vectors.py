@@ -28,6 +28,10 @@ _STALE_SHARE = 0.2
 """The share of rows in memory whose scopes are gone, beyond which all is read anew."""
 
 
+_WAITING = """to_embed AS t WHERE waits
+    AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)"""
+
+
 def embed_hash(text: str) -> str:
     """Return the hash by which a text's vector is kept; empty for an empty text, which has none."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
@@ -44,8 +48,7 @@ def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
     known = {
         str(key)
         for (key,) in connection.execute(
-            "UPDATE vectors SET unused_at = '' WHERE embed_hash IN"
-            " (SELECT value FROM json_each(?)) RETURNING embed_hash",
+            "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
             (_listed(given),),
         )
     }
@@ -73,30 +76,15 @@ def waiting(
         """,
         (_listed(first), limit),
     ).fetchall()
-    found = (
-        found
-        or connection.execute(
-            """
-        SELECT embed_hash, text FROM to_embed AS t WHERE waits
-        AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)
-        ORDER BY place DESC LIMIT ?
-        """,
-            (limit,),
-        ).fetchall()
-    )
+    if not found:
+        latest = f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?"
+        found = connection.execute(latest, (limit,)).fetchall()
     return [(str(key), str(text)) for key, text in found]
 
 
 def waiting_count(connection: apsw.Connection) -> int:
     """Count the texts of scopes that have no vector yet."""
-    return int(
-        connection.execute(
-            """
-            SELECT count(*) FROM to_embed AS t WHERE waits
-            AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)
-            """
-        ).get
-    )
+    return int(connection.execute(f"SELECT count(*) FROM {_WAITING}").get)
 
 
 # --- what has one -------------------------------------------------------------------------
@@ -121,7 +109,7 @@ def put(
     if not sound or _mark(connection) != mark:
         return
     connection.executemany(
-        "INSERT INTO vectors (embed_hash, packed, unused_at) VALUES (?, ?, '')"
+        "INSERT INTO vectors (embed_hash, packed) VALUES (?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
         [(key, similarity.packed([vector])) for key, vector in sound],
     )
@@ -132,23 +120,18 @@ def put(
     connection.execute("UPDATE state SET epoch = epoch + 1")
 
 
-def prune(connection: apsw.Connection, now: str) -> None:
+def prune(connection: apsw.Connection) -> None:
     """Let texts go that no scope has, and of their vectors the oldest where they are many."""
     unused = "NOT EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = v.embed_hash)"
     connection.execute(f"DELETE FROM to_embed AS v WHERE {unused}")
-    connection.execute(
-        f"UPDATE vectors AS v SET unused_at = ? WHERE unused_at = '' AND {unused}", (now,)
-    )
-    held, count = connection.execute(
-        "SELECT count(*), coalesce(sum(unused_at <> ''), 0) FROM vectors"
-    ).get
+    held = connection.execute("SELECT count(*) FROM vectors").get
+    count = connection.execute(f"SELECT count(*) FROM vectors AS v WHERE {unused}").get
     most = max(_MOST_UNUSED, int(_SHARE_UNUSED * held))
-    if count > most:
-        connection.execute(
-            "DELETE FROM vectors WHERE place IN (SELECT place FROM vectors WHERE unused_at <> ''"
-            " ORDER BY unused_at, place LIMIT ?)",
-            (count - most,),
-        )
+    connection.execute(
+        "DELETE FROM vectors WHERE place IN"
+        f" (SELECT place FROM vectors AS v WHERE {unused} ORDER BY place LIMIT ?)",
+        (max(0, count - most),),
+    )
 
 
 class _Mark(NamedTuple):

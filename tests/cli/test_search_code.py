@@ -186,39 +186,14 @@ def test_what_is_gone_is_found_by_its_name(ragmem: Ragmem) -> None:
     assert [hit["id"] for hit in found(ragmem, "Tank.drain", "--limit", "1")] == [gone["id"]]
 
 
-def test_what_is_copied_and_taken_out_has_moved(ragmem: Ragmem) -> None:
+def test_a_renamed_file_takes_its_past_along(ragmem: Ragmem) -> None:
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
-    water = ragmem.project / "water.py"
-    text = water.read_text()
-    water.rename(ragmem.project / "rain.py")
-    ragmem.run("index")
-    water.write_text(text)
-    ragmem.run("index")
-    (ragmem.project / "rain.py").write_text("def rain() -> None: ...\n")
+    (ragmem.project / "water.py").rename(ragmem.project / "rain.py")
     ragmem.run("index")
     hits = [hit for hit in found(ragmem, "Tank.drain") if hit["name"] == "Tank.drain"]
-    assert [(hit["path"], hit["defined"]) for hit in hits] == [("water.py", True)]
+    assert [(hit["path"], hit["defined"]) for hit in hits] == [("rain.py", True)]
     assert len(hits[0]["sessions"]) == 1
-    (ragmem.project / "rain.py").write_text(text)
-    ragmem.run("index")
-    hits = [hit for hit in found(ragmem, "Tank.drain") if hit["name"] == "Tank.drain"]
-    assert {hit["path"]: (hit["defined"], len(hit["sessions"])) for hit in hits} == {
-        "rain.py": (True, 0),
-        "water.py": (True, 1),
-    }
-
-
-def test_renamed_it_is_known_by_its_past(ragmem: Ragmem) -> None:
-    assert ragmem.run("ask", "--yolo", MORNING).code == 0
-    for name in ("water.py", "plan.py"):
-        file = ragmem.project / name
-        file.write_text(file.read_text().replace("drain", "let_out"))
-    ragmem.run("index")
-    first, *rest = found(ragmem, "let_out")
-    assert (first["name"], first["defined"]) == ("Tank.let_out", True)
-    assert len(first["sessions"]) == 1
-    assert first["memories"]
-    assert all(hit["defined"] for hit in [*rest, *found(ragmem, "drain")])
+    assert hits[0]["memories"]
 
 
 def test_outside_of_the_folder_paths_say_so(plain: Ragmem) -> None:

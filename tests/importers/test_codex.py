@@ -134,7 +134,11 @@ M beds/north.txt
         ]
     )
     assert dict(read.tally.left_out) == snapshot(
-        {"context that the agent added": 4, "snapshots of files": 1}
+        {
+            "context that the agent added": 4,
+            "events that repeat what is there": 3,
+            "snapshots of files": 1,
+        }
     )
     assert dict(read.tally.unknown) == {}
 

@@ -107,7 +107,7 @@ async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
     assert newest.turn_count == 1
 
 
-async def test_what_is_known_is_not_completed_again(archive: Archive, tmp_path: Path) -> None:
+async def test_what_is_known_is_not_completed_again(small: Archive, tmp_path: Path) -> None:
     """The files of a turn that may go on stand in the log's order, not in the store's."""
     record = {"sessionId": "s", "cwd": "/g", "timestamp": "2026-04-20T11:57:18.000Z"}
     ask = {"type": "user", "uuid": "u", "message": {"content": "Change both"}, **record}
@@ -124,71 +124,71 @@ async def test_what_is_known_is_not_completed_again(archive: Archive, tmp_path: 
     file = tmp_path / "projects" / "-g" / "s.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("".join(json.dumps(each) + "\n" for each in (ask, acts, done)))
-    assert states(await taken(archive, tmp_path / "projects")) == [("new", 1, 0)]
-    assert states(await taken(archive, tmp_path / "projects")) == [("unchanged", 0, 0)]
+    assert states(await taken(small, tmp_path / "projects")) == [("new", 1, 0)]
+    assert states(await taken(small, tmp_path / "projects")) == [("unchanged", 0, 0)]
 
 
-async def test_what_is_stored_is_searched_and_due_like_all_else(archive: Archive) -> None:
+async def test_what_is_stored_is_searched_and_due_like_all_else(small: Archive) -> None:
     """Files, words, work that is pending: as if it had been said here."""
-    [outcome] = await taken(archive, EVENTS, "codex")
-    accesses = await archive.file_accesses(outcome.session_id, max_turn_chars=10_000)
+    [outcome] = await taken(small, EVENTS, "codex")
+    accesses = await small.file_accesses(outcome.session_id, max_turn_chars=10_000)
     assert {(access.access_type, access.path, access.turn_index) for access in accesses} == {
         ("write", "slugs.md", 1),
         ("write", "beds/north.txt", 1),
         ("read", "beds/north.txt", 1),
     }
     within = Scope(session_ids=(outcome.session_id,))
-    hits = await archive.search(SearchQuery(scope=within, terms=(WeightedTerm("copper"),)))
+    hits = await small.search(SearchQuery(scope=within, terms=(WeightedTerm("copper"),)))
     assert [hit.turn_index for hit in hits if hit.text] == [1]
-    pending = await archive.pending("vectors", limit=10)
+    pending = await small.pending("vectors", limit=10)
     assert [item.session_id for item in pending] == [outcome.session_id]
 
 
-async def test_a_file_that_grew_brings_only_what_is_new(archive: Archive, tmp_path: Path) -> None:
+async def test_a_file_that_grew_brings_only_what_is_new(small: Archive, tmp_path: Path) -> None:
     """The turn that was not complete becomes so, and the next ones follow it."""
     lines = AUTUMN.read_bytes().splitlines(keepends=True)
     file = tmp_path / AUTUMN.name
     file.write_bytes(b"".join(lines[:8]))
-    assert states(await taken(archive, file)) == [("new", 1, 0)]
-    assert states(await taken(archive, file)) == [("unchanged", 0, 0)]
+    assert states(await taken(small, file)) == [("new", 1, 0)]
+    assert states(await taken(small, file)) == [("unchanged", 0, 0)]
     file.write_bytes(b"".join(lines[:10]) + lines[10][:50])
-    assert states(await taken(archive, file)) == [("grown", 0, 1)]
+    assert states(await taken(small, file)) == [("grown", 0, 1)]
     file.write_bytes(b"".join(lines))
-    assert states(await taken(archive, file)) == [("grown", 1, 1)]
-    grown = await everything(archive)
+    assert states(await taken(small, file)) == [("grown", 1, 1)]
+    grown = await everything(small)
     assert [put.turn.status for put in grown] == ["completed", "failed"]
     assert [put.turn.turn_index for put in grown] == [1, 2]
-    assert await archive.check() == []
+    assert await small.check() == []
 
 
-async def test_a_session_that_went_on_here_keeps_both(archive: Archive, tmp_path: Path) -> None:
+async def test_a_session_that_went_on_here_keeps_both(small: Archive, tmp_path: Path) -> None:
     """Turns that came later there stand behind those that were said here; a name here stays."""
     lines = SPRING.read_bytes().splitlines(keepends=True)
     file = tmp_path / SPRING.name
     file.write_bytes(b"".join(lines[:10]))
-    [first] = await taken(archive, file)
+    [first] = await taken(small, file)
     named = UpdateSession(session_id=first.session_id, title="Mine", tags=("x",), at=NOW)
-    await archive.apply([*whole_turn(first.session_id, user="said here", started_at=NOW), named])
+    await small.apply([*whole_turn(first.session_id, user="said here", started_at=NOW), named])
     file.write_bytes(b"".join(lines))
-    [grown] = await taken(archive, file)
+    [grown] = await taken(small, file)
     assert (grown.state, grown.turns_added, grown.title) == ("grown", 1, "Mine")
-    turns = await archive.turns(first.session_id)
+    turns = await small.turns(first.session_id)
     assert [turn.user_message for turn in turns] == [
         "Which ferns in plants.txt like shade? 🌿",
         "said here",
         "Now write that into notes.md",
     ]
-    session = await archive.session(first.session_id)
+    session = await small.session(first.session_id)
     assert (session.title, session.tags) == ("Mine", ("x",))
-    assert states(await taken(archive, file)) == [("unchanged", 0, 0)]
+    assert states(await taken(small, file)) == [("unchanged", 0, 0)]
 
 
-async def test_what_was_deleted_here_comes_again(archive: Archive) -> None:
+async def test_what_was_deleted_here_comes_again(small: Archive) -> None:
     """As new: of what is gone, nothing is known."""
-    [first] = await taken(archive, SPRING)
-    await archive.delete_session(first.session_id)
-    assert await taken(archive, SPRING) == [first]
-    assert await archive.check() == []
+    [first] = await taken(small, SPRING)
+    await small.delete_session(first.session_id)
+    assert await taken(small, SPRING) == [first]
+    assert await small.check() == []
 
 
 async def test_the_first_prompt_is_the_title_until_there_is_one(
@@ -206,7 +206,7 @@ async def test_the_first_prompt_is_the_title_until_there_is_one(
     assert (await small.session(outcome.session_id)).title == "Mondays"
 
 
-async def test_a_fork_shares_its_parents_turns(archive: Archive, tmp_path: Path) -> None:
+async def test_a_fork_shares_its_parents_turns(small: Archive, tmp_path: Path) -> None:
     """A session that begins with another one's records does not have its turns a second time."""
     whole = SPRING.read_bytes()
     lines = whole.splitlines(keepends=True)
@@ -214,21 +214,21 @@ async def test_a_fork_shares_its_parents_turns(archive: Archive, tmp_path: Path)
     fork = tmp_path / "fork.jsonl"
     own = b'{"type":"user","uuid":"own","sessionId":"fork","message":{"content":"Or moss?"}}\n'
     fork.write_bytes(b"".join(lines[:10]) + own)
-    [parent] = await taken(archive, tmp_path / SPRING.name)
-    [forked] = await taken(archive, fork)
+    [parent] = await taken(small, tmp_path / SPRING.name)
+    [forked] = await taken(small, fork)
     assert (forked.state, forked.turns_known, forked.turns_added) == ("new", 1, 1)
-    session = await archive.session(forked.session_id)
+    session = await small.session(forked.session_id)
     assert (session.parent_session_id, session.forked_at_index) == (parent.session_id, 1)
-    turns = await archive.turns(forked.session_id)
+    turns = await small.turns(forked.session_id)
     assert [turn.user_message for turn in turns] == [
         "Which ferns in plants.txt like shade? 🌿",
         "Or moss?",
     ]
     more = own.replace(b"own", b"more").replace(b"moss", b"ivy")
     fork.write_bytes(b"".join(lines[:10]) + own + more)
-    assert states(await taken(archive, fork)) == [("grown", 1, 0)]
-    assert states(await taken(archive, fork)) == [("unchanged", 0, 0)]
-    assert await archive.check() == []
+    assert states(await taken(small, fork)) == [("grown", 1, 0)]
+    assert states(await taken(small, fork)) == [("unchanged", 0, 0)]
+    assert await small.check() == []
 
 
 async def test_a_fork_of_codex(small: Archive, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ragmem.index.rows import FileRow, scope_row
 from ragmem.index.scan import ScopeWriter
 from ragmem.index.search import CodeQuestion, search
 from ragmem.index.vectors import ScopeVectors, embed_hash
-from ragmem.records import ScopeKind, utc_now
+from ragmem.records import ScopeKind
 
 MODEL = "test-model"
 DIMENSION = 4
@@ -61,15 +61,17 @@ class Index:
 
     def put(self, files: Mapping[str, Sequence[CutScope]]) -> None:
         """These files are so now."""
-        with transaction(self.connection):
-            ScopeWriter(self.connection, "project", utc_now()).put(
-                [row(p, s) for p, s in files.items()]
-            )
+        writer = ScopeWriter(self.connection, "project")
+        with writer.transaction():
+            for path, scopes in files.items():
+                writer.put(row(path, scopes))
 
     def remove(self, *paths: str) -> None:
         """These files are no more."""
-        with transaction(self.connection):
-            ScopeWriter(self.connection, "project", utc_now()).remove(paths)
+        writer = ScopeWriter(self.connection, "project")
+        with writer.transaction():
+            for path in paths:
+                writer.remove(path)
 
     def import_file(self, path: str, imported: str) -> None:
         """An edge, as resolving writes it."""

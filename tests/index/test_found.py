@@ -1,10 +1,5 @@
 """What a person looks for in the code, with its past."""
 
-from datetime import timedelta
-
-import pytest
-
-from ragmem.index import mirror
 from ragmem.index.index import CodeIndex
 from ragmem.index.links import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
@@ -33,7 +28,7 @@ def about(each: FoundCode) -> list[str]:
     return [session.session.session_id for session in each.past.sessions]
 
 
-async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
+async def test_renamed_its_past_is_found_by_the_old_name(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         index = await desk.indexed(codebase)
         session = await refer(desk, index, "AuthService.validate")
@@ -41,8 +36,11 @@ async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
         await desk.indexed(codebase)
         first, *rest = await found(desk, index, "AuthService.check")
         assert (first.hit.qualified_name, first.defined) == ("AuthService.check", True)
+        assert about(first) == []
+        assert all(each.defined for each in rest)
+        first, *_ = await found(desk, index, "validate")
+        assert (first.hit.qualified_name, first.defined) == ("AuthService.validate", False)
         assert about(first) == [session]
-        assert all(each.defined for each in [*rest, *await found(desk, index, "validate")])
 
 
 async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:
@@ -62,29 +60,3 @@ async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> 
         assert [each.hit.path for each in await found(desk, index, "login", limit=1)] == [
             "src/web.py"
         ]
-
-
-async def test_what_came_back_has_the_past_of_what_went(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A delete undone long after; the id went elsewhere, and is in a third place now."""
-    monkeypatch.setattr(mirror, "_FOLLOWED_FOR", timedelta(0))
-    async with desk.codebase() as codebase:
-        index = await desk.indexed(codebase)
-        clock, later = desk.folder / "src" / "clock.py", desk.folder / "src" / "later.py"
-        text = clock.read_text()
-        clock.rename(later)
-        await desk.indexed(codebase)
-        clock.write_text(text)
-        await desk.indexed(codebase)
-        session = await refer(desk, index, "parse_duration")
-        later.unlink()
-        await desk.indexed(codebase)
-        later.write_text(text)
-        await desk.indexed(codebase)
-        finds = await found(desk, index, "parse_duration")
-        assert {each.hit.path for each in finds if each.named} == {
-            "src/clock.py",
-            "src/later.py",
-        }
-        assert all(each.defined and about(each) == [session] for each in finds if each.named)

@@ -55,7 +55,7 @@ def lines_of(folder: Path, first: int, last: int) -> str:
         end_line=last,
         score=1.0,
     )
-    stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash, "")}
+    stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash)}
     (found,) = with_texts(folder, [hit], stands, 1_000_000)
     return found.text
 

@@ -105,23 +105,6 @@ def test_of_too_many_the_shallowest(tmp_path):
     assert _listed(tmp_path, most=8) == listed
 
 
-def test_many_files_take_little_memory(tmp_path):
-    import tracemalloc
-
-    many = tmp_path / "many"
-    many.mkdir()
-    for number in range(20_000):
-        os.close(os.open(many / f"file-with-a-name-{number}.py", os.O_CREAT, 0o600))
-    tracemalloc.start()
-    try:
-        listed = _listed(tmp_path, most=500)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (len(listed.paths), listed.left_out) == (500, Counter({"too many": 19_500}))
-    assert peak < 2_000_000
-
-
 def test_ragmems_own_folders_are_left_out(tmp_path):
     _make(tmp_path, "a.py", ".ragmem/data/notes.txt", ".ragmem-like/b.py")
     listed = _listed(tmp_path, private=(tmp_path / ".ragmem", Path("/elsewhere")))

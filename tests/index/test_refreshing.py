@@ -3,14 +3,13 @@
 import asyncio
 import os
 import time
-from datetime import timedelta
 from random import Random
 
 import apsw
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.index import IndexStatus, files, mirror, scan
+from ragmem.index import IndexStatus, files, scan
 from ragmem.index.files import IndexLimits
 from tests.index.trees import AUTH, CLOCK, names_found
 
@@ -116,100 +115,23 @@ async def test_files_that_go_and_come_back(tree):
     tree.sound()
 
 
-async def test_moved_and_renamed_scopes_keep_their_ids(tree):
-    """A renamed file, a renamed class with all that is in it, a function moved and renamed."""
+async def test_a_renamed_file_keeps_its_ids(tree):
+    """And leaves room for others of these names, which are new ones."""
     async with tree.indexed() as index:
-        before = tree.ids()
-        (tree.root / "app/auth.py").rename(tree.root / "app/access.py")
-        tree.write("app/time.py", CLOCK + "\n\ndef other():\n    return 1\n")
-        tree.write("app/clock.py", "def unrelated():\n    return 2\n")
-        await index.refresh()
-        moved = tree.ids()
-        text = AUTH.replace("AuthService", "Guard")
-        tree.write("app/access.py", text)
-        await index.refresh()
-        tree.write("app/access.py", text.replace("validate", "check"))
-        tree.write("app/time.py", "LATER = 1\n")
-        tree.write("app/late.py", CLOCK.replace("parse_duration", "seconds_of"))
-        await index.refresh()
-        after = tree.ids()
-        assert (await names_found(index, "seconds_of"))[0] == "seconds_of"
-    names = {"AuthService": "Guard", "AuthService.validate": "Guard.check",
-             "AuthService.lookup": "Guard.lookup", "login": "login"}  # fmt: skip
-    for old, new in names.items():
-        was = before["app/auth.py", old]
-        assert moved["app/access.py", old] == after["app/access.py", new] == was
-    was = before["app/clock.py", "parse_duration"]
-    assert moved["app/time.py", "parse_duration"] == after["app/late.py", "seconds_of"] == was
-    for ids in (moved, after):
-        assert len(set(ids.values())) == len(ids)
-    tree.sound()
-
-
-async def test_a_moved_scope_leaves_room_for_another(tree):
-    """The id that would be made for a new scope may be at work in another file."""
-    async with tree.indexed() as index:
-        moved = tree.ids()["app/clock.py", "parse_duration"]
+        before = tree.ids()["app/clock.py", "parse_duration"]
         (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
-        await index.refresh()
+        done = await index.refresh()
+        assert (done.changed, done.removed) == (("app/time.py",), ("app/clock.py",))
+        assert (await names_found(index, "app/time.py"))[0] == "parse_duration"
         tree.write("app/clock.py", "def parse_duration(text):\n    return 7\n")
         await index.refresh()
         ids = tree.ids()
-    assert ids["app/time.py", "parse_duration"] == moved
-    assert ids["app/clock.py", "parse_duration"] != moved
+    assert ids["app/time.py", "parse_duration"] == before
+    assert ids["app/clock.py", "parse_duration"] != before
     tree.sound()
 
 
-@pytest.mark.parametrize("added_first", [True, False])
-async def test_moved_with_two_edits(tree, added_first):
-    """As agents move code: what is told apart by a look between the edits is one move."""
-    edits = [("app/time.py", CLOCK), ("app/clock.py", "LATER = 1\n")]
-    async with tree.indexed() as index:
-        before = tree.ids()["app/clock.py", "parse_duration"]
-        for path, text in edits if added_first else reversed(edits):
-            tree.write(path, text)
-            await index.refresh()
-        assert tree.ids()["app/time.py", "parse_duration"] == before
-        tree.write("app/clock.py", CLOCK)
-        await index.refresh()
-        assert tree.ids()["app/time.py", "parse_duration"] == before
-    tree.sound()
-
-
-async def test_a_copy_of_long_ago_stays_what_it_is(tree, monkeypatch):
-    """Not each piece of code that says the same as one that goes is that one."""
-    tree.write("app/time.py", CLOCK)
-    async with tree.indexed() as index:
-        before = tree.ids()
-        tree.write("app/clock.py", "LATER = 1\n")
-        await index.refresh()
-        copy = ("app/time.py", "parse_duration")
-        assert tree.ids()[copy] == before[copy]
-        monkeypatch.setattr(mirror, "_FOLLOWED_FOR", timedelta(0))
-        tree.write("app/later.py", CLOCK)
-        await index.refresh()
-        assert tree.ids()["app/later.py", "parse_duration"] not in before.values()
-    assert tree.rows("SELECT 1 FROM went UNION ALL SELECT 1 FROM came") == []
-    tree.sound()
-
-
-async def test_what_was_away_for_a_while_stays_what_it_is(tree):
-    """Switching branches there and back makes no copy of what says the same elsewhere."""
-    tree.write("app/time.py", CLOCK)
-    async with tree.indexed() as index:
-        before = tree.ids()
-        (tree.root / "app/time.py").unlink()
-        await index.refresh()
-        tree.write("app/time.py", CLOCK)
-        await index.refresh()
-        tree.write("app/clock.py", "LATER = 1\n")
-        await index.refresh()
-        back = ("app/time.py", "parse_duration")
-        assert tree.ids()[back] == before[back]
-    tree.sound()
-
-
-async def test_killed_while_code_is_moved(tree, monkeypatch):
+async def test_killed_while_a_file_is_renamed(tree, monkeypatch):
 
     def killed(*_: object) -> None:
         raise apsw.FullError("killed")
@@ -218,44 +140,11 @@ async def test_killed_while_code_is_moved(tree, monkeypatch):
         before = tree.ids()["app/clock.py", "parse_duration"]
         (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
         with monkeypatch.context() as patch:
-            patch.setattr(scan._Refresh, "_finish", killed)
+            patch.setattr(scan._Refresh, "_cut", killed)
             with pytest.raises(StoreError):
                 await index.refresh()
-        assert tree.ids()["app/time.py", "parse_duration"] != before
-        await index.refresh()
+        assert (await index.refresh()).changed == ("app/time.py",)
         assert tree.ids()["app/time.py", "parse_duration"] == before
-    tree.sound()
-
-
-async def test_a_new_scope_takes_no_history(tree):
-    """One that is called as another was once called, which is moved just then."""
-    async with tree.indexed() as index:
-        before = tree.ids()["app/clock.py", "parse_duration"]
-        tree.write("app/clock.py", CLOCK.replace("parse_duration", "seconds_of"))
-        await index.refresh()
-        assert tree.ids()["app/clock.py", "seconds_of"] == before
-        tree.write("app/clock.py", "def parse_duration(text):\n    return 7\n")
-        tree.write("app/time.py", CLOCK.replace("parse_duration", "seconds_of"))
-        await index.refresh()
-        assert tree.ids()["app/time.py", "seconds_of"] == before
-        assert tree.ids()["app/clock.py", "parse_duration"] != before
-    tree.sound()
-
-
-async def test_a_scope_of_the_same_name_before_the_first(tree):
-    """Those numbered by their place keep their ids, and the new one has its own."""
-    one = "def run():\n    return 'one'\n"
-    two = "def run():\n    return 'two'\n"
-    asked = "SELECT scope_id FROM scopes WHERE name = 'run' ORDER BY start_line"
-    async with tree.index() as index:
-        tree.write("app/runs.py", one + "\n\n" + two)
-        await index.refresh()
-        before = tree.rows(asked)
-        tree.write("app/runs.py", "def run():\n    return 'zero'\n\n\n" + one + "\n\n" + two)
-        await index.refresh()
-        new, *kept = tree.rows(asked)
-    assert kept == before
-    assert new not in before
     tree.sound()
 
 

@@ -190,24 +190,6 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
         assert await hows(desk, turn) == {"named"}
 
 
-async def test_the_store_is_told_once(desk: Desk) -> None:
-    metrics = Metrics()
-    told: list[int] = []
-    async with desk.codebase(
-        metrics=metrics, hears={"on_told": lambda: told.append(1)}
-    ) as codebase:
-        for times in (1, 2):
-            codebase.begin(desk.project)
-            assert await codebase.search(desk.project, "parse_duration", 5)
-            async with asyncio.timeout(60):
-                while len(told) < times:
-                    await asyncio.sleep(0.02)
-            await asyncio.sleep(0.2)
-            (desk.folder / "src" / "clock.py").write_text(CLOCK.replace("60", "61"))
-    assert told == [1, 1]
-    assert len(metrics.timings_ms["code.mirror"]) == 2
-
-
 @pytest.mark.parametrize("everywhere", [False, True])
 async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: bool) -> None:
     """`memory.worker = inline` embeds the own project's; the detached process anybody's."""

@@ -55,12 +55,11 @@ def test_a_scope_that_comes_back_has_its_vector(index: Index) -> None:
     index.put({"a.py": [function("here")], "b.py": [function("there")]})
     index.embed({"here": EAST, "there": NORTH})
     index.remove("b.py")
-    vectors.prune(index.connection, "2026-01-01")
+    vectors.prune(index.connection)
     assert names_by_cosine(index) == {"here": 1.0}
     index.put({"b.py": [function("there")]})
     assert waiting_names(index) == []
     assert names_by_cosine(index) == {"here": 1.0, "there": 0.0}
-    assert index.connection.execute("SELECT sum(unused_at <> '') FROM vectors").get == 0
 
 
 def test_another_model_drops_all_vectors_and_all_wait(index: Index) -> None:
@@ -137,17 +136,20 @@ def test_another_connection_is_read_from_the_start(index: Index, tmp_path: Path)
     assert names_by_cosine(anew, index.resident) == {"there": 1.0}
 
 
-def test_vectors_that_nothing_uses_go_when_they_are_many(index: Index) -> None:
+def test_vectors_that_nothing_uses_go_when_they_are_many(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "_MOST_UNUSED", 20)
     index.put({"a.py": [function("kept")]})
     index.embed({"kept": EAST})
-    rows = [(embed_hash(str(number)), vector_of(NORTH)) for number in range(20_100)]
-    vectors.put(index.connection, (MODEL, DIMENSION), rows[:100])
-    vectors.prune(index.connection, "2026-01-01")
-    assert index.connection.execute("SELECT count(*) FROM vectors").get == 101
-    vectors.put(index.connection, (MODEL, DIMENSION), rows[100:])
-    vectors.prune(index.connection, "2026-01-02")
+    rows = [(embed_hash(str(number)), vector_of(NORTH)) for number in range(30)]
+    vectors.put(index.connection, (MODEL, DIMENSION), rows[:10])
+    vectors.prune(index.connection)
+    assert index.connection.execute("SELECT count(*) FROM vectors").get == 11
+    vectors.put(index.connection, (MODEL, DIMENSION), rows[10:])
+    vectors.prune(index.connection)
     held = {str(key) for (key,) in index.connection.execute("SELECT embed_hash FROM vectors")}
-    assert held == {index.embed_hash("kept"), *(key for key, _ in rows[100:])}
+    assert held == {index.embed_hash("kept"), *(key for key, _ in rows[10:])}
 
 
 def test_an_empty_text_has_no_hash() -> None:

@@ -373,7 +373,6 @@ class _Cutter:
         piece.qualified = _joined(path, owner, name) if one.role != "impl" else _joined(path, owner)
         piece.signature = signature_of(self.source, one, self.comment)
         piece.docstring = said.docstring
-        piece.named = one.named
         if self.language == "python" and one.body >= 0:
             top = self.source.between(one.body, min(one.end, one.body + 20_000))
             piece.docstring = string_text(top) or said.docstring

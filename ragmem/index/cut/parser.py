@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from ragmem.index.cut.source import NOWHERE, NameSpan, SourceText
+from ragmem.index.cut.source import SourceText
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -63,7 +63,6 @@ _EXTENSIONS: dict[str, str] = {
         "bash": "sh bash zsh ksh bats",
         "markdown": "md markdown mdx mkd",
         "rst": "rst",
-        "asciidoc": "adoc asciidoc asc",
         "json": "json jsonc json5 geojson webmanifest ipynb map",
         "yaml": "yaml yml",
         "toml": "toml",
@@ -229,7 +228,7 @@ _SAYS_SO = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_NOT_CODE = frozenset(("text", "markdown", "rst", "asciidoc", "csv", "ini"))
+_NOT_CODE = frozenset(("text", "markdown", "rst", "csv", "ini"))
 _DATA = frozenset(("yaml", "toml", "html", "xml", "vue", "svelte"))
 _MINIFIED_FROM = 5000
 _MINIFIED_LINE = 400
@@ -253,25 +252,13 @@ def is_generated(text: str, line_count: int, language: str) -> bool:
 def _says_so(head: str) -> bool:
     if "generated" not in head.casefold():
         return False
-    inside = ""
     for line in head.split("\n")[:_HEAD_LINES]:
-        line = line[:300]
-        if not inside and not _COMMENT_LINE.match(line):
-            if not _BEFORE.match(line):
-                return False
-            continue
-        if _SAYS_SO.match(line):
+        is_comment = _COMMENT_LINE.match(line)
+        if is_comment and _SAYS_SO.match(line[:300]):
             return True
-        # A comment of many lines goes on without a mark of its own.
-        opened = next((end for mark, end in _MANY if line.lstrip().startswith(mark)), "")
-        if inside and inside in line:
-            inside = ""
-        elif not inside and opened and opened not in line.lstrip()[len(opened) :]:
-            inside = opened
+        if not is_comment and not _BEFORE.match(line):
+            return False
     return False
-
-
-_MANY = (("/*", "*/"), ("<!--", "-->"), ('"""', '"""'), ("'''", "'''"))
 
 
 LARGEST = 1_000_000
@@ -308,8 +295,7 @@ class Definition:
     """Something with a name, and where it stands, in bytes and rows from 0 (both rows included)."""
 
     __slots__ = (
-        "body", "end", "first", "header", "last", "name", "named", "owner", "role", "start",
-        "tester",
+        "body", "end", "first", "header", "last", "name", "owner", "role", "start", "tester",
     )  # fmt: skip
 
     def __init__(self, role: str, name: str, node: "tree_sitter.Node") -> None:
@@ -323,8 +309,6 @@ class Definition:
         """Where its body begins; -1 where it has none."""
         self.first: int = node.start_point[0]
         self.last = _last_row(node)
-        self.named = NOWHERE
-        """Where its name stands."""
         self.owner = ""
         """The type that it is a method of, or the trait that it implements."""
         self.tester = ""
@@ -447,7 +431,6 @@ def _define(
     name = nodes["name"][0]
     role = next(role for role in ROLES if role in nodes)
     new = Definition(role, _text(source, name), nodes[role][0])
-    new.named = _span(source, name)
     if "body" in nodes:
         new.body = nodes["body"][0].start_byte
     for key in ("owner", "trait"):
@@ -498,14 +481,6 @@ def _text(source: SourceText, node: "tree_sitter.Node") -> str:
     return source.between(node.start_byte, node.end_byte)
 
 
-def _span(source: SourceText, node: "tree_sitter.Node") -> NameSpan:
-    (row, column), (last_row, _) = node.start_point, node.end_point
-    if row != last_row:
-        return NOWHERE
-    first = len(source.between(node.start_byte - column, node.start_byte))
-    return NameSpan(row, first, first + len(_text(source, node)))
-
-
 def _last_row(node: "tree_sitter.Node") -> int:
     # A node that ends with its line feed ends before the first column of the next row.
     row, column = node.end_point
@@ -516,7 +491,6 @@ _STRING = re.compile(r"""["'`]([^"'`\n]+)["'`]""")
 _PYTHON_FROM = re.compile(r"from\s*(\.*)\s*([\w.]*)\s*import\s*(.*)", re.DOTALL)
 _PYTHON_NAME = re.compile(r"(\.*[\w.]+)(?:\s+as\s+\w+)?\s*$")
 _PYTHON_COMMENT = re.compile(r"#[^\n]*")
-_PHP = re.compile(r"""(__DIR__\s*\.\s*)?(["'])([^"'\n$]+)\2\s*\)?\s*;?\s*$""")
 _MOST_IMPORTS = 2000
 
 
@@ -545,13 +519,6 @@ def _made_plain(language: str, kind: str, text: str) -> Iterator[str]:
         yield "".join(words[1:] if words[:1] == ["static"] else words)
     elif language in ("c", "cpp"):
         yield _beside(text.strip('" \t\n'))
-    elif language == "ruby":
-        yield from _ruby(kind, text)
-    elif language == "php" and (literal := _PHP.search(text)):
-        # Only what is written out, not `$folder . '/x.php'`.
-        rest = text[: literal.start()].strip(" (\n\t")
-        if rest in ("require", "require_once", "include", "include_once"):
-            yield _beside(literal[3].lstrip("/") if literal[1] else literal[3])
 
 
 def _beside(path: str) -> str:
@@ -599,13 +566,3 @@ def _rust(text: str) -> Iterator[str]:
 
 def _rust_path(path: str) -> str:
     return path.removesuffix("::self").removesuffix("::*").removeprefix("::")
-
-
-def _ruby(kind: str, text: str) -> Iterator[str]:
-    name = text.strip("\"' ")
-    if "#{" in name:
-        return
-    if kind == "required require_relative":
-        yield _beside(name)
-    elif kind == "required require":
-        yield name

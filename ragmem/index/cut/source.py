@@ -11,17 +11,6 @@ import msgspec
 from ragmem.index import CutScope
 from ragmem.records import ScopeKind
 
-
-class NameSpan(NamedTuple):
-    """Some characters of a row."""
-
-    row: int
-    first: int
-    last: int
-    """The first character behind it."""
-
-
-NOWHERE = NameSpan(-1, 0, 0)
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -98,18 +87,6 @@ def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-_NAME = "\0"
-"""What stands in the place of a name; no source has it."""
-_WORD = r"(?<![\w$]){name}(?![\w$])"
-# A function's name means the function itself where it is called, not as that of another thing, or
-# decorates.
-_CALLED = (
-    r"(?<![\w$])(?:(?<!\.)(?<!->)(?<!::)|(?<=self\.)|(?<=cls\.)|(?<=this\.)|(?<=this->)"
-    r"|(?<=[Ss]elf::)|(?<=static::)){name}(?=\()|(?<=@){name}(?=\.)"
-)
-_RULE = re.compile(r"\s*([^\w\s])\1{2,}\s*$")
-_SAID = re.compile(r"\s*//+[ \t]*([\w.]+)")
-"""Matches what is said above in Go: it begins with the name, and may be left when that changes."""
 _LONGEST_NAME = 120
 _LONGEST_QUALIFIED = 300
 LONGEST_SIGNATURE = 300
@@ -123,8 +100,6 @@ class Piece(msgspec.Struct, eq=False):
     first: int
     last: int
     name: str = ""
-    named: NameSpan = NOWHERE
-    """Where its name stands."""
     qualified: str = ""
     """The name with those around it; the name itself where nothing else is given."""
     signature: str = ""
@@ -155,7 +130,7 @@ def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
                 end_line=piece.last + 1,
                 text=text,
                 calls=tuple(piece.calls),
-                hash=hash_of(_nameless(source, piece, text)),
+                hash=blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest(),
             )
         )
     return tuple(scopes)
@@ -200,47 +175,6 @@ def _text(source: SourceText, piece: Piece) -> str:
     return "\n".join(lines)
 
 
-def _nameless(source: SourceText, piece: Piece, text: str) -> str:
-    """Return its text as it would be under any name: what is renamed is known again by it."""
-    row, first, last = piece.named
-    if not piece.first <= row <= piece.last:
-        return text
-    if piece.kind == "section":
-        return _headless(text, row - piece.first, first)
-    if any(piece.first < part.first <= row for part in piece.parts):
-        return text
-    start = sum(len(line) + 1 for line in source.lines[piece.first : row])
-    text = text[: start + first] + _NAME + text[start + last :]
-    if row > piece.first and (said := _SAID.match(text)):
-        text = text[: said.start(1)] + _NAME + text[said.end(1) :]
-    if piece.name in text and piece.name.isidentifier():
-        called = _WORD if piece.kind in ("class", "type") else _CALLED
-        text = re.sub(called.format(name=piece.name), _NAME, text)
-    return text
-
-
-def _headless(text: str, row: int, first: int) -> str:
-    """Strip its heading, and the lines as long as that around it."""
-    lines = text.split("\n")
-    lines[row] = lines[row][:first] + _NAME
-    for near in (row - 1, row + 1):
-        if 0 <= near < len(lines) and _RULE.match(lines[near]):
-            lines[near] = _NAME
-    return "\n".join(lines)
-
-
-def hash_of(text: str) -> str:
-    """Hash a text; the same where only its indentation or the space at line ends is another."""
-    lines = [line.rstrip() for line in text.split("\n")]
-    # What the first and the last line in order have in common, all lines have.
-    least, most = min(filled := [line for line in lines if line] or [""]), max(filled)
-    margin = 0
-    while margin < len(least) and least[margin] == most[margin] and least[margin].isspace():
-        margin += 1
-    bare = "\n".join([line[margin:] for line in lines]) if margin else "\n".join(lines)
-    return blake2b(bare.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
 def first_words(source: SourceText, start: int, end: int) -> str:
     """Return the first line there that isn't blank."""
     for row in range(start, end):
@@ -276,8 +210,6 @@ _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _NO_PARAGRAPH = re.compile(r"\s*(?:[#>|*+]|-\s|\d+[.)]\s|</?\w|`{3}|~{3}|={3}|-{3}|$)")
-_ADOC = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
-_ADOC_FENCE = re.compile(r"(-{4,}|={4,}|\.{4,}|\+{4,}|_{4,}|/{4,}|`{3,})[ \t]*$")
 _RST_LINE = re.compile(r"([=\-`:'\"~^_*+#<>.])\1{2,}[ \t]*$")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _MARKUP = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|</?\w[^<>]*>|\{#[^{}]*\}\s*$")
@@ -310,7 +242,6 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
         path.append(heading)
         piece = _section(source, "section", *rows)
         piece.name = heading.name
-        piece.named = _heading_span(source, piece)
         piece.qualified = ".".join(one.name for one in path if one.name)
         if not any(char.isalnum() for char in piece.signature):
             piece.signature = heading.name  # it has a line above it
@@ -325,16 +256,6 @@ def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
     piece.signature = first_words(source, start, end)
     piece.calls = mentions(source, start, end)
     return piece
-
-
-def _heading_span(source: SourceText, piece: Piece) -> NameSpan:
-    """Find where its heading stands: below a line, if there is one above it too."""
-    for row in range(piece.first, min(piece.first + 2, piece.last + 1)):
-        line = source.lines[row]
-        first = next((n for n, char in enumerate(line) if char.isalnum()), -1)
-        if first >= 0:
-            return NameSpan(row, first, len(line))
-    return NOWHERE
 
 
 def _fewer(headings: list[_Heading]) -> list[_Heading]:
@@ -412,94 +333,24 @@ def _rst(source: SourceText, start: int) -> list[_Heading]:
     return headings
 
 
-def _asciidoc(source: SourceText, start: int) -> list[_Heading]:
-    headings = []
-    fence = ""
-    for row in range(start, len(source.lines)):
-        line = source.lines[row]
-        if mark := _ADOC_FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1] == fence:
-                fence = ""
-        elif not fence and (heading := _ADOC.match(line)):
-            headings.append(_Heading(row, len(heading[1]), _plain(heading[2])))
-    return headings
-
-
-_FINDERS = {"markdown": _markdown, "rst": _rst, "asciidoc": _asciidoc}
+_FINDERS = {"markdown": _markdown, "rst": _rst}
 HEADED = frozenset(_FINDERS)
 
 
-_PROSE = frozenset(("text", "markdown", "rst", "asciidoc"))
+_PROSE = HEADED | {"text"}
 _WINDOW = 60
 _MOST_WINDOWS = 40
-_LONGEST_KEY = 200
-_JSON_KEY = re.compile(r'([ \t]*)"((?:[^"\\]|\\.)*)"[ \t]*:')
-_KEYS = {
-    "yaml": re.compile(r"""(?![#\-\s])["']?([^"':#{}\[\]]+?)["']?[ \t]*:(?:[ \t]|$)"""),
-    "toml": re.compile(r"\[\[?[ \t]*([^\[\]]+?)[ \t]*\]"),
-    "ini": re.compile(r"\[[ \t]*([^\[\]]+?)[ \t]*\]"),
-}
 
 
 def text_pieces(source: SourceText, language: str) -> list[Piece]:
-    """Cut a text by its keys or its lines, into at most 40 pieces."""
+    """Cut a text by its lines, into at most 40 pieces."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
-    keys = _keys(source, language)
-    rows = _by_keys(source, sorted(keys), size) if keys else windows(source, 0, count, size)
-    if len(rows) > _MOST_WINDOWS:
-        rows = windows(source, 0, count, size)
     pieces = []
-    for start, end in rows:
+    for start, end in windows(source, 0, count, size):
         piece = Piece("text", start, end - 1)
-        piece.name = piece.qualified = next(
-            (keys[row] for row in range(start, end) if row in keys), ""
-        )
         piece.signature = first_words(source, start, end)
         if language in _PROSE:
             piece.calls = mentions(source, start, end)
         pieces.append(piece)
     return pieces
-
-
-def _by_keys(source: SourceText, edges: list[int], size: int) -> list[tuple[int, int]]:
-    """Put whole keys together until they are as long as a window; cut one that is longer."""
-    count = len(source.lines)
-    pieces: list[tuple[int, int]] = []
-    start = 0
-    for edge, behind in zip(edges, [*edges[1:], count], strict=True):
-        if behind - start > size and edge > start:
-            pieces.append((start, edge))
-            start = edge
-        if behind - start > 2 * size:
-            pieces += windows(source, start, behind, size)
-            start = behind
-    if start < count:
-        pieces.append((start, count))
-    return [rows for a, b in pieces if (rows := trimmed(source, a, b)) is not None]
-
-
-def _keys(source: SourceText, language: str) -> dict[int, str]:
-    """Return the rows where a top-level key begins, with its name."""
-    if language == "json":
-        return _json_keys(source)
-    pattern = _KEYS.get(language)
-    if pattern is None:
-        return {}
-    found = {}
-    for row, line in enumerate(source.lines):
-        if line and not line[0].isspace() and (key := pattern.match(line[:_LONGEST_KEY])):
-            found[row] = key[1].strip()
-    return found
-
-
-def _json_keys(source: SourceText) -> dict[int, str]:
-    # Pretty-printed ones only: those of the smallest indentation are at the top.
-    found: dict[int, tuple[int, str]] = {}
-    for row, line in enumerate(source.lines):
-        if '"' in line[:_LONGEST_KEY] and (key := _JSON_KEY.match(line[:_LONGEST_KEY])):
-            found[row] = (len(key[1]), key[2])
-    least = min((indent for indent, _ in found.values()), default=0)
-    return {row: name for row, (indent, name) in found.items() if indent == least}

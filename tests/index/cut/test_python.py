@@ -2,7 +2,6 @@
 
 from inline_snapshot import snapshot
 
-from ragmem.index.cut import cut
 from tests.index.cut.outline import drawn, outline, texts
 
 SOURCE = '''
@@ -194,18 +193,6 @@ def test_many_constants_of_one_line_stay_together() -> None:
     source = "".join(f"E_{number} = {number}\n" for number in range(41))
     assert [row[:3] for row in outline("errno.py", source)] == [("block", "", "1-41")]
     assert len(outline("errno.py", source.replace("E_40 = 40\n", ""))) == 40
-
-
-def test_hash_goes_with_a_scope_that_is_moved() -> None:
-    plain = cut("a.py", b"def f(x):\n    if x:\n        return 1\n").scopes[0]
-    moved = cut(
-        "b.py", b"import a\n\nclass A:\n    def f(x):  \n        if x:\n            return 1\n"
-    )
-    assert moved.scopes[2].qualified_name == "A.f"
-    assert moved.scopes[2].hash == plain.hash
-    assert len(plain.hash) == 32
-    other = cut("a.py", b"def f(x):\n    if x:\n    return 1\n").scopes[0]
-    assert other.hash != plain.hash
 
 
 def test_names_that_come_again_are_numbered() -> None:

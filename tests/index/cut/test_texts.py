@@ -88,24 +88,6 @@ def test_headings_of_other_texts() -> None:
 15-17 section Title.Install.From source: From source
 19-20 section Title.Use: Use\
 """)
-    adoc = """
-        = Title
-        :toc:
-
-        == Install
-
-        ----
-        == no heading
-        ----
-
-        === From source
-        Text.
-        """
-    assert drawn("index.adoc", adoc) == snapshot("""\
-1-2 section Title: = Title
-4-8 section Title.Install: == Install
-10-11 section Title.Install.From source: === From source\
-""")
 
 
 def test_a_book_is_cut_at_its_higher_headings() -> None:
@@ -127,33 +109,6 @@ def test_text_is_cut_at_blank_lines() -> None:
     assert len(outline("notes.txt", long)) <= 40
     assert outline("empty.txt", "") == []
     assert outline("blank.py", " \n\t\n") == []
-
-
-def test_data_is_cut_at_its_keys() -> None:
-    package = json.dumps(
-        {
-            "name": "x",
-            "scripts": {f"s{number}": {"a": 1} for number in range(30)},
-            "dependencies": {f"d{number}": "1" for number in range(50)},
-            "files": [1, 2],
-        },
-        indent=2,
-    )
-    assert [row[:4] for row in outline("package.json", package)] == snapshot(
-        [
-            ("text", "name", "1-2", "{"),
-            ("text", "scripts", "3-94", '"scripts": {'),
-            ("text", "dependencies", "95-151", '"dependencies": {'),
-        ]
-    )
-    toml = "# top\ntitle = 1\n\n[tool.ruff]\n" + "a = 1\n" * 50 + "\n[[package]]\nb = 2\n"
-    assert [row[:4] for row in outline("pyproject.toml", toml)] == snapshot(
-        [("text", "tool.ruff", "1-57", "# top")]
-    )
-    yaml = "on: push\n\njobs:\n" + "  a: 1\n" * 45 + "'other key': |\n" + "  text\n" * 30
-    assert [row[:4] for row in outline("ci.yml", yaml)] == snapshot(
-        [("text", "on", "1-48", "on: push"), ("text", "other key", "49-79", "'other key': |")]
-    )
 
 
 def test_big_data_has_few_scopes() -> None:
