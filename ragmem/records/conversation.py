@@ -6,7 +6,7 @@ id stays while its name and kind stay in the file, and goes with it where it is 
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -370,7 +370,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 Work = Literal["vectors", "level1", "roll_up", "thread", "memories", "references"]
-WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories", "references")
+WORK: tuple[Work, ...] = get_args(Work)
 TURN_LEVEL = 0
 
 
@@ -490,17 +490,8 @@ ScopeKind = Literal["class", "function", "method", "type", "constant", "block", 
 ReferenceHow = Literal["edited", "read", "found", "named"]
 """The strongest first: a turn has one reference to a scope."""
 
-SCOPE_KINDS: tuple[ScopeKind, ...] = (
-    "class",
-    "function",
-    "method",
-    "type",
-    "constant",
-    "block",
-    "section",
-    "text",
-)
-REFERENCE_HOWS: tuple[ReferenceHow, ...] = ("edited", "read", "found", "named")
+SCOPE_KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
+REFERENCE_HOWS: tuple[ReferenceHow, ...] = get_args(ReferenceHow)
 
 
 class CodeScope(Record, frozen=True, kw_only=True):
