@@ -250,12 +250,6 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of other tools, and of other agents' (imported sessions): neither of these."""
 
 
-class _Edit(msgspec.Struct, frozen=True):
-    path: str
-    before: str | None
-    after: str
-
-
 def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     """What happened to files after the turn of this index, in the session's order.
 
@@ -271,14 +265,19 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         for call in turn.tool_calls:
             if call.tool_name in _HARMLESS or _was_not_run(call):
                 continue
+            edit = _edit(call, turn.turn_index)
             if call.tool_name == RUN_COMMAND:
                 commands += 1
-            elif call.tool_name not in EDITING_TOOLS or (
-                call.success and call.result and not _edit(call)
-            ):
+            elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
                 others += 1
-            elif (edit := _edit(call)) is None or edit.path not in gone.get(turn.turn_id, ()):
-                _note(changes, call, turn.turn_index)
+            elif edit and edit.path not in gone.get(turn.turn_id, ()):
+                known = changes.get(edit.path)
+                changes[edit.path] = _joined(known, edit) if known else edit
+            elif not call.result and (path := field_of(call.arguments, "path")):
+                # After an edit that is known, the file itself tells whether this one was made.
+                path, at = posixpath.normpath(path), turn.turn_index
+                cut = FileChange(path=path, before=None, after="", first_turn=at, cut_off=True)
+                changes.setdefault(path, cut)
     return Rewind(
         turn_index=turn_index,
         changes=tuple(changes.values()),
@@ -298,37 +297,24 @@ def _was_not_run(call: ToolCall) -> bool:
     return bool(call.result) and not call.success and any(words in said for words in _NOT_RUN)
 
 
-def _note(changes: dict[str, FileChange], call: ToolCall, turn_index: int) -> None:
-    edit = _edit(call)
-    known = changes.get(edit.path) if edit else None
-    if edit is None:
-        path = None if call.result else field_of(call.arguments, "path")
-        # After an edit that is known, the file itself tells whether this one was made.
-        if path and (path := posixpath.normpath(path)) not in changes:
-            changes[path] = FileChange(
-                path=path, before=None, after="", first_turn=turn_index, cut_off=True
-            )
-    elif known is None:
-        changes[edit.path] = FileChange(
-            path=edit.path, before=edit.before, after=edit.after, first_turn=turn_index
-        )
-    else:
-        changes[edit.path] = msgspec.structs.replace(
-            known,
-            after=edit.after,
-            edit_count=known.edit_count + 1,
-            unbroken=known.unbroken and known.after == (edit.before or ""),
-        )
-
-
-def _edit(call: ToolCall) -> _Edit | None:
+def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
     """A finished edit; None for one that failed, and so left the file as it was."""
     if not call.success or not call.result:
         return None
-    path, after = field_of(call.result, "path"), field_of(call.result, "sha256")
+    names = ("path", "sha256", "preimage")
+    path, after, before = (field_of(call.result, name) for name in names)
     if path is None or after is None:
         return None
-    return _Edit(path, field_of(call.result, "preimage"), after)
+    return FileChange(path=path, before=before, after=after, first_turn=turn_index)
+
+
+def _joined(known: FileChange, edit: FileChange) -> FileChange:
+    return msgspec.structs.replace(
+        known,
+        after=edit.after,
+        edit_count=known.edit_count + 1,
+        unbroken=known.unbroken and known.after == (edit.before or ""),
+    )
 
 
 def field_of(text: str, name: str) -> str | None:

@@ -48,6 +48,11 @@ class Record(msgspec.Struct, frozen=True):
     texts: ClassVar[tuple[str, ...]]
     """Fields that may hold a secret, or records that do. Without them nothing can be written."""
 
+    @property
+    def uuid(self) -> str:
+        """Its id, which is its first field, under the name that the interface for programs has."""
+        return str(getattr(self, self.__struct_fields__[0]))
+
 
 class Project(Record, frozen=True, kw_only=True):
     """A folder whose sessions share their memory."""
@@ -105,11 +110,6 @@ class Session(Record, frozen=True, kw_only=True):
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
     owner: str = ""
     """Id of the person whose it is; a store fills in the one that it was opened for."""
-
-    @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.session_id
 
     @property
     def called(self) -> str:
@@ -173,11 +173,6 @@ class ToolCall(Record, frozen=True, kw_only=True):
     origin: CallOrigin = "model"
     preamble: str = ""
     """What the agent said before the calls of this iteration; on the first of them only."""
-
-    @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.tool_call_id
 
     @property
     def is_undo(self) -> bool:
@@ -255,11 +250,6 @@ class Turn(Record, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.turn_id
-
-    @property
     def timestamp(self) -> datetime:
         """When it was complete; of one that runs, when it began."""
         return self.finished_at or self.started_at
@@ -314,11 +304,6 @@ class Summary(Record, frozen=True, kw_only=True):
     """Ids of the turns (level 1) or summaries (level 2 and up) that it digests."""
     extractive: bool = False
     """Cut from the turns without a model; to be redone."""
-
-    @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.summary_id
 
     @property
     def char_count(self) -> int:
