@@ -400,7 +400,7 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     not_before: datetime
     """Until then it is not asked again."""
-    problem: str
+    problem: str = ""
     """What was wrong with the last answer."""
 
 

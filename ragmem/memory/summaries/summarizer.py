@@ -83,19 +83,15 @@ class Tries:
     def __init__(
         self,
         kept: Store | None,
+        known: Attempts,
         *,
-        item: str,
-        session_id: str,
-        model: str,
         pause_s: float,
-        clock: Callable[[], datetime] = utc_now,
-        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], datetime],
+        sleep: Sleep,
     ) -> None:
         self.kept = kept
         """Where other processes count them too."""
-        self._known = Attempts(
-            item=item, session_id=session_id, model=model, count=0, not_before=clock(), problem=""
-        )
+        self.known = known
         self._pauses = [timedelta(seconds=each * pause_s) for each in PAUSES]
         self._clock = clock
         self._sleep = sleep
@@ -104,21 +100,16 @@ class Tries:
         """How many there were, by this process and others."""
 
     @property
-    def problem(self) -> str:
-        """What was wrong with the last answer that is kept."""
-        return self._known.problem
-
-    @property
     def are_over(self) -> bool:
         """Whether it is not asked again."""
         return self.made >= TRIES
 
     async def begin(self) -> None:
         """Take up what other processes have tried with this model, and what is left of a pause."""
-        for known in await self.kept.attempts(self._known.item) if self.kept else ():
+        for known in await self.kept.attempts(self.known.item) if self.kept else ():
             self._is_kept = True
-            if known.model == self._known.model:
-                self._known, self.made = known, known.count
+            if known.model == self.known.model:
+                self.known, self.made = known, known.count
         if not self.are_over:
             await self.pause()
 
@@ -127,22 +118,22 @@ class Tries:
         self.made += 1
         if self.kept:
             self._is_kept = True
-            self._known = msgspec.structs.replace(
-                self._known,
-                count=self._known.count + 1,
-                not_before=self._clock() + self._pauses[self._known.count],
+            self.known = msgspec.structs.replace(
+                self.known,
+                count=self.known.count + 1,
+                not_before=self._clock() + self._pauses[self.known.count],
                 problem=redact(one_line(problem, PROBLEM_CHARS)),
             )
-            await self.kept.keep_attempts(self._known)
+            await self.kept.keep_attempts(self.known)
 
     async def answered(self) -> None:
         """An answer was of use: what was refused before counts no more."""
         if self.kept and self._is_kept:
-            await self.kept.forget_attempts(self._known.session_id, self._known.item)
+            await self.kept.forget_attempts(self.known.session_id, self.known.item)
 
     async def pause(self) -> None:
         """Let pass what is left of a pause: never more than the longest, whatever a clock says."""
-        left = min(self._known.not_before - self._clock(), max(self._pauses))
+        left = min(self.known.not_before - self._clock(), max(self._pauses))
         if left > timedelta():
             await self._sleep(left.total_seconds())
 
@@ -477,17 +468,11 @@ class Summarizer:
             return None
         model = llm.info.name
         kept = await self._open_attempts() if item and self._open_attempts else None
-        tries = Tries(
-            kept,
-            item=item,
-            session_id=session_id,
-            model=model,
-            pause_s=self._config.retry_pause_s,
-            clock=self._clock,
-            sleep=self._sleep,
-        )
+        now, pause_s = self._clock(), self._config.retry_pause_s
+        none = Attempts(item=item, session_id=session_id, model=model, count=0, not_before=now)
+        tries = Tries(kept, none, pause_s=pause_s, clock=self._clock, sleep=self._sleep)
         await tries.begin()
-        problem = tries.problem
+        problem = tries.known.problem
         while not tries.are_over:
             tag = _tag(data)
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
