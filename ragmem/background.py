@@ -38,7 +38,7 @@ from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.facts import FACTS, FactQuestion, Facts
 from ragmem.memory.leases import HeldStore
 from ragmem.memory.memory import Memory, OpenStore
-from ragmem.memory.recall import FIND, Recall
+from ragmem.memory.recall import FIND, Recall, import_all
 from ragmem.records import CodeStore, Session, Usage
 from ragmem.redact import redact
 from ragmem.service import Client, Handlers
@@ -145,24 +145,21 @@ class Background:
         """
         if self._worker:
             await self._worker.aclose()
-        worker = self._worker or self._made(model)
-        self._worker = worker
+        self._worker = self._worker or self._made(model)
         self._everywhere = everywhere
         try:
-            return await worker.drain(limit_s)
+            return await self._worker.drain(limit_s)
         except StoreError:
             return False
 
     async def _catch_up(self, store: CodeStore) -> bool:
-        """Make vectors of code where nothing else is to be done: false when there is none."""
         if self._codebase is None or self._everywhere is None:
             return False
         return await self._codebase.catch_up(store, everywhere=self._everywhere)
 
     async def summarize(self, session: Session, *, model: str = "") -> str:
         """Renew a session's own summary now; UsageError where none are made."""
-        worker = self._worker or self._made(model)
-        self._worker = worker
+        worker = self._worker = self._worker or self._made(model)
         if self._summarizer is None or not self._memory.records:
             made = self._config.memory.summaries.enabled
             setting = "memory.enabled" if made else "memory.summaries.enabled"
@@ -204,7 +201,7 @@ class Background:
                 "Nothing is embedded here.",
                 hint="Set memory.enabled and memory.embeddings.enabled to true.",
             )
-        from ragmem.memory.embedding import reembed
+        from ragmem.memory.worker import reembed
 
         store = await self._open_store()
         return await reembed(store, self._embedder, show)
@@ -225,20 +222,15 @@ class Background:
         """Stop; what is left is found by whoever comes next. What was measured is kept."""
         if self._worker:
             await self._worker.aclose()
-        self._keep_measurements()
+        if self._memory.records:
+            if self._embedder:
+                self._metrics.count("embedder.tokens", self._embedder.spent.tokens)
+                self._metrics.count("embedder.texts", self._embedder.spent.texts)
+            self._usage.keep()
         if self._llm:
             await self._llm.aclose()
         if self._embedder:
             await self._embedder.aclose()
-
-    def _keep_measurements(self) -> None:
-        if not self._memory.records:
-            return
-        if self._embedder:
-            spent = self._embedder.spent
-            for name, count in (("tokens", spent.tokens), ("texts", spent.texts)):
-                self._metrics.count(f"embedder.{name}", count)
-        self._usage.keep()
 
     def _made(self, model: str) -> "Worker":
         from ragmem.memory.summaries.summarizer import Summarizer
@@ -470,7 +462,6 @@ class Warm:
 
 
 def _import_all() -> None:
-    from ragmem.memory import dates, ranking  # noqa: F401
-    from ragmem.memory.facts import ranking as facts_ranking  # noqa: F401
+    from ragmem.memory.facts import ranking  # noqa: F401
 
-    dates.prepare()
+    import_all()

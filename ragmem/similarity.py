@@ -92,12 +92,7 @@ class Similarities(NamedTuple):
         if not parts:
             numbers, floats = np.empty(0, np.int64), np.empty(0, np.float32)
             return cls(numbers, floats, floats, numbers)
-        return cls(
-            np.concatenate([part.records for part in parts]),
-            np.concatenate([part.best for part in parts]),
-            np.concatenate([part.first for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-        )
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def those(self, chosen: "NDArray[np.bool_] | NDArray[np.intp] | slice") -> "Similarities":
         """Some of them."""
@@ -107,8 +102,6 @@ class Similarities(NamedTuple):
 
 
 class _Chunk:
-    """Vectors of some records, those of one record side by side."""
-
     def __init__(self, records: Sequence[int], packs: Sequence[bytes], dimension: int) -> None:
         import numpy as np
 
@@ -180,8 +173,6 @@ class Version(NamedTuple):
 
 
 class _Area:
-    """The vectors of one area that are in memory, and the place of the last one."""
-
     def __init__(self, version: Version, place: int) -> None:
         self.version = version
         self.place = place

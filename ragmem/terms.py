@@ -123,7 +123,6 @@ _OWN: dict[str, frozenset[str]] = {
 
 
 def _votes() -> dict[str, tuple[tuple[str, float], ...]]:
-    """Of each stop word the languages that it speaks for, and how much."""
     votes: dict[str, tuple[tuple[str, float], ...]] = {}
     for language, words in STOP_WORDS.items():
         for word in words:
@@ -218,8 +217,8 @@ _VERSION = re.compile(r"v(\d+(?:\.\d+)*(?:[.-]?\w+)?)", re.IGNORECASE)
 _ELISION = re.compile(r"['’,]")
 # Scripts written without spaces between words, and Hangul, whose particles stick to nouns.
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
 )
 _BY_SCRIPT = (
     ("russian", "\u0400", "\u04ff"),
@@ -250,13 +249,11 @@ def terms(text: str, *, language: str | None = None, beside: str | None = None) 
     memo = _memos.setdefault((language, joining), {})
     out: list[str] = []
     for chunk in _CHUNK.findall(text):
-        found = memo.get(chunk)
-        if found is None:
-            found = _distinct(chunk, language, joining)
-            if len(chunk) <= LONGEST:
-                if len(memo) >= _MEMO_LIMIT:
-                    memo.clear()
-                memo[chunk] = found
+        found = memo.get(chunk) or _distinct(chunk, language, joining)
+        if len(chunk) <= LONGEST:
+            if len(memo) >= _MEMO_LIMIT:
+                memo.clear()
+            memo[chunk] = found
         out += found
     return out
 
@@ -296,7 +293,7 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
                     kind = "stop"
                 elif kind == "word":
                     kind = kind_of_chunk
-                weight = _WEIGHTS[kind]
+                weight = _WEIGHTS.get(kind, 1)
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
         hints = _edges(chunk, own) if own else _stems(chunk) if is_short else ()
@@ -313,17 +310,8 @@ _FEW_WORDS = 6
 
 # A person's name asked about counts double. Heavier identifiers and lighter stems were tried and
 # found no more; stop words that count as much as others find less.
-_WEIGHTS: dict[TermKind, float] = {
-    "word": 1,
-    "stem": 1,
-    "identifier": 1,
-    "part": 1,
-    "number": 1,
-    "name": 2,
-    "digits": 0.5,
-    "hint": 0.5,
-    "stop": 0.5,
-}
+_WEIGHTS: dict[TermKind, float] = {"name": 2, "digits": 0.5, "hint": 0.5, "stop": 0.5}
+"""Of the others it is 1."""
 _COMPOUNDING = frozenset(["german", "dutch"])
 """Languages that write words together: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
 _EDGE = 4
@@ -350,7 +338,6 @@ def _kind(chunk: str, *, first: bool) -> TermKind:
 
 
 def _expanded(chunk: str, language: str) -> list[tuple[str, TermKind]]:
-    """The terms of one chunk with their kinds; the whole first."""
     if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk[1:].islower()):
         return _word(chunk, language)
     if _UNSPACED.search(chunk):
@@ -390,7 +377,6 @@ def _edges(chunk: str, language: str) -> list[str]:
 
 
 def _stems(chunk: str) -> list[str]:
-    """A word's stems in all languages that can be told from each other."""
     low = chunk.casefold()
     if not low.isalpha() or not 2 < len(low) <= LONGEST or _CAMEL.search(chunk):
         return []
@@ -441,7 +427,6 @@ def _compound(chunk: str, language: str) -> list[tuple[str, TermKind]]:
 
 
 def _piece(piece: str, language: str, *, alone: bool) -> list[tuple[str, TermKind]]:
-    """A part without joints but `_` and capitals: itself, then what it is made of."""
     out: list[tuple[str, TermKind]] = []
     if len(piece) > _SPLIT_UP_TO:
         return out
@@ -465,15 +450,11 @@ def _piece(piece: str, language: str, *, alone: bool) -> list[tuple[str, TermKin
 def _unspaced(chunk: str, language: str) -> list[tuple[str, TermKind]]:
     """Pairs of neighbouring characters; what stands between such runs as usual."""
     out: list[tuple[str, TermKind]] = []
-    at = 0
-    for match in _UNSPACED.finditer(chunk):
-        for rest in _CHUNK.findall(chunk[at : match.start()]):
-            out += _expanded(rest, language)
-        run = match.group()
-        out += [(run[i : i + 2], "word") for i in range(max(1, len(run) - 1))]
-        at = match.end()
-    for rest in _CHUNK.findall(chunk[at:]):
-        out += _expanded(rest, language)
+    for place, piece in enumerate(_UNSPACED.split(chunk)):
+        if place % 2:
+            out += [(piece[i : i + 2], "word") for i in range(max(1, len(piece) - 1))]
+        else:
+            out += [t for rest in _CHUNK.findall(piece) for t in _expanded(rest, language)]
     return out
 
 
@@ -529,9 +510,7 @@ def turn_terms(turn: Turn) -> list[str]:
     of_question, of_answer = guess_language(asked), guess_language(answered)
     out = terms(asked, language=of_question, beside=of_answer)
     out += terms(answered, language=of_answer, beside=of_question)
-    done: dict[str, None] = {}
-    for call in turn.tool_calls:
-        done.update(dict.fromkeys(terms(condensed(call))))
+    done = dict.fromkeys(t for call in turn.tool_calls for t in terms(condensed(call)))
     return out + list(done)
 
 

@@ -59,18 +59,14 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
         # A preposition belongs to what joins intervals ("since", "between"), not to this one.
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
-        found.append(
-            (
-                at,
-                TimeSpan(
-                    start_at=_placed(span.start, now.tzinfo),
-                    end_at=_placed(span.end, now.tzinfo),
-                    confidence=span.confidence,
-                    text=text[at : match.end()],
-                    relative=span.relative,
-                ),
-            )
+        placed = TimeSpan(
+            start_at=_placed(span.start, now.tzinfo),
+            end_at=_placed(span.end, now.tzinfo),
+            confidence=span.confidence,
+            text=text[at : match.end()],
+            relative=span.relative,
         )
+        found.append((at, placed))
     found.sort(key=lambda pair: pair[0])
     return _joined(text, found, now)
 
@@ -153,7 +149,6 @@ _Readers = tuple[tuple[re.Pattern[str], _Reader[T]], ...]
 
 
 def _scan(text: str, readers: _Readers[T], now: datetime) -> Iterator[tuple[re.Match[str], T]]:
-    """What the readers make of a text, of which each place is read once."""
     now = now.replace(tzinfo=None)
     taken = bytearray(len(text) + 1)
     for pattern, read in readers:
@@ -196,7 +191,8 @@ def _month_end(months: int) -> date:
     return _month_start(months + 1) - timedelta(days=1)
 
 
-# Dates of their own: the day, and how surely it is meant. `due`: is to come, else was.
+_ReadDay = Callable[..., tuple[date, float]]
+"""Of dates of their own: the day, and how surely it is meant. `due`: is to come, else was."""
 
 
 def _iso(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
@@ -256,39 +252,33 @@ def _from_day(day: date, confidence: float, *, count: int = 1, relative: bool = 
     return _Span(_midnight(day), end, confidence, relative)
 
 
-def _whole_month(months: int, confidence: float, *, relative: bool = False) -> _Span:
-    start, end = _midnight(_month_start(months)), _midnight(_month_start(months + 1))
-    return _Span(start, end, confidence, relative)
+def _whole_months(first: int, sure: float, *, count: int = 1, relative: bool = False) -> _Span:
+    start, end = _midnight(_month_start(first)), _midnight(_month_start(first + count))
+    return _Span(start, end, sure, relative)
 
 
-def _whole_year(year: int, confidence: float, *, relative: bool = False) -> _Span:
-    return _Span(datetime(year, 1, 1), datetime(year + 1, 1, 1), confidence, relative)
-
-
-def _was(
-    read: Callable[..., tuple[date, float]], match: re.Match[str], now: datetime
-) -> _Span | None:
+def _was(read: _ReadDay, match: re.Match[str], now: datetime) -> _Span | None:
     day, confidence = read(match, now.date(), due=False)
     return _from_day(day, confidence, relative=False)
 
 
 def _iso_month(match: re.Match[str], now: datetime) -> _Span:
-    return _whole_month(int(match[1]) * 12 + int(match[2]) - 1, 0.7)
+    return _whole_months(int(match[1]) * 12 + int(match[2]) - 1, 0.7)
 
 
 def _named_month(match: re.Match[str], now: datetime) -> _Span | None:
     month = words.MONTHS[match["month"]]
     if match["year"]:
-        return _whole_month(int(match["year"]) * 12 + month - 1, 0.9)
+        return _whole_months(int(match["year"]) * 12 + month - 1, 0.9)
     if match["month"] in words.SHY and not match["in"]:
         return None
     year = now.year if month <= now.month else now.year - 1
-    return _whole_month(year * 12 + month - 1, 0.8 if match["in"] else 0.5)
+    return _whole_months(year * 12 + month - 1, 0.8 if match["in"] else 0.5)
 
 
 def _year(match: re.Match[str], now: datetime) -> _Span | None:
     year = int(match[1])
-    return None if year > now.year else _whole_year(year, 0.6)
+    return None if year > now.year else _whole_months(12 * year, 0.6, count=12)
 
 
 def _duration(unit: str, count: int) -> timedelta:
@@ -323,9 +313,9 @@ def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetim
             monday = today - timedelta(days=today.weekday() - 7 * step)
             return _from_day(monday, confidence, count=7)
         case "month":
-            return _whole_month(_months(today) + step, confidence, relative=True)
+            return _whole_months(_months(today) + step, confidence, relative=True)
         case "year":
-            return _whole_year(today.year + step, confidence, relative=True)
+            return _whole_months(12 * (today.year + step), confidence, count=12, relative=True)
         case "weekend":
             # The one in course or behind us; "last" is the newest that is over.
             saturday = today - timedelta(days=(today.weekday() - 5) % 7)
@@ -340,17 +330,13 @@ def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetim
 
 def _days_back(back: int, match: re.Match[str], now: datetime, *, part: str = "") -> _Span:
     day, part = now.date() - timedelta(days=back), part or match.groupdict().get("part") or ""
-    return _part_of(day, part) if part else _from_day(day, 0.9)
-
-
-def _part_of(day: date, part: str) -> _Span:
-    first, last = words.DAY_PARTS[part]
-    start = _midnight(day)
-    return _Span(start + timedelta(hours=first), start + timedelta(hours=last), 0.85)
+    if not part:
+        return _from_day(day, 0.9)
+    start, end = (_midnight(day) + timedelta(hours=hour) for hour in words.DAY_PARTS[part])
+    return _Span(start, end, 0.85)
 
 
 def _past_weekday(match: re.Match[str], now: datetime) -> _Span | None:
-    """The newest day of that name before today."""
     name = match["weekday"]
     if name in words.SHY and not (match["in"] or match["last"]):
         return None
@@ -411,33 +397,29 @@ _UNTIL = Regex(
 def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
     """Two ends of one range made one interval; "since" and "before" opened to one side."""
     out: list[TimeSpan] = []
+    replace = msgspec.structs.replace
     i = 0
     while i < len(found):
         at, span = found[i]
         i += 1
         before = text[max(0, at - 24) : at]
-        if i < len(found) and _RANGE.search(before):
-            next_at, other = found[i]
-            between = text[at + len(span.text) : next_at]
-            if _AND.fullmatch(between) and span.start_at < other.end_at:
-                i += 1
-                out.append(
-                    TimeSpan(
-                        start_at=span.start_at,
-                        end_at=other.end_at,
-                        confidence=max(span.confidence, other.confidence),
-                        text=text[at : next_at + len(other.text)],
-                        relative=span.relative and other.relative,
-                    )
-                )
-                continue
-        if _SINCE.search(before) and span.start_at < (end_at := now.astimezone(UTC)):
-            span = msgspec.structs.replace(span, end_at=end_at, confidence=span.confidence * 0.6)
-        elif _UNTIL.search(before):
-            start_at = span.start_at - timedelta(days=90)
-            span = msgspec.structs.replace(
-                span, start_at=start_at, end_at=span.start_at, confidence=span.confidence * 0.4
+        next_at, other = found[i] if i < len(found) and _RANGE.search(before) else (at, span)
+        is_range = _AND.fullmatch(text[at + len(span.text) : next_at])
+        if is_range and span.start_at < other.end_at:
+            i += 1
+            span = replace(
+                span,
+                end_at=other.end_at,
+                confidence=max(span.confidence, other.confidence),
+                text=text[at : next_at + len(other.text)],
+                relative=span.relative and other.relative,
             )
+        elif _SINCE.search(before) and span.start_at < (end_at := now.astimezone(UTC)):
+            span = replace(span, end_at=end_at, confidence=span.confidence * 0.6)
+        elif _UNTIL.search(before):
+            start, sure = span.start_at, span.confidence * 0.4
+            start_at = start - timedelta(days=90)
+            span = replace(span, start_at=start_at, end_at=start, confidence=sure)
         out.append(span)
     return tuple(out)
 
@@ -445,9 +427,7 @@ def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tupl
 # --- what is due -----------------------------------------------------------------
 
 
-def _is_due(
-    read: Callable[..., tuple[date, float]], match: re.Match[str], now: datetime
-) -> date | None:
+def _is_due(read: _ReadDay, match: re.Match[str], now: datetime) -> date | None:
     return read(match, now.date(), due=True)[0]
 
 

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
 from ragmem.memory import others_of, sessions_by_id
-from ragmem.messages import Json
+from ragmem.messages import Json, named_arguments
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
@@ -39,8 +39,6 @@ from ragmem.text import plain_or_quoted
 
 _WRAPPERS = ("files", "matches", "results")
 _CHARS_PER_PATH = 50
-_GENERATED_PARTS = {"__pycache__", "node_modules", ".git", ".venv", "site-packages", ".cache"}
-_GENERATED_SUFFIXES = (".pyc", ".pyo", ".o", ".class", ".tmp", ".swp", ".lock", ".min.js", "~")
 
 
 def extract_accessed_files(
@@ -64,7 +62,7 @@ def extract_accessed_files(
     else:
         # The tool's own word on the path is normalized; the argument may be `./a.py`.
         told = result.get("path") if isinstance(result, dict) else None
-        path = told or _field(call.arguments, "path")
+        path = told or field_of(call.arguments, "path")
         paths = [path] if isinstance(path, str) else []
     return [
         FileAccess(
@@ -173,23 +171,13 @@ def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) 
         if before and before.access_type == "write" and access.access_type != "write":
             continue
         best[access.path] = access
-    kept = [a for a in best.values() if a.access_type == "write" or not _is_generated(a.path)]
-    kept.sort(key=_sequence, reverse=True)
-    limit = max_chars // _CHARS_PER_PATH
-    if len(kept) > limit:
-        kept.sort(key=lambda a: a.access_type != "write")
-        kept = sorted(kept[:limit], key=_sequence, reverse=True)
-    return kept
+    kept = sorted(best.values(), key=_sequence, reverse=True)
+    kept.sort(key=lambda a: a.access_type != "write")
+    return sorted(kept[: max_chars // _CHARS_PER_PATH], key=_sequence, reverse=True)
 
 
 def _sequence(access: FileAccess) -> tuple[int, int]:
     return access.turn_index, access.order
-
-
-def _is_generated(path: str) -> bool:
-    return bool(_GENERATED_PARTS.intersection(PurePosixPath(path).parts)) or path.endswith(
-        _GENERATED_SUFFIXES
-    )
 
 
 def format_accessed_files(
@@ -197,55 +185,35 @@ def format_accessed_files(
 ) -> tuple[str, int]:
     """The section `## Recently Accessed Files` and how many files did not fit.
 
-    Empty for no files. Never longer than `max_chars`: searched files of
-    one folder are folded first, then entries are dropped from the end,
+    Empty for no files. Never longer than `max_chars`: entries are dropped from the end,
     modified ones last.
     """
-    if not files:
-        return "", 0
     shown = sorted(files, key=lambda a: ("write", "read", "search", "list").index(a.access_type))
-    text = _format(shown, show, folded=False)
-    if len(text) > max_chars:
-        text = _format(shown, show, folded=True)
-    dropped = 0
-    while len(text) > max_chars and shown:
+    while shown:
+        text = _format(shown, show)
+        if len(text) <= max_chars:
+            return text, len(files) - len(shown)
         # A tenth at a time: long lists shrink in a few steps.
-        step = max(1, len(shown) // 10)
-        shown, dropped = shown[:-step], dropped + step
-        text = _format(shown, show, folded=True)
-    return (text if shown else ""), dropped
+        del shown[-max(1, len(shown) // 10) :]
+    return "", len(files)
 
 
-def _format(files: Sequence[FileAccess], show: Callable[[str], str], *, folded: bool) -> str:
-    def name(access: FileAccess) -> str:
-        return plain_or_quoted(show(access.path))
+_GROUPS = {"read": "Read", "write": "Modified", "search": "Found in searches", "list": "Listed"}
 
+
+def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
     lines = ["## Recently Accessed Files", "Files that were accessed by tools in recent turns:"]
-
-    def group(heading: str, access_type: str) -> list[FileAccess]:
-        members = [a for a in files if a.access_type == access_type]
-        if members:
-            lines.extend(("", f"**{heading}:**"))
-        return members
-
-    for heading, access_type in (("Read", "read"), ("Modified", "write")):
-        for access in group(heading, access_type):
-            lines.append(f"- {name(access)} (via {access.tool_name}, Turn {access.turn_index})")
-    found = [show(a.path) for a in group("Found in searches", "search")]
-    lines.extend(f"- {plain_or_quoted(path)}" for path in (_fold(found) if folded else found))
-    for access in group("Listed", "list"):
-        lines.append(f"- {name(access)}")
+    for access_type, heading in _GROUPS.items():
+        members = [access for access in files if access.access_type == access_type]
+        lines += ["", f"**{heading}:**"] if members else []
+        for a in members:
+            by = f" (via {a.tool_name}, Turn {a.turn_index})" if a.access_type in _TOLD_BY else ""
+            lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
     return "\n".join([*lines, ""])
 
 
-def _fold(paths: Sequence[str]) -> list[str]:
-    by_folder: dict[str, list[str]] = {}
-    for path in paths:
-        by_folder.setdefault(posixpath.dirname(path), []).append(path)
-    out = []
-    for folder, members in by_folder.items():
-        out.extend(members if len(members) < 3 else [f"{folder or '.'}/ ({len(members)} files)"])
-    return out
+_TOLD_BY = ("read", "write")
+"""Kinds of access of which the tool and the turn are told."""
 
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
@@ -282,12 +250,6 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of other tools, and of other agents' (imported sessions): neither of these."""
 
 
-class _Edit(msgspec.Struct, frozen=True):
-    path: str
-    before: str | None
-    after: str
-
-
 def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     """What happened to files after the turn of this index, in the session's order.
 
@@ -303,14 +265,19 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         for call in turn.tool_calls:
             if call.tool_name in _HARMLESS or _was_not_run(call):
                 continue
+            edit = _edit(call, turn.turn_index)
             if call.tool_name == RUN_COMMAND:
                 commands += 1
-            elif call.tool_name not in EDITING_TOOLS or (
-                call.success and call.result and not _edit(call)
-            ):
+            elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
                 others += 1
-            elif (edit := _edit(call)) is None or edit.path not in gone.get(turn.turn_id, ()):
-                _note(changes, call, turn.turn_index)
+            elif edit and edit.path not in gone.get(turn.turn_id, ()):
+                known = changes.get(edit.path)
+                changes[edit.path] = _joined(known, edit) if known else edit
+            elif not call.result and (path := field_of(call.arguments, "path")):
+                # After an edit that is known, the file itself tells whether this one was made.
+                path, at = posixpath.normpath(path), turn.turn_index
+                cut = FileChange(path=path, before=None, after="", first_turn=at, cut_off=True)
+                changes.setdefault(path, cut)
     return Rewind(
         turn_index=turn_index,
         changes=tuple(changes.values()),
@@ -322,50 +289,37 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
 def preimages_of(turns: Iterable[Turn]) -> set[str]:
     """Names of the copies of files that were taken before their edits."""
     calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in EDITING_TOOLS)
-    return {name for call in calls if (name := _field(call.result, "preimage"))}
+    return {name for call in calls if (name := field_of(call.result, "preimage"))}
 
 
 def _was_not_run(call: ToolCall) -> bool:
-    said = (_field(call.result, "text") or call.error or "").casefold()
+    said = (field_of(call.result, "text") or call.error or "").casefold()
     return bool(call.result) and not call.success and any(words in said for words in _NOT_RUN)
 
 
-def _note(changes: dict[str, FileChange], call: ToolCall, turn_index: int) -> None:
-    edit = _edit(call)
-    known = changes.get(edit.path) if edit else None
-    if edit is None:
-        path = None if call.result else _field(call.arguments, "path")
-        # After an edit that is known, the file itself tells whether this one was made.
-        if path and (path := posixpath.normpath(path)) not in changes:
-            changes[path] = FileChange(
-                path=path, before=None, after="", first_turn=turn_index, cut_off=True
-            )
-    elif known is None:
-        changes[edit.path] = FileChange(
-            path=edit.path, before=edit.before, after=edit.after, first_turn=turn_index
-        )
-    else:
-        changes[edit.path] = msgspec.structs.replace(
-            known,
-            after=edit.after,
-            edit_count=known.edit_count + 1,
-            unbroken=known.unbroken and known.after == (edit.before or ""),
-        )
-
-
-def _edit(call: ToolCall) -> _Edit | None:
+def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
     """A finished edit; None for one that failed, and so left the file as it was."""
     if not call.success or not call.result:
         return None
-    path, after = _field(call.result, "path"), _field(call.result, "sha256")
+    names = ("path", "sha256", "preimage")
+    path, after, before = (field_of(call.result, name) for name in names)
     if path is None or after is None:
         return None
-    return _Edit(path, _field(call.result, "preimage"), after)
+    return FileChange(path=path, before=before, after=after, first_turn=turn_index)
 
 
-def _field(text: str, name: str) -> str | None:
-    found = _decode(text)
-    value = found.get(name) if isinstance(found, dict) else None
+def _joined(known: FileChange, edit: FileChange) -> FileChange:
+    return msgspec.structs.replace(
+        known,
+        after=edit.after,
+        edit_count=known.edit_count + 1,
+        unbroken=known.unbroken and known.after == (edit.before or ""),
+    )
+
+
+def field_of(text: str, name: str) -> str | None:
+    """A text of a call's arguments or result; None where there is none."""
+    value = named_arguments(text).get(name)
     return value if isinstance(value, str) else None
 
 

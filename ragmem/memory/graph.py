@@ -186,7 +186,6 @@ class _Collecting:
         return None
 
     async def _sessions(self, chosen: set[str] | None) -> list[Session]:
-        """Those with something to show, newest activity first."""
         wanted, store = self._wanted, self._store
         if wanted.session:
             return [wanted.session]
@@ -202,7 +201,6 @@ class _Collecting:
         return [each for each in found if since is None or each.last_activity_at >= since]
 
     def _put_session(self, session: Session) -> None:
-        parent = session.parent_session_id
         facts = {
             "folder": _line(session.cwd),
             "summary": self._text(session.summary or ""),
@@ -212,17 +210,10 @@ class _Collecting:
             "started": session.started_at,
             "uuid": session.session_id,
         }
-        self._put(
-            Node(
-                id=f"session={session.session_id}",
-                kind="session",
-                label=_line(session.called),
-                at=session.last_activity_at,
-                facts=facts,
-            )
-        )
-        if parent:
-            self._link(f"session={session.session_id}", f"session={parent}", "forked from")
+        name, at = session.session_id, session.last_activity_at
+        node_id = self._put("session", name, session.called, facts, at=at)
+        if parent := session.parent_session_id:
+            self._link(node_id, f"session={parent}", "forked from")
 
     async def _read_session(self, session: Session, chosen: set[str] | None) -> None:
         """Its turns; of a fork only its own, unless it was asked for alone."""
@@ -245,7 +236,6 @@ class _Collecting:
                 self._put_summary(session, summary)
 
     def _put_turn(self, session: Session, turn: Turn, touched: Iterable[tuple[str, str]]) -> None:
-        node_id, session_id = f"turn={turn.turn_id}", f"session={session.session_id}"
         usage = turn.usage
         most, calls = self._chars, turn.tool_calls
         limited = [(turn.asked, most), (turn.assistant_message, most)]
@@ -270,25 +260,13 @@ class _Collecting:
         }
         if request := self._sent.get(turn.turn_id):
             facts["request"] = request.shown(_line)
-        label = one_line(asked[: 4 * _LABEL_CHARS], _LABEL_CHARS)
+        node_id = self._put("turn", turn.turn_id, asked, facts, at=turn.started_at, of=session)
         self._turns[turn.turn_id] = node_id
-        self._put(
-            Node(
-                id=node_id,
-                kind="turn",
-                label=label,
-                at=turn.started_at,
-                session=session_id,
-                facts=facts,
-            )
-        )
-        self._link(node_id, session_id, "said in")
         for path, how in touched:
             if file := self._file(path, session.project_id):
                 self._link(node_id, file, how)
 
     def _put_summary(self, session: Session, summary: Summary) -> None:
-        node_id = f"summary={summary.summary_id}"
         facts = {
             "level": summary.level,
             "text": self._text(summary.text),
@@ -297,20 +275,11 @@ class _Collecting:
             "findings": [self._text(each) for each in summary.key_findings],
             "extractive": summary.extractive,
         }
-        self._put(
-            Node(
-                id=node_id,
-                kind="summary",
-                label=_line(summary.text[: 4 * _LABEL_CHARS]),
-                at=summary.created_at,
-                session=f"session={session.session_id}",
-                facts=facts,
-            )
-        )
+        name, at = summary.summary_id, summary.created_at
+        node_id = self._put("summary", name, summary.text, facts, at=at, of=session)
         below = "turn" if summary.level == 1 else "summary"
         for covered in summary.covers:
             self._link(f"{below}={covered}", node_id, "summed up in")
-        self._link(node_id, f"session={session.session_id}", "said in")
 
     # --- files and code --------------------------------------------------------------
 
@@ -318,13 +287,12 @@ class _Collecting:
         """The node of a file, put where it is new; by its whole path where projects are mixed."""
         top = self._tops.get(project_id, "")
         whole = path if path.startswith("/") or self._wanted.project else f"{top}/{path}"
-        node_id = f"file={_line(whole, 4_000)}"
-        if node_id not in self.nodes and len(self.nodes) < self._wanted.most:
-            self._put(Node(id=node_id, kind="file", label=_line(whole)))
-        return node_id
+        name = _line(whole, 4_000)
+        if len(self.nodes) < self._wanted.most:
+            self._put("file", name, whole, {})
+        return f"file={name}"
 
     async def _read_code(self) -> None:
-        """The functions and classes that the turns had to do with."""
         of_turns = partial(self._store.get, PutReferences)
         found = await self._in_batches(of_turns, list(self._turns))
         references = {ref.scope_id for put in found for ref in put.references}
@@ -336,7 +304,6 @@ class _Collecting:
             scope, full = each.scope, len(self.nodes) >= self._wanted.most
             if scope.scope_id not in references or full:
                 continue
-            node_id = f"code={scope.scope_id}"
             facts = {
                 "kind": scope.kind,
                 "path": _line(each.path),
@@ -345,8 +312,8 @@ class _Collecting:
                 "docstring": self._text(scope.docstring),
                 "gone": not each.defined,
             }
-            name = _line(scope.qualified_name or scope.name or f"{each.path}:{scope.start_line}")
-            self._put(Node(id=node_id, kind="code", label=name, facts=facts))
+            name = scope.qualified_name or scope.name or f"{each.path}:{scope.start_line}"
+            node_id = self._put("code", scope.scope_id, name, facts)
             self._link(node_id, self._file(each.path, each.project_id), "defined in")
         for put in found:
             for reference in put.references:
@@ -379,7 +346,6 @@ class _Collecting:
                 self._put_memory(memory)
 
     def _put_memory(self, memory: MemoryRecord) -> None:
-        node_id = f"memory={memory.memory_id}"
         facts = {
             "kind": memory.kind,
             "content": self._text(memory.content),
@@ -403,15 +369,8 @@ class _Collecting:
                 for place in memory.evidence
             ],
         }
-        self._put(
-            Node(
-                id=node_id,
-                kind="memory",
-                label=_line(memory.content[: 4 * _LABEL_CHARS]),
-                at=memory.created_at,
-                facts=facts,
-            )
-        )
+        name, at = memory.memory_id, memory.created_at
+        node_id = self._put("memory", name, memory.content, facts, at=at)
         how = "decided" if memory.kind in ("decision", "rule") else "remembered"
         for place in memory.evidence:
             self._link(f"turn={place.turn_id}", node_id, how)
@@ -420,8 +379,23 @@ class _Collecting:
 
     # --- in general -------------------------------------------------------------------
 
-    def _put(self, node: Node) -> None:
-        self.nodes.setdefault(node.id, node)
+    def _put(
+        self,
+        kind: NodeKind,
+        name: str,
+        label: str,
+        facts: dict[str, Any],
+        *,
+        at: datetime | None = None,
+        of: Session | None = None,
+    ) -> str:
+        node_id, session = f"{kind}={name}", f"session={of.session_id}" if of else ""
+        label = _line(label[: 4 * _LABEL_CHARS])
+        node = Node(id=node_id, kind=kind, label=label, at=at, session=session, facts=facts)
+        self.nodes.setdefault(node_id, node)
+        if session:
+            self._link(node_id, session, "said in")
+        return node_id
 
     def _link(self, source: str, target: str, kind: str) -> None:
         self.edges[Edge(source, target, kind)] = None

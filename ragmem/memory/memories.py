@@ -151,15 +151,8 @@ def marks(
 
 def summed_up(memory: MemoryRecord, now: datetime, people: Mapping[str, str] = NOBODY) -> str:
     """All about it but its content, in a line."""
-    return " · ".join(
-        [
-            short_id(memory.memory_id),
-            memory.kind,
-            *marks(memory, now),
-            said_by(memory, people),
-            ago(memory.created_at, now),
-        ]
-    )
+    said, when = said_by(memory, people), ago(memory.created_at, now)
+    return " · ".join([short_id(memory.memory_id), memory.kind, *marks(memory, now), said, when])
 
 
 def day(at: datetime) -> str:
@@ -224,14 +217,14 @@ def _other(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
 def _evidence(found: Sequence[Evidence], titles: dict[str, str], indent: int) -> list[Line]:
     lines: list[Line] = []
     for each in found:
+        call = f" ({short_id(each.tool_call_id)})" if each.tool_call_id else ""
+        told = [
+            f"tool call {one_line(each.tool_name, 80)}{call}" if each.tool_name or call else "",
+            f"file {one_line(each.path, 500)}" if each.path else "",
+            f"“{one_line(each.quote, _QUOTE_CHARS)}”" if each.quote.strip() else "",
+        ]
         lines.append((indent, f"{minute(each.at)} · {_place(each, titles)}"))
-        if each.tool_name or each.tool_call_id:
-            call = f" ({short_id(each.tool_call_id)})" if each.tool_call_id else ""
-            lines.append((indent + _STEP, f"tool call {one_line(each.tool_name, 80)}{call}"))
-        if each.path:
-            lines.append((indent + _STEP, f"file {one_line(each.path, 500)}"))
-        if each.quote.strip():
-            lines.append((indent + _STEP, f"“{one_line(each.quote, _QUOTE_CHARS)}”"))
+        lines += [(indent + _STEP, line) for line in told if line]
     return lines
 
 
@@ -295,7 +288,6 @@ async def tell(
 
 
 def _due(draft: Draft) -> datetime | None:
-    """The day that a deadline names, seen from today."""
     if draft.kind != "deadline":
         return None
     from ragmem.memory.dates import days
@@ -404,17 +396,16 @@ async def search_memories(
         if within:
             own = session.session_id
             found = [h for h in found if any(e.session_id == own for e in h.memory.evidence)]
+    replace = msgspec.structs.replace
     if not semantic:
         found = [
-            msgspec.structs.replace(hit, similarity=None, why=why)
+            replace(hit, similarity=None, why=why)
             for hit in found
             if (why := ", ".join(each for each in hit.why.split(", ") if each != "its meaning"))
         ]
     found = found[:limit]
     since = await said_since(await open_store(), [hit.memory for hit in found]) if found else {}
-    return [
-        msgspec.structs.replace(hit, since=since.get(hit.memory.memory_id, "")) for hit in found
-    ]
+    return [replace(hit, since=since.get(hit.memory.memory_id, "")) for hit in found]
 
 
 def nearest(
@@ -449,16 +440,13 @@ def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list
     found: list[Hit | FactHit] = []
     left, beside = list(hits), list(memories)
     while len(found) < limit and (left or beside):
-        its_turn = len(hits) - len(left) >= len(memories) - len(beside)
-        first = beside and (not left or _is_next(beside[0], left[0], its_turn))
+        first = not left
+        if left and beside:
+            near, other = beside[0].similarity, left[0].similarity
+            its_turn = len(hits) - len(left) >= len(memories) - len(beside)
+            first = its_turn if near is None or other is None else near >= other
         found.append(beside.pop(0) if first else left.pop(0))
     return found
-
-
-def _is_next(memory: FactHit, hit: Hit, its_turn: bool) -> bool:
-    if memory.similarity is None or hit.similarity is None:
-        return its_turn
-    return memory.similarity >= hit.similarity
 
 
 def memory_facts(hit: FactHit, now: datetime) -> list[str]:

@@ -19,7 +19,7 @@ from ragmem.ids import new_id
 from ragmem.memory import Hit, Question
 from ragmem.memory.context import Context, FindCode, Place, RequestLog, SessionRecap, Strategy, sent
 from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.collect import Collector, ContextInput
+from ragmem.memory.context.collect import Collector, ContextInput, accesses_of
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.leases import Presence, in_time
@@ -301,9 +301,7 @@ class Memory:
         if not self.records:
             return None
         with self._metrics.time("store.apply"):
-            applied = await (await self._store()).apply([redacted(write) for write in writes])
-        self._collector.forget_files()
-        return applied
+            return await (await self._store()).apply([redacted(write) for write in writes])
 
     # --- recall -----------------------------------------------------------------
 
@@ -353,7 +351,8 @@ class Memory:
 
     async def prepare(self) -> None:
         """Load what the first search needs."""
-        await self._collector.prepare()
+        if self.recalls:
+            await self._recall.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
         """The turns and summaries that bear on a question, best first.
@@ -372,8 +371,8 @@ class Memory:
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         """One entry a path, latest first."""
         store = await self._store()
-        session = await store.session(session_id)
-        return await self._collector.accesses(store, session_id, session.turn_count)
+        await store.session(session_id)
+        return await accesses_of(store, session_id)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """A finished call of the session by the end of its id, the turn in flight first."""

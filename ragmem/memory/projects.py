@@ -8,7 +8,7 @@ import re
 import shlex
 import stat
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -70,7 +70,7 @@ def real_folder(stored: str, cwd: Path) -> Path:
 
 
 def locate(
-    cwd: Path, known: Iterable[Project], *, now: datetime, home: Path | None = None
+    cwd: Path, known: Sequence[Project], *, now: datetime, home: Path | None = None
 ) -> Located:
     """The project of a normalized `cwd`.
 
@@ -80,7 +80,6 @@ def locate(
     A worktree is its repository's: what is said in one checkout is known in all, unless the person
     has split it off.
     """
-    known = list(known)
     home = home or _home()
     root = _project_root(cwd, {project.path for project in known}, home)
     found = _at(root, known, now)
@@ -95,8 +94,7 @@ def locate(
     return Located(found.project, apart_from=whole.project if apart else None)
 
 
-def _at(root: Path, known: list[Project], now: datetime) -> Located:
-    """The project whose top folder that is."""
+def _at(root: Path, known: Sequence[Project], now: datetime) -> Located:
     path, signs = folder_name(root), _signs_of(root)
     for project in known:
         if project.path == path:
@@ -111,15 +109,18 @@ def _at(root: Path, known: list[Project], now: datetime) -> Located:
     return Located(project_of_folder(root, known, now=now), is_new=True)
 
 
-def project_of_folder(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
+def project_of_folder(folder: Path, known: Sequence[Project], *, now: datetime) -> Project:
     """The project whose top a normalized `folder` is, because somebody says so."""
-    known = list(known)
     path = folder_name(folder)
     for project in known:
         if project.path == path:
             return project
+    # The same to all processes that meet the folder at once: its memory is never split.
+    project_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"file:{path}"))
+    if any(project.project_id == project_id for project in known):
+        project_id = new_id()  # What was here before has moved away with that one.
     return Project(
-        project_id=_id_of(path, {project.project_id for project in known}),
+        project_id=project_id,
         path=path,
         remote=origin_of(folder),
         created_at=now,
@@ -136,15 +137,6 @@ def registrations(project: Project) -> list[RegisterProject]:
         if own.project_id == project.joined_into:
             writes.insert(0, RegisterProject(project=own))
     return writes
-
-
-def _id_of(path: str, taken: Collection[str]) -> str:
-    """The same to all processes that meet the folder at once: its memory is never split.
-
-    Another one where the project that was here before has moved away with that id.
-    """
-    project_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"file:{path}"))
-    return new_id() if project_id in taken else project_id
 
 
 def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Project]:
@@ -184,12 +176,12 @@ def is_called_like(project: Project, other: Project) -> bool:
     return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
 
 
-def project_to_split(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
+def project_to_split(folder: Path, known: Sequence[Project], *, now: datetime) -> Project:
     """The project of a folder, be it gone, that is to be its own again.
 
     UsageError for the one that others were joined to: what is to be split is one of those.
     """
-    known, path = list(known), folder_name(folder)
+    path = folder_name(folder)
     own = next((project for project in known if project.path == path), None)
     project = own or locate(folder, known, now=now).project
     others = [p for p in known if p.joined_into == project.project_id != p.project_id]
@@ -229,7 +221,6 @@ def is_gone(stored: str) -> bool:
 
 
 def _decoded(stored: str) -> bytes:
-    r"""The bytes of a stored path, `\xff` taken for the byte that it stands for."""
     return re.sub(
         rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), os.fsencode(stored)
     )
@@ -377,20 +368,11 @@ def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> b
 
 def _read(file: Path, project: Path) -> str | None:
     """Regular files inside the project only: a link that leads out, a FIFO or a device is none."""
-    try:
-        real = file.resolve(strict=True)
-        if not real.is_relative_to(project):
-            return None
-        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (OSError, RuntimeError, ValueError):
+    real = _real(file)
+    if real is None or not real.is_relative_to(project):
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        with open(fd, "rb", closefd=False) as stream:
-            return stream.read(_READ_LIMIT).decode("utf-8-sig", "replace")
-    finally:
-        os.close(fd)
+    data = _bytes_of(real, _READ_LIMIT, os.O_NOFOLLOW)
+    return None if data is None else data.decode("utf-8-sig", "replace")
 
 
 # --- what a folder's `.git` says, without running git -------------------------------------
@@ -450,13 +432,9 @@ def origin_of(root: Path) -> str | None:
 
 
 def _signs_of(root: Path) -> list[str]:
-    """Return all that tells it, what tells it best first."""
-    remote = read_remote(root)
     first = _FIRST.match(_bytes_of(root / ".git" / "logs" / "HEAD", _FIRST_LIMIT) or b"")
-    return [
-        *([remote] if remote else []),
-        *([f"{_FIRST_COMMIT}{first[1].decode()}"] if first else []),
-    ]
+    commit = f"{_FIRST_COMMIT}{first[1].decode()}" if first else ""
+    return [sign for sign in (read_remote(root), commit) if sign]
 
 
 def has_remote(project: Project) -> bool:
@@ -487,14 +465,14 @@ def _folder_named(file: Path, head: str = "", *, resolve: bool = True) -> Path |
 def _real(path: Path) -> Path | None:
     try:
         return path.resolve(strict=True)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         return None
 
 
-def _bytes_of(file: Path, limit: int) -> bytes | None:
+def _bytes_of(file: Path, limit: int, flags: int = 0) -> bytes | None:
     """Return the beginning of a regular file; a FIFO or a device is none."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except (OSError, ValueError):
         return None
     try:

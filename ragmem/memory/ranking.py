@@ -101,7 +101,8 @@ def rank(
     found = _distinct(candidates)
     if not found:
         return ()
-    before = [one.text if one else 0.0 for one in _before(found)]
+    places = {(c.session_id, c.turn_index): i for i, c in enumerate(found) if c.level == TURN_LEVEL}
+    before = [_text_before(c, found, places) for c in found]
     text = [c.text + weights.before * b for c, b in zip(found, before, strict=True)]
     by_text = z_scores([c.text for c in found])
     by_before = [weights.before * z for z in z_scores(before)]
@@ -110,7 +111,8 @@ def rank(
     vector = weights.foreign_vector if foreign else weights.vector
     by_vector = [vector * z for z in z_scores(similarity)]
     around = weights.around * vector / weights.vector
-    by_around = [around * z for z in z_scores(middle_for_unknown(_around(found, near)))]
+    means = middle_for_unknown([_mean_around(c, near, places) for c in found])
+    by_around = [around * z for z in z_scores(means)]
     sessions = [c.session_id for c in found]
     of_text = group_z_scores(sessions, text, best_of=_BEST_OF_SESSION)
     of_vector = group_z_scores(sessions, similarity, best_of=_BEST_OF_SESSION)
@@ -139,7 +141,7 @@ def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple
     The newest of each session first, then those before them, so that the first few tell
     of all that was done.
     """
-    inside = [c for c in _distinct(candidates) if _covers(spans, c.at)]
+    inside = [c for c in _distinct(candidates) if any(s.start_at <= c.at < s.end_at for s in spans)]
     inside.sort(key=lambda c: (c.at, c.turn_index, c.record_id), reverse=True)
     seen: dict[str, int] = {}
     rounds = []
@@ -151,13 +153,8 @@ def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple
     ranked = []
     for place, i in enumerate(order):
         parts = (("time", 1.0), ("order", -place * _STEP))
-        score = math.fsum(value for _, value in parts)
-        ranked.append(Ranked(candidate=inside[i], score=score, parts=parts))
+        ranked.append(Ranked(candidate=inside[i], score=1.0 - place * _STEP, parts=parts))
     return tuple(ranked)
-
-
-def _covers(spans: Sequence[TimeSpan], at: datetime) -> bool:
-    return any(span.start_at <= at < span.end_at for span in spans)
 
 
 def demoted(
@@ -241,42 +238,28 @@ def _cosine(value: float | None) -> float | None:
 
 
 def _near(one: Candidate, share: float) -> float | None:
-    """Its cosine: of its first passage, and of its best."""
     if one.similarity is None or one.whole is None:
         return one.similarity
     return share * one.whole + (1 - share) * one.similarity
 
 
 def _needs_context(one: Candidate, short: float) -> float:
-    """From 1, for a turn of one passage, to 0."""
     return 1 / (1 + (max(0, one.passages - 1) / short) ** 2)
 
 
-def _around(found: Sequence[Candidate], near: Sequence[float | None]) -> list[float | None]:
-    """Of each turn the mean cosine of it and of its neighbours, as far as they were offered."""
-    places = _places(found)
-    means: list[float | None] = []
-    for c in found:
-        beside = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
-        known = [n for i in beside if i is not None and (n := near[i]) is not None]
-        is_mean = known and c.level == TURN_LEVEL
-        means.append(math.fsum(known) / len(known) if is_mean else None)
-    return means
+_Places = Mapping[tuple[str, int], int]
+"""Where each turn stands among the candidates, by its session and index."""
 
 
-def _places(found: Sequence[Candidate]) -> dict[tuple[str, int], int]:
-    """Where each turn stands among the candidates, by its session and index."""
-    return {(c.session_id, c.turn_index): i for i, c in enumerate(found) if c.level == TURN_LEVEL}
+def _mean_around(c: Candidate, near: Sequence[float | None], places: _Places) -> float | None:
+    beside = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
+    known = [n for i in beside if i is not None and (n := near[i]) is not None]
+    return math.fsum(known) / len(known) if known and c.level == TURN_LEVEL else None
 
 
-def _before(found: Sequence[Candidate]) -> list[Candidate | None]:
-    """Of each turn the one before it in its session, if that was offered."""
-    places = _places(found)
-    before = (
-        places.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
-        for c in found
-    )
-    return [None if place is None else found[place] for place in before]
+def _text_before(c: Candidate, found: Sequence[Candidate], places: _Places) -> float:
+    place = places.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
+    return 0.0 if place is None else found[place].text
 
 
 def _recency(at: datetime, now: datetime, half_life_days: float) -> float:
@@ -285,7 +268,6 @@ def _recency(at: datetime, now: datetime, half_life_days: float) -> float:
 
 
 def _alike(one: frozenset[str], other: frozenset[str], least: float) -> bool:
-    """Whether what they share is at least so much of all that they have."""
     if min(len(one), len(other)) < least * max(len(one), len(other)):
         # They can't be, and need not be compared.
         return False

@@ -124,10 +124,11 @@ class ComparableVectors:
         if self._embedder is None:
             return False
         info, known = self._embedder.info, await store.embedder()
-        if known is None and mark and info.dimension:
+        if known is not None or not mark:
+            return known is not None and known.model_id == info.model_id
+        if info.dimension:
             await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
-            return True
-        return known is not None and known.model_id == info.model_id
+        return True
 
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
@@ -198,7 +199,7 @@ class Recall:
             store = await self._open_store()
             if not await store.sessions(SessionQuery(limit=1)):
                 return
-            await asyncio.to_thread(_import_all)
+            await asyncio.to_thread(import_all)
             if self._embedder is not None and await self._vectors.is_for(store):
                 await self._embedder.prepare()
 
@@ -218,13 +219,17 @@ class Recall:
                 return found
         from ragmem.memory.dates import names_only_time, time_spans, without_time_words
         from ragmem.memory.ranking import of_time
+        from ragmem.terms import query_terms
 
         store = await self._open_store()
         now = self._clock().astimezone()
         text = _ends(question.text)
         spans = time_spans(text, now)
+        surest = sorted(spans, key=lambda span: -span.confidence)[:_MOST_INTERVALS]
         timely = SearchQuery(
-            scope=question.scope, intervals=_intervals(spans), levels=question.levels
+            scope=question.scope,
+            intervals=tuple(Interval(start_at=s.start_at, end_at=s.end_at) for s in surest),
+            levels=question.levels,
         )
         if names_only_time(text, spans):
             all_of_it = msgspec.structs.replace(timely, limit=_TURNS_OF_TIME)
@@ -242,10 +247,14 @@ class Recall:
                 )
             vector = rows[0] if rows else b""
         # Stop words find a little more where there is nothing else to go by; they are no match.
-        all_terms = not vector and question.min_similarity is None
+        with_stop_words = not vector and question.min_similarity is None
         query = msgspec.structs.replace(
             timely,
-            terms=_terms(plain, stop_words=all_terms),
+            terms=tuple(
+                WeightedTerm(term.term, term.weight)
+                for term in query_terms(plain)
+                if with_stop_words or term.kind != "stop"
+            ),
             vector=vector,
             embedder=self._vectors.model_id if vector else "",
         )
@@ -253,11 +262,12 @@ class Recall:
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
+        floor = question.min_similarity
         near = [one for one in candidates if one.similarity is not None]
         is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
         return Found(
             question=question,
-            ranked=self._above(ranked, question.min_similarity),
+            ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),
             spans=spans,
             nearest=max(one.similarity or 0.0 for one in near) if is_told and query.terms else None,
         )
@@ -277,11 +287,6 @@ class Recall:
             _hit(one, record, found.spans, sessions.get(one.candidate.session_id), people)
             for one, record in loaded
         ]
-
-    @staticmethod
-    def _above(ranked: Sequence[Ranked], floor: float | None) -> tuple[Ranked, ...]:
-        found = ((one, one.candidate.text, one.candidate.similarity or -1.0) for one in ranked)
-        return tuple(one for one, text, near in found if floor is None or text > 0 or near > floor)
 
     async def _loaded(
         self, store: Store, ranked: Sequence[Ranked], found: Found
@@ -318,6 +323,10 @@ class Recall:
         return [(one, record) for one, record in known if record is not None][:limit]
 
 
+def _is_above(one: Candidate, floor: float | None) -> bool:
+    return floor is None or one.text > 0 or (one.similarity or -1.0) > floor
+
+
 def only_asks(turn: Turn) -> bool:
     """Whether it is a question that nothing came of, which is rarely what answers another."""
     came = turn.assistant_message.strip() or turn.tool_calls
@@ -338,13 +347,11 @@ def _bearing(
     asked = without_time_words(text, found.spans)
     bar = floor if leaves_subject(text) else floor * _WITH_WORDS
     shares = _shares(asked, [words.get(one.candidate.record_id, ()) for one in ranked])
-    known = [
-        (one, _nearness(one.candidate, share)) for one, share in zip(ranked, shares, strict=True)
-    ]
-    least = _OF_BEST * max((near for _, near in known if near is not None), default=0.0)
+    nears = [_nearness(one.candidate, share) for one, share in zip(ranked, shares, strict=True)]
+    least = _OF_BEST * max((near for near in nears if near is not None), default=0.0)
     near_enough = [
         one
-        for (one, near), share in zip(known, shares, strict=True)
+        for one, near, share in zip(ranked, nears, shares, strict=True)
         if "order" in dict(one.parts)
         or (_bears(one.candidate, share, floor, bar) and (near is None or near >= least))
     ]
@@ -386,22 +393,6 @@ def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
     ]
 
 
-def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:
-    from ragmem.terms import query_terms
-
-    return tuple(
-        WeightedTerm(term.term, term.weight)
-        for term in query_terms(text)
-        if stop_words or term.kind != "stop"
-    )
-
-
-def _intervals(spans: Sequence[TimeSpan]) -> tuple[Interval, ...]:
-    """The surest of those that it names."""
-    surest = sorted(spans, key=lambda span: -span.confidence)[:_MOST_INTERVALS]
-    return tuple(Interval(start_at=span.start_at, end_at=span.end_at) for span in surest)
-
-
 def _ranked(
     candidates: Sequence[Candidate],
     question: Question,
@@ -409,7 +400,6 @@ def _ranked(
     now: datetime,
     spans: Sequence[TimeSpan],
 ) -> list[Ranked]:
-    """Turns and summaries, each kind by its own scale, then together."""
     from ragmem.memory.ranking import rank
     from ragmem.terms import guess_language
 
@@ -422,7 +412,8 @@ def _ranked(
     return sorted(out, key=lambda one: -one.score)
 
 
-def _import_all() -> None:
+def import_all() -> None:
+    """Load what a search needs, and takes long."""
     import ragmem.memory.ranking  # noqa: F401
     from ragmem.memory import dates
 
@@ -444,7 +435,6 @@ def _hit(
     session: Session | None,
     people: Mapping[str, str],
 ) -> Hit:
-    """With what it was found by, and whose session it is in, in words."""
     found = ranked.candidate
     parts = dict(ranked.parts)
     why = []
@@ -507,11 +497,8 @@ async def similar_sessions(
     Only sessions that have a summary; of these projects, or of all.
     """
     query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
-    sessions = {
-        session.session_id: session
-        for session in await store.sessions(query)
-        if session.summary and session.session_id not in without
-    }
+    found = await store.sessions(query)
+    sessions = {s.session_id: s for s in found if s.summary and s.session_id not in without}
     if not sessions or not text.strip() or limit < 1:
         return []
     load_numpy()
@@ -525,10 +512,8 @@ async def similar_sessions(
         scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
         # Whoever waits for something else comes first.
         await asyncio.sleep(0)
-    near = sorted((name for name in scores if scores[name] > floor), key=lambda n: -scores[n])
-    return [
-        SimilarSession(session=sessions[name], similarity=scores[name]) for name in near[:limit]
-    ]
+    best = sorted(scores.items(), key=lambda pair: -pair[1])[:limit]
+    return [SimilarSession(session=sessions[n], similarity=s) for n, s in best if s > floor]
 
 
 async def about(store: Store, session: Session) -> str:

@@ -75,23 +75,11 @@ class TurnRecording:
         """Write the turn; `next_index` stands in for the store's word while it is away."""
         turn = self.turn
         failpoint("turn.begin")
-        applied = await self._record([self._begun])
+        applied = await self._record([_of(BeginTurn, turn)])
         failpoint("turn.begun")
         self.recorded = applied is not None and kept(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
-
-    @property
-    def _begun(self) -> BeginTurn:
-        turn = self.turn
-        return BeginTurn(
-            turn_id=turn.turn_id,
-            session_id=turn.session_id,
-            user_message=turn.user_message,
-            started_at=turn.started_at,
-            model=turn.model,
-            owner_id=turn.owner_id,
-        )
 
     async def say(self, words: str) -> None:
         """Write what the person says while the turn runs: behind the calls that have ended."""
@@ -105,7 +93,7 @@ class TurnRecording:
         )
         session_id = self.turn.session_id
         places = [RecordToolCall(session_id=session_id, call=call) for call in last]
-        await self._record([self._begun, *places])
+        await self._record([_of(BeginTurn, self.turn), *places])
 
     def answering(self, pieces: Sequence[str]) -> None:
         """Keep, a moment later, what there is then of the answer whose pieces are coming.
@@ -129,7 +117,6 @@ class TurnRecording:
         return RecordAnswer(assistant_message=self._room.so_far(text), **ids)
 
     async def _answered(self) -> None:
-        """Keep no more of an answer that has come to its end."""
         if task := self._keeping:
             self._keeping = None
             task.cancel()
@@ -184,7 +171,6 @@ class TurnRecording:
     ) -> None:
         """Write how it ended."""
         await self._answered()
-        ended = self._clock()
         answer, thoughts = self._room.end(clean(text), clean(reasoning))
         self.turn = msgspec.structs.replace(
             self.turn,
@@ -192,24 +178,10 @@ class TurnRecording:
             assistant_message=answer,
             reasoning=thoughts or None,
             usage=usage or Usage(),
-            finished_at=ended,
+            finished_at=self._clock(),
         )
-        turn = self.turn
         failpoint("turn.finish")
-        applied = await self._record(
-            [
-                FinishTurn(
-                    turn_id=turn.turn_id,
-                    session_id=turn.session_id,
-                    status=status,
-                    assistant_message=turn.assistant_message,
-                    reasoning=turn.reasoning,
-                    model=turn.model,
-                    usage=turn.usage,
-                    finished_at=ended,
-                )
-            ]
-        )
+        applied = await self._record([_of(FinishTurn, self.turn)])
         failpoint("turn.finished")
         self.recorded = applied is not None and kept(applied)
 
@@ -226,20 +198,23 @@ class TurnRecording:
         return stored_path(path, cwd=cwd, project=Path(self._session.project_path or cwd))
 
 
+W = TypeVar("W", BeginTurn, FinishTurn)
+
+
+def _of(write: type[W], turn: Turn) -> W:
+    """The write with what it has of a turn, by the names of its fields."""
+    return write(**{name: getattr(turn, name) for name in write.__struct_fields__})
+
+
 def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> None:
     """Count what a turn that has ended took to store, and what it cost."""
     if recording and recording.recorded:
         metrics.timings_ms["store.turn"].append(recording.stored_ms)
     usage = turn.usage
-    for name, count in (
-        ("calls", usage.model_calls),
-        ("unpriced_calls", usage.model_calls if usage.cost_usd is None else 0),
-        ("input_tokens", usage.input_tokens),
-        ("output_tokens", usage.output_tokens),
-        ("cached_tokens", usage.cached_tokens),
-        ("cost_usd", usage.cost_usd),
-    ):
-        metrics.count(f"turns.{name}", count or 0)
+    metrics.count("turns.calls", usage.model_calls)
+    metrics.count("turns.unpriced_calls", usage.model_calls if usage.cost_usd is None else 0)
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "cost_usd"):
+        metrics.count(f"turns.{name}", getattr(usage, name) or 0)
 
 
 def kept(applied: Applied | None) -> bool:

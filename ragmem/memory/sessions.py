@@ -10,9 +10,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -75,16 +74,16 @@ def with_part(found: Iterable[Session], part: str) -> Session | None:
     return alike[0] if alike else None
 
 
-MAX_TAG_CHARS = 40
+_MAX_TAG_CHARS = 40
 
 
-def tag_of(text: str) -> str:
+def _tag_of(text: str) -> str:
     """A tag as it is kept: one line, without the # that some type; UsageError for none."""
     tag = " ".join(clean(text).split()).removeprefix("#").strip()
     if not tag:
         raise UsageError("A tag is empty.")
-    if len(tag) > MAX_TAG_CHARS:
-        raise UsageError(f"The tag {one_line(tag, 60)!r} is longer than {MAX_TAG_CHARS}.")
+    if len(tag) > _MAX_TAG_CHARS:
+        raise UsageError(f"The tag {one_line(tag, 60)!r} is longer than {_MAX_TAG_CHARS}.")
     return tag
 
 
@@ -93,12 +92,12 @@ def with_tags(
 ) -> tuple[str, ...]:
     """These tags with some more and without others; UsageError for one that was never there."""
     kept = dict.fromkeys(tags)
-    for gone in map(tag_of, remove):
+    for gone in map(_tag_of, remove):
         if gone not in kept:
-            has = ", ".join(one_line(each, MAX_TAG_CHARS) for each in kept) or "none"
+            has = ", ".join(kept) or "none"
             raise UsageError(f"It has no tag {one_line(gone, 60)!r}.", hint=f"Its tags: {has}.")
         del kept[gone]
-    return tuple(kept | dict.fromkeys(map(tag_of, add)))
+    return tuple(kept | dict.fromkeys(map(_tag_of, add)))
 
 
 async def tag(
@@ -108,10 +107,7 @@ async def tag(
     tags = with_tags(session.tags, add, remove)
     if tags == session.tags:
         return session
-    return await _updated(
-        memory,
-        UpdateSession(session_id=session.session_id, tags=tags, at=utc_now()),
-    )
+    return await _updated(memory, session, tags=tags)
 
 
 async def archive(memory: "Memory", session: Session, *, undo: bool = False) -> Session:
@@ -119,9 +115,7 @@ async def archive(memory: "Memory", session: Session, *, undo: bool = False) -> 
     status: SessionStatus = "active" if undo else "archived"
     if session.status == status:
         return session
-    return await _updated(
-        memory, UpdateSession(session_id=session.session_id, status=status, at=utc_now())
-    )
+    return await _updated(memory, session, status=status)
 
 
 async def fork_at(
@@ -144,19 +138,20 @@ async def fork_at(
         )
     shared = turns[:until]
     told = 2 * sum(turn.status == "completed" for turn in shared)
+    if session.summarized_count > told:
+        session = msgspec.structs.replace(session, summary=None, summarized_count=0)
     begun = msgspec.structs.replace(
         session,
         turn_count=until,
         message_count=told,
         last_message=shared[-1].asked if shared else None,
         tags=tuple(tag for tag in session.tags if tag != ASKED),
-        summary=session.summary if session.summarized_count <= told else None,
-        summarized_count=session.summarized_count if session.summarized_count <= told else 0,
     )
     return await memory.fork(begun, title=clean(" ".join(title.split())))
 
 
-async def _updated(memory: "Memory", write: UpdateSession) -> Session:
+async def _updated(memory: "Memory", session: Session, **fields: Any) -> Session:
+    write = UpdateSession(session_id=session.session_id, at=utc_now(), **fields)
     applied = await memory.record([write])
     if applied is None or not kept(applied):
         raise StoreUnavailable("The memory is away: nothing was changed.", hint="Try again.")
@@ -165,12 +160,9 @@ async def _updated(memory: "Memory", write: UpdateSession) -> Session:
 
 TAIL_SUFFIX = "-sessions.json"
 _MOST_BYTES = 1 << 20
-_MOST_OF_A_SESSION = 128 << 10
-_SESSIONS = 20
-"""Of each folder."""
 _TURNS = 12
 """The newest of a session; its first, which says what it is about, is kept beside them."""
-_TEXT_CHARS = 8_000
+_TEXT_CHARS = 2_000
 _PATIENCE_S = 5.0
 _log = logging.getLogger("ragmem")
 
@@ -242,12 +234,12 @@ class Tail:
 
     def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
         try:
-            new = {turn.turn_id: _brief(turn, _TEXT_CHARS) for turn in turns}
+            new = {turn.turn_id: _brief(turn) for turn in turns}
             with self._alone():
                 found = self._load()
                 before = [e for e in found if e.session.session_id == session.session_id]
                 known = {turn.turn_id: turn for each in before for turn in each.turns} | new
-                own = _kept(session, known.values())
+                own = _kept(session, _ends(known.values()))
                 self._write(self._whose(), [own, *(e for e in found if e not in before)])
         except Exception as error:
             # A full disk, say: it costs only that an outage interrupts the conversation.
@@ -266,19 +258,10 @@ class Tail:
             return _Tail()
 
     def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
-        """The newest of each folder, then their second newest, as long as there is room."""
-        folders: dict[str, list[_Kept]] = {}
-        for each in sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True):
-            folders.setdefault(each.session.cwd, []).append(each)
-        ranks = zip_longest(*(found[:_SESSIONS] for found in folders.values()))
-        room = _MOST_BYTES - len(msgspec.json.encode(_Tail(store_id)))
-        taken = []
-        for each in (one for rank in ranks for one in rank if one is not None):
-            size = len(msgspec.json.encode(each)) + 1
-            if size <= room:
-                taken.append(each)
-                room -= size
-        replace_private(self._file, msgspec.json.encode(_Tail(store_id, tuple(taken))), sync=False)
+        newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
+        while len(data := msgspec.json.encode(_Tail(store_id, tuple(newest)))) > _MOST_BYTES:
+            newest.pop()
+        replace_private(self._file, data, sync=False)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -290,11 +273,8 @@ class Tail:
             os.close(handle)
 
 
-def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
-    """What is kept of a session: without its summary, of its tags that of a one-off question alone,
-    and not larger than its share.
-    """
-    shown = _ends(turns)
+def _kept(session: Session, shown: tuple[Turn, ...]) -> _Kept:
+    """What is kept of a session: no summary, of its tags that of a one-off question alone."""
     first = session.first_message and clip_middle(session.first_message, 400)
     tags = tuple(tag for tag in session.tags if tag == ASKED)
     head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=tags)
@@ -306,25 +286,19 @@ def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
             last_activity_at=max(head.last_activity_at, last.finished_at or last.started_at),
             last_message=clip_middle(last.asked, 400),
         )
-    most = _TEXT_CHARS
-    while len(msgspec.json.encode(kept := _Kept(head, shown))) > _MOST_OF_A_SESSION and most > 1:
-        most //= 2
-        shown = tuple(_brief(turn, most) for turn in shown)
-    return kept
+    return _Kept(head, shown)
 
 
 def _ends(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """The first and the newest, in order."""
     ordered = sorted(turns, key=lambda turn: turn.turn_index)
     return (*ordered[:1], *ordered[1:][-_TURNS:])
 
 
-def _brief(turn: Turn, most: int) -> Turn:
-    """What was said, without calls and thoughts."""
+def _brief(turn: Turn) -> Turn:
     return msgspec.structs.replace(
         turn,
         tool_calls=(),
         reasoning=None,
-        user_message=clip_middle(turn.user_message, most),
-        assistant_message=clip_middle(turn.assistant_message, most),
+        user_message=clip_middle(turn.user_message, _TEXT_CHARS),
+        assistant_message=clip_middle(turn.assistant_message, _TEXT_CHARS),
     )

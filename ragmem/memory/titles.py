@@ -47,7 +47,6 @@ LATEST = 8
 """So many sessions, those of the latest activity, are looked at each time."""
 _LONGEST_ANSWER = 200
 _DATA_CHARS = 6_000
-_FIRST_TURNS = 5
 _LEASE_S = 30.0
 _SHORTEST_CUT = 20
 _MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
@@ -104,15 +103,9 @@ async def _is_unnamed(store: Store, session: Session) -> bool:
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
     """The first that asked something of which anything came; of a fork the first of its own."""
-    shared = session.forked_at_index or 0
-    # Mostly it is among the first, and the whole of a long session need not be read.
-    for end in (shared + 1 + _FIRST_TURNS, None):
-        turns = await store.turns(session.session_id, TurnQuery(before_index=end))
-        own = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
-        asked = (turn for turn in own if turn.assistant_message.strip() or turn.tool_calls)
-        if found := next(asked, None):
-            return found
-    return None
+    turns, shared = await store.turns(session.session_id), session.forked_at_index or 0
+    own = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
+    return next((t for t in own if t.assistant_message.strip() or t.tool_calls), None)
 
 
 async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -> str:
@@ -135,7 +128,6 @@ def title_from_words(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the marks of Markdown, nor quotation marks around all of it."""
     said = _MARKS.sub("", plain_line(text)).strip()
     if len(said) > 1 and _QUOTES.get(said[0]) == said[-1]:
         said = said[1:-1].strip()

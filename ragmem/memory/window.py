@@ -77,10 +77,15 @@ def result_text(call: ToolCall) -> str:
     """What the model was shown as the call's answer."""
     if not call.result:
         return UNKNOWN_EFFECTS
+    stored = _stored(call)
+    return stored.text if stored else call.result
+
+
+def _stored(call: ToolCall) -> "_StoredResult | None":
     try:
-        return msgspec.json.decode(call.result, type=_StoredResult).text
-    except msgspec.DecodeError:
-        return call.result
+        return msgspec.json.decode(call.result, type=_StoredResult)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def argument(call: ToolCall, *names: str) -> str:
@@ -110,10 +115,6 @@ def subject_of(call: ToolCall) -> str:
     )
 
 
-class _Ended(msgspec.Struct, frozen=True):
-    exit_code: int | None = None
-
-
 def has_failed(call: ToolCall) -> bool:
     """Whether a person would say so: a command that ends with 1 has run, and failed.
 
@@ -124,16 +125,15 @@ def has_failed(call: ToolCall) -> bool:
 
 def exit_code(call: ToolCall) -> int | None:
     """How a command has ended, if it has."""
-    try:
-        return msgspec.json.decode(call.result, type=_Ended).exit_code
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    code = stored.exit_code if (stored := _stored(call)) else None
+    return code if isinstance(code, int) else None
 
 
 class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     said_then: str = ""
     """What the person said when the call had ended, while the turn went on."""
+    exit_code: object = None
 
 
 def with_said(call: ToolCall, words: str) -> ToolCall:
@@ -160,10 +160,8 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     for call in reversed(turn.tool_calls):
         if call.origin != "model" or '"said_then"' not in call.result:
             continue
-        try:
-            words = msgspec.json.decode(call.result, type=_StoredResult).said_then
-        except msgspec.DecodeError:
-            continue
+        stored = _stored(call)
+        words = stored.said_then if stored else ""
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
@@ -282,33 +280,27 @@ def recent_window(turns: Sequence[Turn], *, high: int, low: int, result_limit: i
             while total > low and start < i:
                 total -= sizes[start]
                 start += 1
-    kept = rendered[start:]
-    if kept and total > high:
-        kept[-1] = _squeezed(turns[-1], high)
-    return Window(
-        turns=tuple(turns[start:]),
-        messages=tuple(message for messages in kept for message in messages),
-        sizes=tuple(sum(message.char_count for message in messages) for messages in kept),
-    )
+    if turns and total > high:
+        rendered[-1] = _squeezed(turns[-1], high)
+        sizes[-1] = sum(m.char_count for m in rendered[-1])
+    messages = tuple(message for messages in rendered[start:] for message in messages)
+    return Window(turns=tuple(turns[start:]), messages=messages, sizes=tuple(sizes[start:]))
 
 
 def _squeezed(turn: Turn, limit: int) -> tuple[Message, ...]:
     clip = limit
-    while True:
+    while clip >= 100:
         messages = turn_messages(turn, result_limit=clip)
-        over = sum(m.char_count for m in messages) > limit
-        if not over or clip < 200:
-            break
+        if sum(m.char_count for m in messages) <= limit:
+            return messages
         clip //= 2
-    if over:
-        # Its own words are too long, or its calls too many: keep the exchange alone.
-        bare = msgspec.structs.replace(turn, tool_calls=())
-        share = max(50, limit // 2)
-        messages = tuple(
-            Message(m.role, (TextPart(clip_middle(m.text, share)),))
-            for m in turn_messages(bare, result_limit=clip)
-        )
-    return messages
+    # Its own words are too long, or its calls too many: keep the exchange alone.
+    bare = msgspec.structs.replace(turn, tool_calls=())
+    share = max(50, limit // 2)
+    return tuple(
+        Message(m.role, (TextPart(clip_middle(m.text, share)),))
+        for m in turn_messages(bare, result_limit=0)
+    )
 
 
 def recent_text(turns: Sequence[Turn], *, limit: int, max_chars: int) -> tuple[str, int]:
@@ -423,7 +415,6 @@ def _words(text: str) -> set[str]:
 
 
 def _whole_lines(lines: Sequence[str], max_chars: int) -> str:
-    """As many as fit; a first line that is too long is cut."""
     kept, room = 0, max_chars + 1
     while kept < len(lines) and len(lines[kept]) < room:
         room -= len(lines[kept]) + 1
@@ -491,9 +482,9 @@ def build_history_context(
     if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
         while tail > 1 and _size(messages[:1], messages[-tail:]) > max_chars * 3 // 4:
             tail -= 1
-    if len(messages) - tail <= 1:
-        return _clipped(list(messages), max_chars)
     first_shown = len(messages) - tail
+    if first_shown <= 1:
+        return _clipped(list(messages), max_chars)
     room = None
     if max_chars is not None:
         used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
@@ -531,7 +522,6 @@ def _gist(
 
 
 def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
-    """Sentences in which the person sets a rule, or one of both a decision."""
     found: list[str] = []
     for role, content in messages:
         wanted = _CRITICAL.search if role == "user" else _DECISION.match

@@ -7,25 +7,33 @@ same is stored once (ids are derived from what is covered).
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Literal, Protocol
 
 from ragmem.config import SummariesConfig
-from ragmem.embedder import Embedder
-from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.memory import summaries, titles
-from ragmem.memory.embedding import Embedding
+from ragmem.embedder import Embedder, embedding_hash, passages, turn_passages
+from ragmem.errors import EmbedderUnavailable, RagmemError, SessionNotFound, StoreError
+from ragmem.memory import sessions_by_id, summaries, titles
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
+from ragmem.memory.recall import ComparableVectors
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import (
+    MEMORY_LEVEL,
+    SESSION_LEVEL,
+    TURN_LEVEL,
     AddSummary,
+    EmbedderMark,
+    MemoryRecord,
     Pending,
+    PutVectors,
     Session,
     Summary,
     Turn,
@@ -52,6 +60,150 @@ _CUT_AT_ONCE = 64
 _PAGE = 500
 _LATEST = 8
 """So many sessions, those of the latest activity, are looked at each time; all others once."""
+_BATCH = 16
+"""Turns embedded in one go: what a process that is killed does again."""
+_MOST_STRIKES = 4
+"""So often in a row the embedder may fail at some text before it is left to rest."""
+_SUMMARIES = 1
+_Record = Turn | Summary | MemoryRecord | Session
+_RECORDS: dict[int, type[_Record]] = {
+    TURN_LEVEL: Turn,
+    _SUMMARIES: Summary,
+    MEMORY_LEVEL: MemoryRecord,
+    SESSION_LEVEL: Session,
+}
+
+
+class Embedding:
+    """Makes vectors batch by batch; an embedder that fails again and again is left to rest."""
+
+    def __init__(self, embedder: Embedder, metrics: Metrics, *, rest_s: float) -> None:
+        self._embedder = embedder
+        self._rest_s = rest_s
+        self._metrics = metrics
+        self.batch = _BATCH
+        """How many are embedded in one go: one, while a text that can't be is looked for."""
+        self._strikes = 0
+        self._again_at = 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is not to be asked for a while."""
+        return time.monotonic() < self._again_at
+
+    async def is_for(self, store: Store) -> bool:
+        """Whether the store's vectors are this embedder's; of a store without any they will be."""
+        return await ComparableVectors(self._embedder, self._metrics).is_for(store, mark=True)
+
+    async def embed(
+        self, store: Store, items: Sequence[Pending]
+    ) -> tuple[frozenset[str], Exception | None]:
+        """Make and store the vectors of these. StoreError.
+
+        Keys of what can't be embedded, or is not there any more; and why none was made, if so.
+        """
+        try:
+            with self._metrics.time("worker.embed"):
+                writes = await vectors_of(store, self._embedder, items)
+        except StoreError:
+            raise
+        except Exception as error:
+            return self._failed(items, error), error
+        await store.apply(writes)
+        self.batch, self._strikes = _BATCH, 0
+        # What was deleted meanwhile has none.
+        made = {write.record_id for write in writes}
+        return frozenset(item.key for item in items if item.record_id not in made), None
+
+    def _failed(self, items: Sequence[Pending], error: Exception) -> frozenset[str]:
+        """What to give up: one text that can't be embedded is found, and left out."""
+        self._metrics.count("embedder.failures")
+        self._strikes += 1
+        if isinstance(error, EmbedderUnavailable) or self._strikes > _MOST_STRIKES:
+            # Summaries don't wait for it.
+            self._again_at = time.monotonic() + self._rest_s
+            return frozenset()
+        self.batch = 1
+        return frozenset({items[0].key}) if len(items) == 1 else frozenset()
+
+
+async def vectors_of(
+    store: Store, embedder: Embedder, items: Sequence[Pending]
+) -> list[PutVectors]:
+    """In one batch; none for a record that is gone. Raises EmbedderError, StoreError."""
+    found = await _records(store, items)
+    texts = await asyncio.to_thread(
+        lambda: {record_id: _texts(embedder, record) for record_id, record in found.items()}
+    )
+    flat = [text for each in texts.values() for text in each]
+    if not flat:
+        return []
+    rows = await embedder.embed(flat, "passage")
+    info = embedder.info
+    if await store.embedder() is None:
+        # Only now does the embedder know its dimension, where a provider says.
+        await store.use_embedder(EmbedderMark(info.model_id, int(rows.shape[1])))
+    each = iter(rows)
+    return [
+        PutVectors(
+            record_id=item.record_id,
+            level=item.level,
+            embedder=info.model_id,
+            text_hash=embedding_hash(info.model_id, "passage", "\0".join(own)),
+            vectors=tuple(row.astype("<f4").tobytes() for row in islice(each, len(own))),
+        )
+        for item in items
+        if (own := texts.get(item.record_id, []))
+    ]
+
+
+async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]:
+    """By id, in the order of the items; those that exist."""
+    found: dict[str, _Record] = {}
+    for level, kind in _RECORDS.items():
+        # Summaries of all levels are asked for together.
+        ids = [item.record_id for item in items if min(item.level, _SUMMARIES) == level]
+        found |= {each.uuid: each for each in await store.get(kind, ids)} if ids else {}
+    return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
+
+
+def _texts(embedder: Embedder, record: _Record) -> list[str]:
+    match record:
+        case Turn():
+            return turn_passages(record, embedder.count_tokens, embedder.info)
+        case Summary():
+            text = "\n".join([record.text, *record.key_findings])
+            return passages(text, embedder.count_tokens, max_tokens=embedder.info.max_tokens)
+        case MemoryRecord():
+            return [record.content]
+        case Session():
+            return [record.summary] if record.summary else []
+
+
+async def reembed(store: Store, embedder: Embedder, show: Callable[[int], None]) -> int:
+    """Give every turn and summary vectors of this embedder; those that have some keep them.
+
+    `show` is told how many more are done; the answer is how many it were in all.
+    Raises EmbedderError and StoreError; what was made until then is kept. Nothing is
+    leased: one that is killed can be run again at once. What a worker has leased is its own.
+    """
+    # A provider's model tells its dimension only now.
+    await embedder.prepare()
+    await store.use_embedder(EmbedderMark(embedder.info.model_id, embedder.info.dimension))
+    embedding = Embedding(embedder, Metrics(), rest_s=float("inf"))
+    done, given_up = 0, set[str]()
+    while True:
+        found = await store.pending("vectors", limit=embedding.batch + len(given_up))
+        items = [item for item in found if item.key not in given_up][: embedding.batch]
+        if not items:
+            return done
+        left_out, error = await embedding.embed(store, items)
+        if error and (embedding.rests or (done == 0 and len(items) == 1)):
+            raise error
+        given_up |= left_out
+        if not error:
+            done += len(items) - len(left_out)
+            show(len(items) - len(left_out))
 
 
 _Kind = Literal["summaries", "references", "memories"]
@@ -102,9 +254,8 @@ class Worker:
         self._clock = clock
         self._told: set[type[Exception]] = set()
         self._tell = say
-        self._names_sessions = names_sessions
         self._linker = linker
-        self._chores = tuple(chores)
+        self._chores = (self._name, *chores) if names_sessions else tuple(chores)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
@@ -205,13 +356,12 @@ class Worker:
         self.doing = "learning"
         if self._extractor:
             await self._extractor.tidy()
-        for chore in (*((self._name,) if self._names_sessions else ()), *self._chores):
+        for chore in self._chores:
             if await self._done([], partial(chore, store)):
                 return True
         return False
 
     async def _work_on(self, kind: _Kind, store: Store) -> bool:
-        """One piece of a kind of work; false when there is none."""
         if kind == "summaries":
             self.doing = "summaries"
             for sum_up in (self._level1, self._renew, self._roll_up, self._thread):
@@ -282,10 +432,11 @@ class Worker:
         if not items:
             return False
         async with self._leased(store, *(item.key for item in items)) as mine:
-            done = await embedding.embed(store, [item for item in items if item.key in mine])
-        self._given_up |= done.given_up
-        if done.error is not None:
-            self._say(done.error)
+            own = [item for item in items if item.key in mine]
+            left_out, error = await embedding.embed(store, own)
+        self._given_up |= left_out
+        if error is not None:
+            self._say(error)
         return not embedding.rests
 
     # --- summaries ----------------------------------------------------------------
@@ -312,22 +463,22 @@ class Worker:
     async def _summarize(
         self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
     ) -> bool:
-        for session_id in dict.fromkeys(item.session_id for item in items):
-            await summarizer.reckon(store, session_id)
-        locate: dict[str, Callable[[str], str]] = {}
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
             made = await summaries.level1_of(store, items)
+            turns = await store.get(Turn, [item.record_id for item in items])
+            sessions = await sessions_by_id(store, {turn.session_id for turn in turns})
             writes = []
-            for turn in await store.get(Turn, [item.record_id for item in items]):
+            for turn in turns:
                 before = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
+                if turn.session_id not in sessions:
+                    continue  # It was deleted meanwhile.
                 if before is None or (before.extractive and uses_model):
-                    if turn.session_id not in locate:
-                        locate[turn.session_id] = locator(await store.session(turn.session_id))
+                    locate = locator(sessions[turn.session_id])
                     summary = await summarizer.summarize_turn(
-                        turn, locate=locate[turn.session_id], instead_of=before
+                        turn, locate=locate, instead_of=before
                     )
                     if before is None or not summary.extractive:
                         writes.append(redacted(AddSummary(summary=summary)))
@@ -361,15 +512,11 @@ class Worker:
 
     async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
         async def do(item: Pending) -> bool:
-            due = partial(
-                summaries.due_roll_up,
-                store,
-                item.session_id,
-                rollup_chars=self._config.rollup_chars,
-            )
+            chars = self._config.rollup_chars
+            due = partial(summaries.due_roll_up, store, item.session_id, rollup_chars=chars)
             if not await due():
                 return False
-            await summarizer.reckon(store, item.session_id)
+            await summarizer.consider(store, [item.session_id])
             async with self._leased(store, item.key, f"roll_up:{item.session_id}") as mine:
                 # Whoever had it before may have done it.
                 found = await due() if len(mine) == 2 else []
@@ -382,24 +529,20 @@ class Worker:
         return await self._first_due(store, "roll_up", do)
 
     async def _thread(self, store: Store, summarizer: Summarizer) -> bool:
-        every = self._config.every_n_messages
+        is_due = partial(summaries.thread_summary_due, every=self._config.every_n_messages)
 
         async def do(item: Pending) -> bool:
-            def due(session: Session) -> bool:
-                rested = summaries.has_rested(session, self._clock())
-                return rested or summaries.thread_summary_due(session, every=every)
-
-            if not due(await store.session(item.session_id)):
+            session = await store.session(item.session_id)
+            if not is_due(session) and not summaries.has_rested(session, self._clock()):
                 return False
             async with self._leased(store, item.key) as mine:
                 session = await store.session(item.session_id)
-                if not mine or not due(session):
-                    return False
-                if not summaries.thread_summary_due(session, every=every):
-                    return await self._digest_rest(store, summarizer, session)
-                await summarizer.reckon(store, item.session_id)
-                await self.summarize_thread(store, summarizer, session)
-            return True
+                if mine and is_due(session):
+                    await summarizer.consider(store, [item.session_id])
+                    await self.summarize_thread(store, summarizer, session)
+                    return True
+                rested = summaries.has_rested(session, self._clock())
+                return bool(mine and rested) and await self._digest_rest(store, summarizer, session)
 
         return await self._first_due(store, "thread", do)
 
@@ -408,8 +551,7 @@ class Worker:
         at = self._clock()
         since = await self._turns_since(store, session)
         summary = await summarizer.thread_summary(session.summary, since)
-        await self._put_summary(store, session, summary, at)
-        return summary
+        return await self._put_summary(store, session, summary, at)
 
     async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
         """The same of one that has rested, from its turns' summaries; false before all are made."""
@@ -424,20 +566,16 @@ class Worker:
 
     @staticmethod
     async def _turns_since(store: Store, session: Session) -> list[Turn]:
-        """The turns that the session's summary does not tell of."""
         count = (session.message_count - session.summarized_count) // 2
         query = TurnQuery(limit=max(1, count), statuses=("completed",))
         return await store.turns(session.session_id, query)
 
     @staticmethod
-    async def _put_summary(store: Store, session: Session, summary: str, at: datetime) -> None:
-        renewed = UpdateSession(
-            session_id=session.session_id,
-            summary=summary,
-            summarized_count=session.message_count,
-            at=at,
-        )
+    async def _put_summary(store: Store, session: Session, summary: str, at: datetime) -> str:
+        name, count = session.session_id, session.message_count
+        renewed = UpdateSession(session_id=name, summary=summary, summarized_count=count, at=at)
         await store.apply([redacted(renewed)])
+        return summary
 
     # --- what reads turns -----------------------------------------------------------
 
@@ -447,7 +585,7 @@ class Worker:
         async def do() -> bool:
             for item in items if work == "memories" else ():
                 if self._summarizer:
-                    await self._summarizer.reckon(store, item.session_id)
+                    await self._summarizer.consider(store, [item.session_id])
             self._passed |= await reader.look_through(store, items, self._owner_id)
             return True
 

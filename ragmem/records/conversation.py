@@ -6,7 +6,7 @@ id stays while its name and kind stay in the file, and goes with it where it is 
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -47,6 +47,11 @@ class Record(msgspec.Struct, frozen=True):
 
     texts: ClassVar[tuple[str, ...]]
     """Fields that may hold a secret, or records that do. Without them nothing can be written."""
+
+    @property
+    def uuid(self) -> str:
+        """Its id, which is its first field, under the name that the interface for programs has."""
+        return str(getattr(self, self.__struct_fields__[0]))
 
 
 class Project(Record, frozen=True, kw_only=True):
@@ -105,11 +110,6 @@ class Session(Record, frozen=True, kw_only=True):
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
     owner: str = ""
     """Id of the person whose it is; a store fills in the one that it was opened for."""
-
-    @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.session_id
 
     @property
     def called(self) -> str:
@@ -173,11 +173,6 @@ class ToolCall(Record, frozen=True, kw_only=True):
     origin: CallOrigin = "model"
     preamble: str = ""
     """What the agent said before the calls of this iteration; on the first of them only."""
-
-    @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.tool_call_id
 
     @property
     def is_undo(self) -> bool:
@@ -255,11 +250,6 @@ class Turn(Record, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.turn_id
-
-    @property
     def timestamp(self) -> datetime:
         """When it was complete; of one that runs, when it began."""
         return self.finished_at or self.started_at
@@ -316,11 +306,6 @@ class Summary(Record, frozen=True, kw_only=True):
     """Cut from the turns without a model; to be redone."""
 
     @property
-    def uuid(self) -> str:
-        """Its id, under the name that the interface for programs has for it."""
-        return self.summary_id
-
-    @property
     def char_count(self) -> int:
         """Code points of the text."""
         return len(self.text)
@@ -370,7 +355,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 Work = Literal["vectors", "level1", "roll_up", "thread", "memories", "references"]
-WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories", "references")
+WORK: tuple[Work, ...] = get_args(Work)
 TURN_LEVEL = 0
 
 
@@ -415,7 +400,7 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     not_before: datetime
     """Until then it is not asked again."""
-    problem: str
+    problem: str = ""
     """What was wrong with the last answer."""
 
 
@@ -490,17 +475,8 @@ ScopeKind = Literal["class", "function", "method", "type", "constant", "block", 
 ReferenceHow = Literal["edited", "read", "found", "named"]
 """The strongest first: a turn has one reference to a scope."""
 
-SCOPE_KINDS: tuple[ScopeKind, ...] = (
-    "class",
-    "function",
-    "method",
-    "type",
-    "constant",
-    "block",
-    "section",
-    "text",
-)
-REFERENCE_HOWS: tuple[ReferenceHow, ...] = ("edited", "read", "found", "named")
+SCOPE_KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
+REFERENCE_HOWS: tuple[ReferenceHow, ...] = get_args(ReferenceHow)
 
 
 class CodeScope(Record, frozen=True, kw_only=True):

@@ -79,11 +79,6 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     """Id of the person who made it known; a store fills in the one that it was opened for."""
 
     @property
-    def uuid(self) -> str:
-        """As other records call their id."""
-        return self.memory_id
-
-    @property
     def scope(self) -> MemoryScope:
         """Where it is known."""
         return "user" if self.project_id is None else "project"

@@ -1,12 +1,48 @@
-"""Turns and calls for tests, made short."""
+"""Turns, calls and requests for tests, made short."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from ragmem.config import MemoryConfig
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import Context, ContextRequest, Material, Place, Strategy
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import ToolCall, Turn, TurnStatus
 
 T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
+NOW = datetime(2026, 3, 12, 9, tzinfo=UTC)
+BIG = ModelInfo(name="x/big", context_window=200_000)
+SMALL = ModelInfo(name="x/small", context_window=1_200, supports_tools=False)
+PLACE = Place(cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS)
+
+
+def a_context(
+    prompt: str,
+    *,
+    info: ModelInfo = BIG,
+    config: MemoryConfig = MemoryConfig(),  # noqa: B008
+    place: Place = PLACE,
+    strategy: Strategy = "hybrid",
+    mentions: Sequence[ToolCall] = (),
+    turns: Sequence[Turn] = (),
+    **material: Any,
+) -> Context:
+    """The request for a prompt, of these turns and what else there is."""
+    builder = ContextBuilder(config, info)
+    found = {"turns": tuple(turns), "window": builder.window(turns)} | material
+    request = ContextRequest(
+        prompt=prompt, place=place, tag="t", now=NOW, mentions=mentions, strategy=strategy
+    )
+    return builder.build(request, Material(**found))
+
+
+def names(context: Context) -> list[str]:
+    """Of its sections."""
+    return [section.name for section in context.sections]
 
 
 def a_call(order: int = 0, *, iteration: int = 0, text: str = "ok", **fields: Any) -> ToolCall:

@@ -10,18 +10,14 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
 from ragmem.store import Store
-from tests.memory.working import context
+from tests.memory.working import a_memory, context
 from tests.store.samples import at, begun, created, finished, whole_turn
 
 
 @pytest.fixture
 async def memory(store: Store) -> AsyncIterator[Memory]:
-    async def opened() -> Store:
-        return store
-
-    made = Memory(opened, MemoryConfig())
-    yield made
-    await made.aclose()
+    async with a_memory(store) as made:
+        yield made
 
 
 @pytest.fixture

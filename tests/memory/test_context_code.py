@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,17 @@ from ragmem.memory.context import (
     STRATEGIES,
     CodePassage,
     Context,
-    ContextRequest,
-    Material,
     Place,
     Strategy,
 )
-from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS
-from ragmem.records import ToolCall, Turn
+from ragmem.records import ToolCall
 
-from .builders import a_call, a_turn
+from .builders import BIG, a_call, a_context, a_turn, names
 from .test_relevant import a_summary, turn_hit
 
-BIG = ModelInfo(name="x/big", context_window=200_000)
 SMALL = ModelInfo(name="x/small", context_window=4_096, supports_tools=False)
-NOW = datetime(2026, 3, 12, 9, tzinfo=UTC)
 PLACE = Place(
     cwd=Path("/p/app"),
     project=Path("/p"),
@@ -59,22 +53,9 @@ def passage(path: str = "app/auth.py", first: int = 10, text: str = VALIDATE, **
     return CodePassage(**(fields | more))
 
 
-def build(
-    *code: CodePassage,
-    turns: Sequence[Turn] = (),
-    info: ModelInfo = BIG,
-    strategy: Strategy = "hybrid",
-    max_chars: int = 0,
-    mentions: Sequence[ToolCall] = (),
-    **material: Any,
-) -> Context:
+def build(*code: CodePassage, max_chars: int = 0, **more: Any) -> Context:
     config = MemoryConfig(context=ContextConfig(max_chars=max_chars))
-    builder = ContextBuilder(config, info)
-    found = Material(turns=tuple(turns), window=builder.window(turns), code=code, **material)
-    request = ContextRequest(
-        prompt="Is it good?", place=PLACE, tag="t", now=NOW, mentions=mentions, strategy=strategy
-    )
-    return builder.build(request, found)
+    return a_context("Is it good?", config=config, place=PLACE, code=code, **more)
 
 
 def section(context: Context) -> str:
@@ -131,8 +112,7 @@ def test_its_place() -> None:
         level1=(a_summary(9, "t9"),),
         changed="Changed on disk since you read them: a.py.",
     )
-    names = [s.name for s in context.sections]
-    assert names == [
+    assert names(context) == [
         "System",
         "Recent Conversation",
         "Last User Queries",

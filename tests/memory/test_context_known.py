@@ -1,8 +1,7 @@
 """What is known beyond the conversations, as sections of the request: profile, facts, pinned."""
 
 import textwrap
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,23 +11,17 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
-from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import STRATEGIES, Context, ContextRequest, Material, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context import STRATEGIES, Context, Strategy
 from ragmem.memory.facts import FactHit
-from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.projects import Instructions
 from ragmem.memory.window import NO_WINDOW
-from ragmem.records import Evidence, MemoryRecord, Profile, Turn
+from ragmem.records import Evidence, MemoryRecord, Profile
 from ragmem.text import mark_for
 
-from .builders import T0, a_call, a_turn
+from .builders import BIG, NOW, PLACE, SMALL, T0, a_context, a_turn, names
 from .test_context import access
 from .test_relevant import a_summary, turn_hit
 
-BIG = ModelInfo(name="x/big", context_window=200_000)
-SMALL = ModelInfo(name="x/small", context_window=1_200, supports_tools=False)
-NOW = datetime(2026, 3, 12, 9, tzinfo=UTC)
-PLACE = Place(cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS)
 PROFILE = Profile(values={"name": "Mickael", "language": "French"})
 
 
@@ -60,29 +53,11 @@ RULE = a_memory(7, "Never push to main", kind="rule", project_id="p")
 PIN = a_memory(8, "Answer in French", pinned=True)
 
 
-def build(
-    prompt: str = "What now?",
-    *,
-    info: ModelInfo = BIG,
-    strategy: Strategy = "hybrid",
-    max_chars: int = 0,
-    shown: int = 5,
-    turns: tuple[Turn, ...] = (),
-    place: Place = PLACE,
-    **material: Any,
-) -> Context:
+def build(prompt: str = "What now?", *, max_chars: int = 0, shown: int = 5, **more: Any) -> Context:
     config = MemoryConfig(
         context=ContextConfig(max_chars=max_chars), facts=FactsConfig(shown=shown)
     )
-    builder = ContextBuilder(config, info)
-    found = Material(**{"turns": turns, "window": builder.window(turns)} | material)
-    return builder.build(
-        ContextRequest(prompt=prompt, place=place, tag="t", now=NOW, strategy=strategy), found
-    )
-
-
-def names(context: Context) -> list[str]:
-    return [section.name for section in context.sections]
+    return a_context(prompt, config=config, **more)
 
 
 def facts_of(context: Context) -> list[str]:
@@ -363,33 +338,6 @@ def test_the_fallback_keeps_what_is_pinned() -> None:
     )
     assert context.fallback
     assert names(context) == ["System", "Pinned", "Conversation History", "Prompt"]
-
-
-@given(
-    st.lists(st.integers(1, 1_200), max_size=12),
-    st.lists(st.integers(1, 1_200), max_size=12),
-    st.dictionaries(st.text(max_size=20), st.text(max_size=300), max_size=8),
-    st.integers(2_000, 60_000),
-    st.booleans(),
-)
-def test_each_section_keeps_its_budget(
-    facts: list[int], pinned: list[int], profile: dict[str, str], max_chars: int, native: bool
-) -> None:
-    """Flooded, each within its own share of the context's maximum."""
-    context = build(
-        info=BIG if native else SMALL,
-        max_chars=max_chars,
-        facts=tuple(a_hit(a_memory(i, f"{i} " * n)) for i, n in enumerate(facts)),
-        pinned=tuple(a_memory(100 + i, "p" * n, pinned=True) for i, n in enumerate(pinned)),
-        profile=Profile(values=profile),
-        turns=(a_turn(1, "q", "a", (a_call(),)),),
-    )
-    for section in context.sections:
-        assert section.budget == 0 or section.chars <= section.budget, section.name
-    if native:
-        budgets = {section.name: section.budget for section in context.sections}
-        for name, percent in (("Pinned", 5), ("User Profile", 1), ("Remembered Facts", 5)):
-            assert budgets.get(name, max_chars * percent // 100) == max_chars * percent // 100
 
 
 @example(30_420, False)  # What has a least size does not yield with the first squeeze.

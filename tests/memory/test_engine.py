@@ -29,7 +29,17 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
 from tests.store.samples import whole_turn
 
-from .working import DIGEST, a_builder, a_memory, a_model, a_worker, context, small_talk, tell
+from .working import (
+    DIGEST,
+    a_builder,
+    a_memory,
+    a_model,
+    a_worker,
+    context,
+    opening,
+    small_talk,
+    tell,
+)
 
 __all__ = ["bench", "open_sqlite"]
 
@@ -66,11 +76,7 @@ async def test_turn_two_is_in_the_context_of_turn_one_hundred(
     extractive summaries made along the way.
     """
     embedder = HashEmbedder()
-
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, MemoryConfig(), embedder=embedder)
+    memory = Memory(opening(store), MemoryConfig(), embedder=embedder)
     worker = a_worker(store, embedder=embedder)
     project = (await memory.project_of(bench.folder)).project
     session = memory.new_session(bench.folder, project)

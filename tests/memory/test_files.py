@@ -166,18 +166,6 @@ def test_no_more_than_a_hundred_by_default_and_modified_first() -> None:
     assert found[-1].path == "old.py"
 
 
-def test_generated_files_are_left_out() -> None:
-    """Unless they were written."""
-    found = recently_accessed(
-        [
-            access("a/__pycache__/x.pyc", "read", 1),
-            access("node_modules/y.js", "search", 1),
-            access("out.lock", "write", 1),
-        ]
-    )
-    assert [f.path for f in found] == ["out.lock"]
-
-
 def test_section_format() -> None:
     """Groups in order, their line formats, an empty line at the end."""
     text, dropped = format_accessed_files(
@@ -229,10 +217,3 @@ def test_section_keeps_its_budget(items: list[tuple[str, AccessType]], budget: i
     text, dropped = format_accessed_files(files, max_chars=budget)
     assert len(text) <= budget
     assert 0 <= dropped <= len(files)
-
-
-def test_searched_folders_are_folded_when_room_is_short() -> None:
-    files = [access(f"deep/folder/file{i}.py", "search", 1, i) for i in range(50)]
-    text, dropped = format_accessed_files(files, max_chars=300)
-    assert "- deep/folder/ (50 files)" in text
-    assert dropped == 0

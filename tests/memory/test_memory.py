@@ -14,7 +14,7 @@ from ragmem.ids import new_id
 from ragmem.memory.leases import Presence
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
-from ragmem.records import FileAccess, Project, Session, SessionQuery, ToolCall, Turn, utc_now
+from ragmem.records import Project, Session, SessionQuery, ToolCall, Turn, utc_now
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
 
@@ -199,22 +199,6 @@ async def test_another_process_builds_the_same_context(open_store: OpenStore, fo
     assert "print(1)" in there.text()
 
 
-async def test_a_fork_sees_the_past_and_changes_nothing_of_it(memory: Memory, folder: Path) -> None:
-    """Shared by reference; what the copy adds its parent never sees."""
-    session = await begin(memory, folder)
-    await a_turn(memory, session, "In the trunk")
-    parent = await memory.find_session(session.session_id)
-    fork = await memory.fork(parent)
-    turn = await a_turn(memory, fork, "In the branch")
-    assert turn.turn_index == 2
-    text = (await context(memory, fork, "?")).text()
-    assert "In the trunk" in text
-    assert "In the branch" in text
-    trunk = await memory.load_session(session.session_id)
-    assert [t.user_message for t in trunk.turns] == ["In the trunk"]
-    assert "In the branch" not in (await context(memory, trunk.session, "?")).text()
-
-
 async def test_files_of_a_session(memory: Memory, folder: Path) -> None:
     """Of every tool, beyond three turns."""
     session = await begin(memory, folder)
@@ -251,41 +235,6 @@ async def test_files_of_a_session(memory: Memory, folder: Path) -> None:
     assert "**Modified:**\n- changed.py (via edit_file, Turn 1)" in text
     assert "- read.py (via read_file, Turn 7)" in text
     assert built.sizes["Recently Accessed Files"] <= 5_000
-
-
-async def test_the_list_of_files_is_computed_once(
-    open_store: OpenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until a turn is stored, by this process or by another."""
-    store = await open_store()
-    asked: list[str] = []
-    read = store.file_accesses
-
-    async def counted(session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        asked.append(session_id)
-        return await read(session_id, max_turn_chars=max_turn_chars)
-
-    monkeypatch.setattr(store, "file_accesses", counted)
-    async with a_memory(store) as memory, a_memory(await open_store()) as other:
-        session = await begin(memory, folder)
-        await a_turn(memory, session, "one", a_call("read_file", {"path": "one.py"}))
-        for _ in range(3):
-            files = await memory.recently_accessed_files(session.session_id)
-            assert [f.path for f in files] == ["one.py"]
-        assert len(asked) == 1
-        await a_turn(memory, session, "two", a_call("read_file", {"path": "two.py"}))
-        assert len(await memory.recently_accessed_files(session.session_id)) == 2
-        theirs = await other.find_session(session.session_id)
-        await a_turn(other, theirs, "three", a_call("read_file", {"path": "three.py"}))
-        assert len(await memory.recently_accessed_files(session.session_id)) == 3
-        assert len(asked) == 3
-
-
-async def test_no_files_no_section(memory: Memory, folder: Path) -> None:
-    """Nothing, rather than an empty list."""
-    session = await begin(memory, folder)
-    await a_turn(memory, session, "just talk")
-    assert "Recently Accessed Files" not in (await context(memory, session, "?")).sizes
 
 
 async def test_files_looked_back_for(memory: Memory, folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -24,7 +22,7 @@ from ragmem.memory.projects import (
 from ragmem.records import Project
 from ragmem.text import mark_for
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from .test_checkouts import NOW, git
 
 
 def checkout(path: Path, remote: str = "") -> Path:
@@ -100,14 +98,9 @@ def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
     assert found.moved_from is None
 
 
-def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=Ana", "-c", "user.email=ana@garden.example")
-    folder.mkdir(exist_ok=True)
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-
-
 def repository(folder: Path) -> Path:
     """One with its first commit, made there."""
+    folder.mkdir()
     git(folder, "init", "-q")
     git(folder, "commit", "-q", "--allow-empty", "-m", "first")
     return folder

@@ -1,8 +1,7 @@
 """What was found on the prompt, as sections of the request."""
 
 import time
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,22 +11,13 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig
-from ragmem.llm.base import ModelInfo
 from ragmem.memory import Hit
-from ragmem.memory.context import STRATEGIES, Context, ContextRequest, Material, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context import STRATEGIES, Context, Strategy
 from ragmem.memory.context.sections import choose
-from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import Summary, Turn
 from ragmem.text import ago
 
-from .builders import T0, a_call, a_turn
-
-BIG = ModelInfo(name="x/big", context_window=200_000)
-NOW = datetime(2026, 3, 12, 9, tzinfo=UTC)
-PLACE = Place(
-    cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS, session_id="this-one"
-)
+from .builders import NOW, PLACE, T0, a_call, a_context, a_turn, names
 
 
 def a_summary(number: int, *covers: str, level: int = 1, **fields: Any) -> Summary:
@@ -59,20 +49,10 @@ def summary_hit(summary: Summary, score: float = 1.0, **fields: Any) -> Hit:
     return Hit(**(defaults | fields))
 
 
-def build(
-    prompt: str = "Why JWT?", strategy: Strategy = "hybrid", max_chars: int = 0, **material: Any
-) -> Context:
+def build(prompt: str = "Why JWT?", max_chars: int = 0, **more: Any) -> Context:
     config = MemoryConfig(context=ContextConfig(max_chars=max_chars))
-    builder = ContextBuilder(config, BIG)
-    turns = material.pop("turns", ())
-    found = Material(turns=turns, window=builder.window(turns), **material)
-    return builder.build(
-        ContextRequest(prompt=prompt, place=PLACE, tag="t", now=NOW, strategy=strategy), found
-    )
-
-
-def names(context: Context) -> list[str]:
-    return [section.name for section in context.sections]
+    place = msgspec.structs.replace(PLACE, session_id="this-one")
+    return a_context(prompt, config=config, place=place, **more)
 
 
 def test_sections_as_they_are_sent() -> None:
@@ -317,8 +297,3 @@ def test_the_day_that_has_an_hour_more_is_a_day(monkeypatch: pytest.MonkeyPatch)
     finally:
         monkeypatch.undo()
         time.tzset()
-
-
-def test_the_same_hits_give_the_same_bytes() -> None:
-    hit = turn_hit(a_turn(1))
-    assert build(hits=(hit,)) == build(hits=(msgspec.structs.replace(hit),))

@@ -9,12 +9,10 @@ from ragmem.config import Config, keys, load_config
 from ragmem.errors import ConfigError
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.projects import Instructions
-from ragmem.store import Store
 
 from .builders import a_turn
 from .test_context import PLACE, access, build
 from .test_relevant import a_summary, summary_hit, turn_hit
-from .working import a_model, a_session, a_worker
 
 RENAMED = {
     "enabled": ("memory.enabled", True),
@@ -74,18 +72,6 @@ def test_one_typed_object(tmp_path: Path) -> None:
     with pytest.raises(AttributeError):
         from_file.memory.summaries.every_n_messages = 5  # type: ignore[misc]
     assert msgspec.convert(msgspec.to_builtins(from_file), Config) == from_file
-
-
-async def test_the_interval_is_kept(store: Store, tmp_path: Path) -> None:
-    """Every four messages, where four are set."""
-    settings = config("[memory.summaries]\nevery_n_messages = 4\n", tmp_path).memory.summaries
-    session_id = await a_session(store, 1, chars=60)
-    assert await a_worker(store, llm=a_model(), config=settings).drain()
-    assert (await store.session(session_id)).summary is None
-    other = await a_session(store, 2, chars=60, start_minute=50)
-    assert await a_worker(store, llm=a_model(), config=settings).drain()
-    assert (await store.session(other)).summarized_count == 4
-    assert (await store.session(session_id)).summary is None
 
 
 @pytest.mark.parametrize("native", [True, False])

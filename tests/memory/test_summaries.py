@@ -1,18 +1,14 @@
 """The summariser: what it asks, at each level and for the session."""
 
-import asyncio
 import json
 import re
 from datetime import datetime
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import LLMError, ProviderRefused, ProviderUnavailable
 from ragmem.ids import new_id
 from ragmem.memory.summaries import files_of, summary_id, thread_records, turn_records
 from ragmem.memory.summaries.summarizer import Summarizer
@@ -258,25 +254,6 @@ async def test_without_new_turns_it_stays() -> None:
 
 
 # --- the whole way ----------------------------------------------------------------------------
-
-
-@given(st.lists(st.sampled_from([GOOD, "no", "down", "refused"]), min_size=60, max_size=60))
-def test_whatever_the_model_does_every_turn_is_summed_up(answers: list[str]) -> None:
-    """Never an error, never empty, never longer than its source; counts add up."""
-    errors: dict[str, LLMError] = {
-        "down": ProviderUnavailable("down"),
-        "refused": ProviderRefused("no"),
-    }
-    summarizer, _ = a_summarizer(*(errors.get(a) or Says(a) for a in answers))
-
-    async def run() -> list[Summary]:
-        return [await summarizer.summarize_turn(turn) for turn in coding_turns()]
-
-    made = asyncio.run(run())
-    for summary, turn in zip(made, coding_turns(), strict=True):
-        assert 0 < summary.char_count <= max(200, len(turn_records(turn)))
-    spent = summarizer.spent("s")
-    assert spent.calls - spent.failed_calls == 15 - sum(each.extractive for each in made)
 
 
 async def test_ids_and_times_come_from_outside() -> None:

@@ -7,17 +7,15 @@ import pytest
 
 from ragmem.config import SummariesConfig
 from ragmem.errors import ProviderUnavailable, StreamCut
-from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.memory.summaries.summarizer import Summarizer
-from ragmem.memory.worker import Worker
 from ragmem.store import Store
 from ragmem.usage import Spending, UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
 from .builders import a_turn
 from .summarizing import GOOD, TURN, a_summarizer
-from .working import DIGEST, a_session, no_wait
+from .working import DIGEST, a_session, a_worker, no_wait
 
 PRICED = ModelInfo(
     name="openai/gpt-6-luna",
@@ -125,13 +123,8 @@ async def one_process(
     store: Store, llm: ScriptedLLM, config: SummariesConfig, folder: Path
 ) -> Summarizer:
     """Works until nothing is left to do; the next one knows no more than what is kept."""
-
-    async def opened() -> Store:
-        return store
-
     summarizer = Summarizer(llm, config, usage=UsageLog(folder), sleep=no_wait)
-    worker = Worker(opened, new_id(), embedder=None, summarizer=summarizer, config=config)
-    assert await worker.drain()
+    assert await a_worker(store, summarizer=summarizer, config=config).drain()
     return summarizer
 
 

@@ -121,14 +121,6 @@ def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], du
     assert next_roll_up(found, {}, rollup_chars=LIMIT) == (found if due else [])
 
 
-@pytest.mark.parametrize("chars", [900, 1_000, 1_100])
-def test_ten_turns_give_a_second_level_and_thirty_a_third(chars: int) -> None:
-    """Of about 1,000 characters each."""
-    assert levels(along_the_way([chars] * 10))[2] == (2 if chars > 1_000 else 1)
-    assert 3 not in levels(along_the_way([chars] * 10))
-    assert levels(along_the_way([chars] * 30))[3] == 1
-
-
 def test_a_backlog_is_taken_from_its_oldest_end() -> None:
     """What a process left is rolled up as it would have been along the way."""
     made = waiting([1_000] * 40)

@@ -24,7 +24,6 @@ from ragmem.records import (
     DEFAULT_TITLE,
     Applied,
     Insight,
-    Session,
     SessionQuery,
     UpdateSession,
     Write,
@@ -162,23 +161,6 @@ async def test_two_processes_name_a_session_once(store: Store) -> None:
     )
     assert sorted(done) == [False, True]
     assert len(first.requests) + len(second.requests) == 1
-
-
-async def test_who_comes_later_with_an_old_list_asks_no_model(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another process named it between the list of sessions and the lease."""
-    await store.apply([created("s"), *whole_turn("s", user="Where?")])
-    before = await store.sessions(SessionQuery())
-    assert await named(store, a_summarizer(GOOD)[0])
-
-    async def old_list(_: SessionQuery) -> list[Session]:
-        return before
-
-    monkeypatch.setattr(store, "sessions", old_list)
-    late, llm = a_summarizer(GOOD)
-    assert not await due(store, late, "late", passed=set(), now=at(9))
-    assert llm.requests == []
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.summaries import summarizer
 from ragmem.memory.summaries.summarizer import TRIES, Summarizer
 from ragmem.memory.titles import insight_into
-from ragmem.memory.worker import Worker
-from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary, Turn
+from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary, Turn
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
@@ -45,7 +44,7 @@ from tests.store.samples import START, at, begun, called, created, finished, sum
 
 from .facts.knowing import HERE
 from .facts.learning import facts_of, happened
-from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
+from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait, opening
 
 OFF = SummariesConfig(enabled=False)
 
@@ -105,20 +104,9 @@ async def test_what_a_worker_does_is_told_while_it_does_it(store: Store) -> None
 
 async def test_who_is_always_faster_is_learned_from_all_the_same(store: Store) -> None:
     """Each turn brings a summary to be made, before what was said is looked through."""
-
-    async def opened() -> Store:
-        return store
-
     facts = facts_of(store)
     llm = ScriptedLLM([DIGEST], repeat=True)
-    worker = Worker(
-        opened,
-        new_id(),
-        embedder=None,
-        summarizer=Summarizer(llm, SummariesConfig(), open_attempts=opened, sleep=no_wait),
-        extractor=Extractor(facts, None),
-        config=SummariesConfig(),
-    )
+    worker = a_worker(store, llm=llm, extractor=Extractor(facts, None))
     session_id = new_id()
     for number in range(4):
         await happened(store, f"We decided to use kiln {number}.", session_id=session_id)
@@ -365,12 +353,12 @@ def _lease_ends(folder: Path) -> list[Any]:
 _CHILD = """
 import asyncio, sys
 from pathlib import Path
-from ragmem.memory import embedding
+from ragmem.memory import worker
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.working import a_model, a_worker
 
-embedding._BATCH = 4
+worker._BATCH = 4
 
 class Slow(HashEmbedder):
     calls = 0
@@ -612,20 +600,6 @@ async def test_a_model_that_breaks(store: Store) -> None:
     assert len(await store.summaries(session_id, level=1)) == 3
 
 
-async def test_limits_hold_over_processes(store: Store) -> None:
-    """What others spent on the session counts, as far as its summaries tell."""
-    session_id = await a_session(store, 3, chars=60)
-    config = SummariesConfig(max_calls_per_session=4)
-    assert await a_worker(store, llm=a_model(), config=config).drain()
-    await add_turns(store, session_id, range(3, 6), chars=60)
-    llm = a_model()
-    assert await a_worker(store, llm=llm, config=config).drain()
-    assert len(llm.requests) == 1
-    free = ScriptedLLM([DIGEST], info=ModelInfo(name="local/tiny"), repeat=True)
-    assert await a_worker(store, llm=free, config=config).drain()
-    assert [s for s in await store.summaries(session_id) if s.extractive] == []
-
-
 async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
     """What was stored under another id is not made again."""
     session_id = await a_session(store, 2)
@@ -641,20 +615,6 @@ async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
 
 
 # --- switched off ------------------------------------------------------------------
-
-
-async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
-    """A lease that ran out costs a second call, never a second summary."""
-    session_id = await a_session(store, 7)
-    turns = await store.turns(session_id)
-    for _ in range(2):
-        summarizer = Summarizer(None, SummariesConfig())
-        ones = [await summarizer.summarize_turn(turn) for turn in turns]
-        above = await summarizer.summarize_summaries(session_id, ones)
-        await store.apply([AddSummary(summary=each) for each in (*ones, above)])
-    assert len(await store.summaries(session_id)) == 8
-    [top] = await store.summaries(session_id, not_rolled_up=True)
-    assert top.covers == above.covers
 
 
 @pytest.mark.parametrize("config", [OFF, SummariesConfig()], ids=["summaries", "embeddings"])
@@ -743,20 +703,11 @@ async def test_nothing_of_any_kind_is_asked_more_than_three_times_by_all_process
     asked: Counter[tuple[str, str]] = Counter()
 
     async def one_process(store: Store) -> None:
-        async def opened() -> Store:
-            return store
-
         llm = ScriptedLLM([Says("Sure!")], repeat=True)
+        opened = opening(store)
         asker = Summarizer(llm, SummariesConfig(), open_attempts=opened, sleep=no_wait)
-        worker = Worker(
-            opened,
-            new_id(),
-            embedder=None,
-            summarizer=asker,
-            extractor=Extractor(facts_of(store), asker),
-            config=SummariesConfig(),
-            names_sessions=True,
-        )
+        extractor = Extractor(facts_of(store), asker)
+        worker = a_worker(store, summarizer=asker, extractor=extractor, names_sessions=True)
         assert await worker.drain()
         session = await store.session(session_id)
         assert await insight_into(store, asker, session, store.apply) is None

@@ -1,10 +1,11 @@
 """Memories and workers for tests, and sessions for them to work on."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,15 @@ def a_model() -> ScriptedLLM:
     return ScriptedLLM([DIGEST], repeat=True)
 
 
+def opening(store: Store) -> Callable[[], Awaitable[Store]]:
+    """What opens a store that is open already."""
+
+    async def opened() -> Store:
+        return store
+
+    return opened
+
+
 @asynccontextmanager
 async def a_memory(
     store: Store,
@@ -44,11 +54,7 @@ async def a_memory(
     metrics: Metrics | None = None,
 ) -> AsyncIterator[Memory]:
     """What one process has: a memory with an owner id of its own."""
-
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, config, embedder=embedder, metrics=metrics)
+    memory = Memory(opening(store), config, embedder=embedder, metrics=metrics)
     try:
         yield memory
     finally:
@@ -103,17 +109,14 @@ def a_worker(
     summarizes: bool = True,
     config: SummariesConfig = SummariesConfig(),  # noqa: B008
     owner_id: str = "",
-    metrics: Metrics | None = None,
     now: datetime = START,
+    **more: Any,
 ) -> Worker:
     """What one process has; without a model its summaries are extractive.
 
     As the samples are of the time that it is, no session has rested.
     """
-
-    async def opened() -> Store:
-        return store
-
+    opened = opening(store)
     return Worker(
         opened,
         owner_id or new_id(),
@@ -121,8 +124,8 @@ def a_worker(
         summarizer=summarizer
         or (Summarizer(llm, config, sleep=no_wait, open_attempts=opened) if summarizes else None),
         config=config,
-        metrics=metrics,
         clock=lambda: now,
+        **more,
     )
 
 

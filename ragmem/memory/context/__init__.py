@@ -372,6 +372,10 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 def sent(turn_id: str, session_id: str, at: datetime, context: Context) -> SentRequest:
     """What is kept of a request."""
+
+    def kept(item: ContextItem) -> SentItem:
+        return SentItem(item.record_id, item.chars, one_line(redact(item.why), _WORDS), item.score)
+
     return SentRequest(
         turn_id=turn_id,
         session_id=session_id,
@@ -379,19 +383,8 @@ def sent(turn_id: str, session_id: str, at: datetime, context: Context) -> SentR
         max_chars=context.max_chars,
         fallback=context.fallback,
         sections=tuple(
-            SentSection(
-                section.name,
-                section.chars,
-                section.budget,
-                section.dropped,
-                tuple(
-                    SentItem(
-                        item.record_id, item.chars, one_line(redact(item.why), _WORDS), item.score
-                    )
-                    for item in section.items
-                ),
-            )
-            for section in context.sections
+            SentSection(s.name, s.chars, s.budget, s.dropped, tuple(map(kept, s.items)))
+            for s in context.sections
         ),
     )
 

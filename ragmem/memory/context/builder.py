@@ -23,6 +23,7 @@ from ragmem.memory.context import (
     sections,
 )
 from ragmem.memory.context.sections import Entries
+from ragmem.memory.files import field_of
 from ragmem.memory.projects import read_branch
 from ragmem.memory.window import (
     NO_WINDOW,
@@ -48,6 +49,10 @@ _SQUEEZES = 3
 """So often what is recalled is made smaller: some of it has a least size, and yields late."""
 _LEAST_MENTIONED = 400
 """Characters that files named in the prompt get, however full the request is."""
+_CLIPPED = (
+    "The project's instructions are {0.dropped:,} characters longer than the {0.budget:,} that the "
+    "model is given (memory.context.instructions_percent)."
+)
 
 Chars = Callable[..., int]
 """`ContextBuilder.chars` of one request: less, where all together pass its room."""
@@ -144,13 +149,21 @@ class ContextBuilder:
         mentioned = self._mentioned(request, used=len(rules) + window.char_count + len(block))
         shown = [part.section for part in rules_parts]
         if window.turns:
-            shown.append(self._window_section(window, material.older_count))
+            shown.append(
+                ContextSection(
+                    name="Recent Conversation",
+                    chars=window.char_count,
+                    budget=self.chars(self._config.recent.window_percent),
+                    items=tuple(map(sections.turn_item, window.turns, window.sizes)),
+                    dropped=material.older_count,
+                )
+            )
         shown += [part.section for part in block_parts]
         if mentioned.items:
             chars = len(mentioned.text) - len(prompt)
             shown.append(msgspec.structs.replace(mentioned.section, chars=chars))
         shown.append(ContextSection(name="Prompt", chars=len(prompt), budget=0))
-        clipped = _clipped_notice(instructions) if instructions.dropped else ""
+        clipped = _CLIPPED.format(instructions) if instructions.dropped else ""
         turns = window.turns if self._native else material.turns
         return Context(
             sections=tuple(shown),
@@ -173,11 +186,9 @@ class ContextBuilder:
             branch=f" (git branch {quoted(branch)})" if branch else "",
             platform=platform.system() or "unknown",
         )
-        if self._native and place.memory_tools:
-            text += f"\n\n{prompt_text('system_memory')}"
-        if self._native and place.code_tool:
-            text += f"\n\n{prompt_text('system_code')}"
-        return Part(name="System", text=text)
+        tools = (("system_memory", place.memory_tools), ("system_code", place.code_tool))
+        told = [prompt_text(name) for name, is_there in tools if self._native and is_there]
+        return Part(name="System", text="\n\n".join([text, *told]))
 
     def _instructions_part(self, place: Place) -> Part:
         budget = self.chars(self._config.context.instructions_percent)
@@ -226,21 +237,28 @@ class ContextBuilder:
     def _block_parts(
         self, request: ContextRequest, material: Material, pinned: Part, of: Chars
     ) -> list[Part]:
-        """In the order in which it is shown; empty ones among them."""
         share, strategy = self._config.context, request.strategy
         code = self._code_part(request, material, of)
         changed = Part(name="Changed Files", text=material.changed if self._native else "")
         if material.at_hand:
             budget = of(self._config.recent.window_percent)
             return [sections.history_part(material, budget=budget), code, changed]
+        said = self._said(request, material)
         liked = sections.preferences_part(
             material.preferences,
-            self._said(request, material),
+            said,
             budget=of(share.preferences_percent, small=10),
             now=request.now,
         )
-        elsewhere = [item.record_id for part in (pinned, liked) for item in part.items]
-        facts = self._facts_part(request, material, elsewhere, of)
+        facts = sections.facts_part(
+            material.facts,
+            said,
+            [item.record_id for part in (pinned, liked) for item in part.items],
+            most=self._config.facts.shown,
+            budget=of(share.facts_percent, small=15),
+            now=request.now,
+            brief=not self._native,
+        )
         if strategy == "relevant":
             return [facts, code, *self._recalled_parts(request, material, of), changed]
         profile = sections.profile_part(
@@ -267,7 +285,6 @@ class ContextBuilder:
         return [profile, liked, last_time, thread, facts, *recent, code, *recalled, files, changed]
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
-        """Code that bears on the prompt, less what the window and the mentioned files show."""
         passages = material.code if request.strategy != "recent" else ()
         mentions = request.mentions if passages else ()
         clipped = [clip_result(c, max(400, self.max_chars // 2 // len(mentions))) for c in mentions]
@@ -277,20 +294,6 @@ class ContextBuilder:
             seen_rows(window, clipped, brief=not self._native),
             budget=of(self._config.context.code_percent, small=15),
             show=request.place.show_path,
-            brief=not self._native,
-        )
-
-    def _facts_part(
-        self, request: ContextRequest, material: Material, elsewhere: Sequence[str], of: Chars
-    ) -> Part:
-        """What is remembered of the prompt, less what the request says anyway."""
-        return sections.facts_part(
-            material.facts,
-            self._said(request, material),
-            elsewhere,
-            most=self._config.facts.shown,
-            budget=of(self._config.context.facts_percent, small=15),
-            now=request.now,
             brief=not self._native,
         )
 
@@ -343,17 +346,7 @@ class ContextBuilder:
 
     # --- the conversation -----------------------------------------------------------
 
-    def _window_section(self, window: Window, older_count: int) -> ContextSection:
-        return ContextSection(
-            name="Recent Conversation",
-            chars=window.char_count,
-            budget=self.chars(self._config.recent.window_percent),
-            items=tuple(map(sections.turn_item, window.turns, window.sizes)),
-            dropped=older_count,
-        )
-
     def _mentioned(self, request: ContextRequest, used: int) -> Part:
-        """The person's text and the files that it mentions."""
         prompt, calls = request.prompt, request.mentions
         left = self.max_chars - used - len(prompt)
         if self._native:
@@ -372,13 +365,6 @@ class ContextBuilder:
                 for c in calls
             ),
         )
-
-
-def _clipped_notice(part: Part) -> str:
-    return (
-        f"The project's instructions are {part.dropped:,} characters longer than the "
-        f"{part.budget:,} that the model is given (memory.context.instructions_percent)."
-    )
 
 
 CODE_HEADING = "## Relevant Code"
@@ -532,15 +518,6 @@ def is_outside(path: str) -> bool:
     return path.startswith("/")
 
 
-class _Told(msgspec.Struct, frozen=True):
-    path: str = ""
-
-
 def _path_of(call: ToolCall) -> str:
-    """Which file a finished read_file call showed; empty for any other call."""
-    if call.tool_name != READ_FILE or not call.success:
-        return ""
-    try:
-        return msgspec.json.decode(call.result, type=_Told).path
-    except msgspec.DecodeError:
-        return ""
+    is_read = call.tool_name == READ_FILE and call.success
+    return (field_of(call.result, "path") or "") if is_read else ""

@@ -6,7 +6,7 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -113,21 +113,11 @@ class Collector:
         self._floor = floor
         self._fitted = fitted
         self._metrics = metrics
-        self._files: dict[str, tuple[int, list[FileAccess]]] = {}
         self._last: dict[str, Material] = {}
         self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
         self._has_facts = False
         self._why_away = ""
         """Why the store did not answer what was last asked; empty where it did."""
-
-    async def prepare(self) -> None:
-        """Load what the first search needs, if there is anything to be found."""
-        if self._open_store is not None:
-            await self._recall.prepare()
-
-    def forget_files(self) -> None:
-        """Read accessed files anew: something was written."""
-        self._files.clear()
 
     async def collect(self, asked: ContextInput) -> Material:
         """All that the builder shapes; what is at hand where the store can't be asked."""
@@ -154,17 +144,6 @@ class Collector:
         known = {turn.turn_id: turn for turn in [*last.older, *last.turns, *own]}
         return tuple(sorted(known.values(), key=lambda turn: turn.turn_index))
 
-    async def accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
-        """The session's files, read once until a turn comes in or this process writes."""
-        known_at, files = self._files.get(session_id, (-1, []))
-        if known_at != turn_count:
-            found = await store.file_accesses(
-                session_id, max_turn_chars=_FILES_CHARS * _FILES_LOOKBACK
-            )
-            files = recently_accessed(found, max_chars=_FILES_CHARS)
-            self._files[session_id] = (turn_count, files)
-        return files
-
     def failed(self, error: Exception, what: str = "The memory could not be recalled") -> None:
         """Count it, and log it if it is no store that is away: the turn goes on."""
         if isinstance(error, StoreError):
@@ -185,6 +164,12 @@ class Collector:
         except Exception as error:
             self.failed(error, "Something was not recalled")
         return None
+
+    async def _asked(self, ask: Callable[[Store], Awaitable[T]]) -> T | None:
+        async def answer() -> T:
+            return await ask(await self._store())
+
+        return await self._tried(answer())
 
     async def _remembered(self, asked: ContextInput) -> Material:
         self._why_away = ""
@@ -225,7 +210,6 @@ class Collector:
     # --- the conversation ---------------------------------------------------------
 
     async def _past(self, asked: ContextInput) -> Material:
-        """What the session itself holds before the turn in flight."""
         if not asked.in_store or asked.before == 1:
             return _around_window(asked.builder, asked.own)
         store, session_id, before = await self._store(), asked.session.session_id, asked.before
@@ -233,7 +217,7 @@ class Collector:
         count = (before or session.turn_count + 1) - 1
         turns, accesses, level1 = await asyncio.gather(
             _newest(store, session_id, count=count, before=before),
-            self.accesses(store, session_id, before or count),
+            accesses_of(store, session_id),
             store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
         )
         stored = {turn.turn_id for turn in turns}
@@ -279,7 +263,7 @@ class Collector:
         )
 
         async def found() -> Found | None:
-            latest = await self._sessions(SessionQuery(limit=2))
+            latest = await (await self._store()).sessions(SessionQuery(limit=2))
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
                 # Nothing was said before: what a search needs is not even loaded.
                 return None
@@ -305,8 +289,12 @@ class Collector:
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """With what has changed since it was said: decisions, and files that were quoted."""
-        has_facts = self._facts is not None
-        replaced = await self._replaced({hit.session_id for hit in hits}) if has_facts else {}
+        from ragmem.memory.since import replaced_in
+
+        replaced: Mapping[str, Replaced] = {}
+        if self._facts is not None:
+            sessions = {hit.session_id for hit in hits}
+            replaced = await self._asked(lambda store: replaced_in(store, sessions)) or {}
         tops = {asked.place.project, asked.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
@@ -364,27 +352,19 @@ class Collector:
 
         most = sessions_wanted(asked.prompt, asked.before or asked.session.turn_count + 1)
 
-        async def recaps() -> list[SessionRecap]:
-            store, everywhere = await self._store(), scope == "all"
-            return await last_time(
-                store,
-                asked.session,
-                everywhere=everywhere,
-                most=most,
-                now=asked.now,
-                floor=self._fitted,
+        if not most:
+            return ()
+        everywhere, now, floor = scope == "all", asked.now, self._fitted
+        found = await self._asked(
+            lambda store: last_time(
+                store, asked.session, everywhere=everywhere, most=most, now=now, floor=floor
             )
-
-        found = await self._tried(recaps()) if most else None
+        )
         return tuple(found or ())
-
-    async def _sessions(self, query: SessionQuery) -> list[Session]:
-        return await (await self._store()).sessions(query)
 
     # --- code ---------------------------------------------------------------------
 
     async def _code(self, asked: ContextInput) -> Material:
-        """What of the project's code bears on the prompt; none where that can't be had."""
         if asked.find_code is None or asked.strategy == "recent":
             return Material()
         try:
@@ -453,26 +433,13 @@ class Collector:
         from ragmem.memory.since import lasting
 
         told = [*(hit.memory for hit in known.facts), *known.preferences]
-
-        async def kept() -> list[MemoryRecord]:
-            return await lasting(await self._store(), told)
-
-        found = await self._tried(kept())
+        found = await self._asked(lambda store: lasting(store, told))
         ids = {each.memory_id for each in (told if found is None else found)}
         return msgspec.structs.replace(
             known,
             facts=tuple(hit for hit in known.facts if hit.memory.memory_id in ids),
             preferences=tuple(each for each in known.preferences if each.memory_id in ids),
         )
-
-    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, Replaced]:
-        """What took the place of something that was said in these sessions, by turn."""
-        from ragmem.memory.since import replaced_in
-
-        async def replaced() -> dict[str, Replaced]:
-            return await replaced_in(await self._store(), session_ids)
-
-        return await self._tried(replaced()) or {}
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being
@@ -481,6 +448,12 @@ class Collector:
             if (found := await self._tried(ask())) is not None:
                 return found
         return await self._tried(ask())
+
+
+async def accesses_of(store: Store, session_id: str) -> list[FileAccess]:
+    """The files of a session's latest turns, one entry a path, latest first."""
+    found = await store.file_accesses(session_id, max_turn_chars=_FILES_CHARS * _FILES_LOOKBACK)
+    return recently_accessed(found, max_chars=_FILES_CHARS)
 
 
 def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
@@ -499,7 +472,6 @@ async def _newest(store: Store, session_id: str, *, count: int, before: int | No
 
 
 async def _older(store: Store, session_id: str, older_count: int) -> list[Turn]:
-    """Those just before the window, for their queries."""
     if older_count < 1:
         return []
     query = TurnQuery(
@@ -520,7 +492,6 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
 
 
 def _became(hit: Hit, after: "Aftermath") -> str:
-    """What was said later that does or takes back what it tells."""
     if hit.turn:
         return after.of_turn(hit.turn)
     return after.of_summary(hit.summary) if hit.summary else ""

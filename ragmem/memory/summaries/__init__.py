@@ -94,12 +94,6 @@ async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary
     return {s.covers[0]: s for s in await store.get(Summary, ids) if s.covers}
 
 
-async def calls_behind(store: Store, session: Session, *, every: int) -> int:
-    """Calls of a model that the session's summaries took at least, in all processes."""
-    made = [s for s in await store.summaries(session.session_id) if not s.extractive]
-    return len(made) + session.summarized_count // every
-
-
 async def due_roll_up(store: Store, session_id: str, *, rollup_chars: int) -> list[Summary]:
     """The summaries that go into the next one; empty where none is due.
 
@@ -211,27 +205,19 @@ def split(text: str, room: int) -> list[str]:
                 end = found
                 break
         pieces.append(rest[:end].rstrip())
-        rest = _set_in_again(rest[end:])
+        rest = rest[end:]
+        rest = rest.lstrip("\n") if rest.startswith("\n") else f"  {rest.lstrip()}"
     return [piece for piece in [*pieces, rest] if piece.strip()]
-
-
-def _set_in_again(rest: str) -> str:
-    """Return what is left of a text, set in where it begins within a line."""
-    return rest.lstrip("\n") if rest.startswith("\n") else f"  {rest.lstrip()}"
 
 
 def files_of(
     calls: Iterable[ToolCall], locate: Callable[[str], str] = posixpath.normpath
 ) -> tuple[str, ...]:
     """Files that recorded calls touched: changed ones first, then read, then found."""
-    found: dict[str, int] = {}
-    for call in calls:
-        for access in extract_accessed_files(call, locate=locate):
-            if access.access_type in _ORDER:
-                rank = _ORDER[access.access_type]
-                found[access.path] = min(rank, found.get(access.path, rank))
-    ranked = sorted(found, key=lambda path: found[path])
-    return tuple(ranked[:MAX_FILES])
+    accesses = [a for call in calls for a in extract_accessed_files(call, locate=locate)]
+    told = [a for a in accesses if a.access_type in _ORDER]
+    found = dict.fromkeys(a.path for a in sorted(told, key=lambda a: _ORDER[a.access_type]))
+    return tuple(found)[:MAX_FILES]
 
 
 def tools_of(calls: Iterable[ToolCall]) -> tuple[str, ...]:
@@ -494,7 +480,6 @@ def thread_text(previous: str | None, since: Sequence[Turn], *, text_chars: int)
 
 
 def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
-    """The first of each group, then the second of each …, none twice."""
     rows = zip_longest(*groups)
     return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
@@ -516,9 +501,9 @@ def _done(turn: Turn) -> list[str]:
 
 def _telling(sentences: Sequence[str], most: int) -> tuple[str, ...]:
     """Those that name things or figures, in their order; the richest where there are too many."""
-    scored = {s: len(set(_CODE.findall(s))) for s in dict.fromkeys(sentences)}
-    named = sorted((s for s in scored if scored[s]), key=lambda s: -scored[s])[:most]
-    return tuple(clip_sentences(s, FINDING_CHARS) for s in scored if s in named)
+    scored = {s: n for s in sentences if (n := len(set(_CODE.findall(s))))}
+    richest = sorted(scored, key=lambda s: -scored[s])[:most]
+    return tuple(clip_sentences(s, FINDING_CHARS) for s in scored if s in richest)
 
 
 def _topics(text: str, asked: str) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from ragmem.memory.summaries import (
     SHORT_CHARS,
     Digest,
     bounded,
-    calls_behind,
     entry,
     files_of,
     quoted_records,
@@ -84,29 +83,21 @@ class Tries:
     def __init__(
         self,
         kept: Store | None,
+        known: Attempts,
         *,
-        item: str,
-        session_id: str,
-        model: str,
         pause_s: float,
-        clock: Callable[[], datetime] = utc_now,
-        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], datetime],
+        sleep: Sleep,
     ) -> None:
         self.kept = kept
         """Where other processes count them too."""
-        self._item = item
-        self._session_id = session_id
-        self._model = model
+        self.known = known
         self._pauses = [timedelta(seconds=each * pause_s) for each in PAUSES]
         self._clock = clock
         self._sleep = sleep
-        self._is_known = False
-        self._refused = 0
-        self._not_before: datetime | None = None
+        self._is_kept = False
         self.made = 0
         """How many there were, by this process and others."""
-        self.problem = ""
-        """What was wrong with the last answer."""
 
     @property
     def are_over(self) -> bool:
@@ -115,51 +106,36 @@ class Tries:
 
     async def begin(self) -> None:
         """Take up what other processes have tried with this model, and what is left of a pause."""
-        for known in await self.kept.attempts(self._item) if self.kept else ():
-            self._is_known = True
-            if known.model == self._model:
-                self.made = self._refused = known.count
-                self.problem, self._not_before = known.problem, known.not_before
+        for known in await self.kept.attempts(self.known.item) if self.kept else ():
+            self._is_kept = True
+            if known.model == self.known.model:
+                self.known, self.made = known, known.count
         if not self.are_over:
             await self.pause()
-
-    def failed(self) -> None:
-        """It was asked in vain, by no fault of the item: others do not count it."""
-        self.made += 1
-
-    def give_up(self) -> None:
-        """This process asks no more."""
-        self.made = TRIES
 
     async def refused(self, problem: str) -> None:
         """An answer came that could not be used."""
         self.made += 1
-        self._refused += 1
         if self.kept:
-            self._is_known = True
-            self._not_before = self._clock() + self._pauses[self._refused - 1]
-            await self.kept.keep_attempts(
-                Attempts(
-                    item=self._item,
-                    session_id=self._session_id,
-                    model=self._model,
-                    count=self._refused,
-                    not_before=self._not_before,
-                    problem=redact(one_line(problem, PROBLEM_CHARS)),
-                )
+            self._is_kept = True
+            self.known = msgspec.structs.replace(
+                self.known,
+                count=self.known.count + 1,
+                not_before=self._clock() + self._pauses[self.known.count],
+                problem=redact(one_line(problem, PROBLEM_CHARS)),
             )
+            await self.kept.keep_attempts(self.known)
 
     async def answered(self) -> None:
         """An answer was of use: what was refused before counts no more."""
-        if self.kept and self._is_known:
-            await self.kept.forget_attempts(self._session_id, self._item)
+        if self.kept and self._is_kept:
+            await self.kept.forget_attempts(self.known.session_id, self.known.item)
 
     async def pause(self) -> None:
         """Let pass what is left of a pause: never more than the longest, whatever a clock says."""
-        if self._not_before is not None:
-            left = min(self._not_before - self._clock(), max(self._pauses))
-            if left > timedelta():
-                await self._sleep(left.total_seconds())
+        left = min(self.known.not_before - self._clock(), max(self._pauses))
+        if left > timedelta():
+            await self._sleep(left.total_seconds())
 
 
 _CALL_TIMEOUT_S = 120.0
@@ -186,7 +162,6 @@ async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | No
 
 
 def _runs_here(model: str) -> bool:
-    """Whether a model of that name runs on the person's own machine."""
     prefix = model.partition("/")[0]
     provider = BY_NAME.get(prefix)
     return prefix == "local" or (provider is not None and provider.local)
@@ -195,7 +170,6 @@ def _runs_here(model: str) -> bool:
 def _one_call(
     info: ModelInfo, sent_chars: int, said_chars: int, usage: UsageChunk, *, failed: bool
 ) -> Spending:
-    """What a call cost, as reported or else estimated by characters."""
     into, out = usage.input_tokens, usage.output_tokens
     into = estimate_tokens(sent_chars) if into is None else into
     out = estimate_tokens(said_chars) if out is None else out
@@ -220,8 +194,8 @@ _OUTPUT_TOKENS = 4_000
 """With room for a reasoning model's thoughts."""
 _CHARS_PER_TOKEN = 4
 _CLOSING = "Answer with the JSON object."
-_USUAL_TOKENS = (2_000, 300)
-"""Of a call whose record is gone with its process: read, and written."""
+_USUAL_TOKENS = 300
+"""Written in an answer."""
 _LATEST_ANSWERED = TurnQuery(limit=1, statuses=("completed",), with_tool_calls=False)
 _DAY_SPENT = (
     "Background work has cost today what it may (${:,.2f}): until tomorrow summaries are cut from "
@@ -260,8 +234,6 @@ class Summarizer:
         self.usage = usage or UsageLog()
         self.problem = ""
         """Why the last question came to nothing."""
-        self._elsewhere: dict[str, Spending] = {}
-        """By session: calls that the usage log does not know of."""
         self._metrics = self.usage.metrics
         self._clock = clock
         self._sleep = sleep
@@ -281,7 +253,7 @@ class Summarizer:
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
-        return self.usage.spent(session_id) + self._elsewhere.get(session_id, Spending())
+        return self.usage.spent(session_id)
 
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
         """Learn which of these sessions are not to leave this machine."""
@@ -291,20 +263,6 @@ class Summarizer:
             if self._kept_here.get(session_id, True):
                 turns = await store.turns(session_id, _LATEST_ANSWERED)
                 self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
-
-    async def reckon(self, store: Store, session_id: str) -> None:
-        """Count calls that others made for a session, on another machine or without a log.
-
-        As many as its summaries took at least; what they cost is estimated.
-        """
-        await self.consider(store, [session_id])
-        if self._llm is None or session_id in self._elsewhere or not self.uses_model(session_id):
-            return
-        session = await store.session(session_id)
-        calls = await calls_behind(store, session, every=self._config.every_n_messages)
-        more, info = max(0, calls - self.spent(session_id).calls), self._llm.info
-        cost = 0.0 if _runs_here(info.name) else info.cost_usd(*_USUAL_TOKENS) or 0.0
-        self._elsewhere[session_id] = Spending(calls=more, cost_usd=more * cost)
 
     def uses_model(self, session_id: str) -> bool:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
@@ -321,7 +279,7 @@ class Summarizer:
         if _runs_here(info.name):
             return True
         config, spent = self._config, self.spent(session_id)
-        expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS[1]) or 0.0
+        expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS) or 0.0
         if (
             spent.calls >= config.max_calls_per_session
             or spent.cost_usd + expected > config.max_cost_usd_per_session
@@ -333,7 +291,6 @@ class Summarizer:
         return True
 
     def _tell(self, kind: str, text: str) -> None:
-        """Say it, where this kind was not said yet."""
         if kind not in self._told:
             self._told.add(kind)
             self._say(text)
@@ -414,7 +371,6 @@ class Summarizer:
         cut: Callable[..., Digest],
         instead_of: Summary | None,
     ) -> Summary:
-        """With the model's words, or with those cut from the source."""
         timed, asked, text_chars = _OF_A_TURN if bare.level == 1 else _OF_SUMMARIES
         item = f"summary:{bare.summary_id}"
         with self._metrics.time(timed):
@@ -512,17 +468,11 @@ class Summarizer:
             return None
         model = llm.info.name
         kept = await self._open_attempts() if item and self._open_attempts else None
-        tries = Tries(
-            kept,
-            item=item,
-            session_id=session_id,
-            model=model,
-            pause_s=self._config.retry_pause_s,
-            clock=self._clock,
-            sleep=self._sleep,
-        )
+        now, pause_s = self._clock(), self._config.retry_pause_s
+        none = Attempts(item=item, session_id=session_id, model=model, count=0, not_before=now)
+        tries = Tries(kept, none, pause_s=pause_s, clock=self._clock, sleep=self._sleep)
         await tries.begin()
-        problem = tries.problem
+        problem = tries.known.problem
         while not tries.are_over:
             tag = _tag(data)
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
@@ -557,12 +507,12 @@ class Summarizer:
         """Count a try that came to nothing; wait before the next, or tell that it was the last."""
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
         if is_away and not isinstance(error, RequestRefused):
-            tries.failed()
+            tries.made += 1  # By no fault of the item: others do not count it.
         else:
             await tries.refused(wrong)
         passes = isinstance(error, ProviderUnavailable)
         if is_away and (tries.are_over or not passes):
-            tries.give_up()
+            tries.made = TRIES
             count, now = TRIES if passes else 1, self._clock()
             away = self.usage.failed(model, now, str(error), tries=count)
             if away.until > now:
@@ -599,14 +549,12 @@ def is_too_small(info: ModelInfo) -> bool:
 
 
 def _tag(data: str) -> str:
-    """Random letters that the data does not hold."""
     while (tag := secrets.token_hex(5)) in data:
         pass
     return tag
 
 
 def _request(messages: tuple[Message, ...], info: ModelInfo, kind: type) -> Request:
-    """A request for such an object, with room for it as far as the model's window goes."""
     window = info.context_window or 4 * _OUTPUT_TOKENS
     return Request(
         messages=messages,
