@@ -133,7 +133,7 @@ class LiteLLMClient:
         try:
             answer = await litellm.acompletion(**self._call(request))
             async for event in _in_time(aiter(answer), self._timeout_s):
-                for chunk in reader.feed(_convert(event)):
+                for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
                         arguments.setdefault(chunk.index, []).append(chunk.arguments)
                     yield chunk
@@ -141,7 +141,9 @@ class LiteLLMClient:
             # litellm raises its own kinds, its provider's, and plain ones.
             fault = self._fault(error)
         finally:
-            await _close(answer)
+            if close := getattr(answer, "aclose", None):
+                with suppress(Exception):
+                    await close()
         if fault is None and not _really_ended(answer):
             fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
         if fault is None and not all(_is_whole("".join(parts)) for parts in arguments.values()):
@@ -190,12 +192,15 @@ class LiteLLMClient:
     def _fault(self, error: Exception) -> LLMError:
         """An exception of litellm or of what it uses, as ours; only names and text are taken."""
         peer = self._peer
-        kinds = _kinds(error)
+        kinds = {type(each).__name__ for each in chain(error)}
         text = _SDK_NAMES.sub("", str(getattr(error, "message", "") or error)).strip()
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
-            return faults.unknown_provider(peer.model)
-        if kinds & {"ContextWindowExceededError"}:
+            return ProviderRefused(
+                f"{peer.model} names no provider that is known: {peer.name!r} is none.",
+                hint="`ragmem models` lists what can be used now.",
+            )
+        if "ContextWindowExceededError" in kinds:
             return faults.too_long(peer, faults.scrub(text, peer.secrets))
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
             return faults.Passing(f"{peer.name} sent what is not an answer.")
@@ -218,16 +223,6 @@ class LiteLLMClient:
 
 # `litellm.RateLimitError: AnthropicException - ` says nothing to a person.
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
-
-
-def _kinds(error: BaseException) -> set[str]:
-    """Names of the types along the chain."""
-    return {type(e).__name__ for e in chain(error)}
-
-
-def _convert(event: Any) -> wire.WireChunk:
-    """A chunk of litellm, as an event of the wire."""
-    return msgspec.convert(event.model_dump(), wire.WireChunk)
 
 
 def _really_ended(answer: Any) -> bool:
@@ -258,13 +253,6 @@ async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerat
         except StopAsyncIteration:
             return
         yield event
-
-
-async def _close(answer: Any) -> None:
-    close = getattr(answer, "aclose", None)
-    if close is not None:
-        with suppress(Exception):
-            await close()
 
 
 def _short(text: str) -> str:

@@ -512,22 +512,6 @@ def test_a_turn_that_began_with_calls_of_others_goes_on_without_thinking() -> No
     assert "thinking" in sent_by(make, *TALK[:-3], user("And now?"), effort="high").body
 
 
-@pytest.mark.parametrize(
-    ("body", "variable"),
-    [
-        ({"type": "error", "error": {"type": "not_found_error", "message": "Not found"}}, "ANTHR"),
-        ({"error": {"code": 404, "message": "Not found", "status": "NOT_FOUND"}}, "GOOGLE_GEMINI"),
-        ({"error": {"message": "Not found", "type": "invalid_request_error"}}, "llm.api_base"),
-    ],
-)
-def test_a_server_of_another_protocol_is_told_as_that(body: dict[str, Any], variable: str) -> None:
-    """Where a person has named its address as an OpenAI-compatible one."""
-    peer = faults.Peer(name="gateway", model="x", key_variable="", secrets=(), custom=True)
-    assert variable in faults.from_status(peer, 404, json.dumps(body)).hint
-    own = faults.Peer(name="anthropic", model="x", key_variable="", secrets=())
-    assert "protocol" not in faults.from_status(own, 404, json.dumps(body)).hint
-
-
 @pytest.mark.parametrize("status", [302, 404, 405])
 def test_where_an_address_is_mended_is_where_it_comes_from(
     status: int, monkeypatch: pytest.MonkeyPatch
