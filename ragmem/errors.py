@@ -141,6 +141,21 @@ class NoWeights(NoModel):
     """The small local model would answer, but for its weights, which can be fetched."""
 
 
+PASSING_STATUS = {408, 409, 425, 429, *range(500, 600)}
+"""Of answers over HTTP that may be others a little later."""
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 60.0
+
+
+def wait_s(attempt: int, asked_s: float | None) -> float:
+    """Seconds until the next try: what the server asked for, else doubling, jittered."""
+    from random import uniform
+
+    if asked_s is not None:
+        return min(asked_s, LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), 8.0) * uniform(0.75, 1.25)
+
+
 def chain(error: BaseException | None) -> list[BaseException]:
     """An error and what it came from; first the one that litellm carries in it."""
     found: list[BaseException] = []

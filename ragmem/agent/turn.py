@@ -19,6 +19,7 @@ from ragmem.errors import (
     ProviderRefused,
     RagmemError,
     StreamCut,
+    wait_s,
 )
 from ragmem.events import (
     ContextBuilt,
@@ -48,7 +49,6 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.llm.faults import wait_s
 from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts.words import without_piped

@@ -6,7 +6,6 @@ out. No message holds a key: `scrub` takes out what is known and what looks like
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import AsyncGenerator, Callable
 
@@ -14,12 +13,15 @@ import msgspec
 
 from ragmem.config import named_in
 from ragmem.errors import (
+    LONGEST_WAIT_S,
+    PASSING_STATUS,
     ContextTooLong,
     LLMError,
     ProviderRefused,
     ProviderUnavailable,
     RequestRefused,
     StreamCut,
+    wait_s,
 )
 from ragmem.llm.base import Chunk, RetryChunk
 from ragmem.records import utc_now
@@ -41,7 +43,6 @@ _TOO_LONG = Regex(
 _NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
 _RETRY_DELAY = Regex(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
 _BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
-_PASSING_STATUS = {408, 409, 425, 429, *range(500, 600)}
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +114,7 @@ def from_status(
     ):
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
     brief = "rate limited" if status == 429 else f"{peer.name} answered {status}"
-    if status in _PASSING_STATUS:
+    if status in PASSING_STATUS:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
@@ -245,17 +246,6 @@ def _later(retry_after_s: float | None) -> str:
     if retry_after_s:
         return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
     return "Try again in a moment, or use another model (-m)."
-
-
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 60.0
-
-
-def wait_s(attempt: int, asked_s: float | None) -> float:
-    """Seconds until the next try: what the server asked for, else doubling, jittered."""
-    if asked_s is not None:
-        return min(asked_s, LONGEST_WAIT_S)
-    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), 8.0) * random.uniform(0.75, 1.25)
 
 
 async def retried(

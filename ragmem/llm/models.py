@@ -42,8 +42,6 @@ DEFAULT_WINDOW = 4096
 """Tokens that Ollama keeps, unless OLLAMA_CONTEXT_LENGTH says otherwise; more it drops, unsaid."""
 _SERVED_S = 1.0
 """The longest that a server of the person's own is waited for; it may be another machine."""
-_WITHIN_S = 2.0
-"""The same where a person has just named a model."""
 _MOST_BYTES = 4 << 20
 
 
@@ -92,22 +90,14 @@ def ollama_models(environ: Mapping[str, str]) -> list[str]:
 def served_models(config: Config, environ: Mapping[str, str]) -> list[str]:
     """Names by which the models of `llm.api_base` are asked; none where it tells none in 1 s."""
     key = provider_key(LOCAL_KEY, environ)
-    found = _chat_models(_listing(config.llm.api_base), _SERVED_S, key)
+    url = urlsplit(config.llm.api_base)
+    listing = url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
+    found = _chat_models(listing, _SERVED_S, key)
     # What is before a slash is taken for a provider, where it is one.
     return [f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found]
 
 
-def _listing(base_url: str) -> str:
-    """Where a server of the OpenAI protocol tells what it has."""
-    url = urlsplit(base_url)
-    return url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
-
-
 def _chat_models(url: str, within_s: float, key: str | None = None) -> list[str]:
-    return [name for name in _fetch(url, within_s, key) if "embed" not in name]
-
-
-def _fetch(url: str, within_s: float, key: str | None) -> list[str]:
     """Models; none where there is no such server, or it does not answer in time."""
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
@@ -125,8 +115,8 @@ def _fetch(url: str, within_s: float, key: str | None) -> list[str]:
         return []
     finally:
         connection.close()
-    names = (each.name or each.id for each in (*offer.data, *offer.models))
-    return list(dict.fromkeys(filter(None, names)))
+    names = dict.fromkeys(each.name or each.id for each in (*offer.data, *offer.models))
+    return [name for name in names if name and "embed" not in name]
 
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
@@ -508,32 +498,6 @@ def _what_to_do(for_local: str) -> str:
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
         f"- {for_local}"
     )
-
-
-def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
-    """Why there may be no such model, for the person; empty where it is listed or none can tell."""
-    prefix = f"{choice.provider}/"
-    if choice.client in ("openai", "responses"):
-        key = provider_key(choice.key_variable, environ) if choice.key_variable else None
-        offered = _fetch(_listing(choice.base_url), _WITHIN_S, key)
-        listed = [model.removeprefix("models/") for model in offered]
-        name, by = choice.model, "its server"
-    elif choice.client in ("anthropic", "gemini") or (
-        choice.client == "litellm" and not choice.base_url
-    ):
-        # A new one need not be in the table: it is said, and not refused.
-        listed = [known for known in known_models() if known.startswith(prefix)]
-        name, by = choice.name, "ragmem"
-    else:
-        return ""
-    if not listed or name in listed or f"{name}:latest" in listed or is_known(choice.name):
-        return ""
-    close = get_close_matches(name, listed, n=1)
-    meant = f" Did you mean {prefix + close[0].removeprefix(prefix)}?" if close else ""
-    if len(listed) == 1:
-        only = prefix + listed[0].removeprefix(prefix)
-        return f"{choice.name} is not there: {by} lists {only} alone."
-    return f"{choice.name} is none of the {len(listed):,} models that {by} lists.{meant}"
 
 
 def about(choice: ModelChoice, usage: UsageLog) -> list[str]:

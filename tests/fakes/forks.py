@@ -314,7 +314,7 @@ def _takes_litellm(env: Mapping[str, str]) -> bool:
 
 @cache
 def _import_litellm() -> None:
-    from ragmem.llm.litellm_client import load_litellm
+    from ragmem.libraries import load_litellm
 
     load_litellm()
 

@@ -326,6 +326,13 @@ def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
         assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["openai/x", "strange/x"])
+def test_a_key_that_was_not_found_is_named(name: str) -> None:
+    """Whatever server is asked, the variable in which its key was looked for is known."""
+    config = Config(llm=LLMConfig(api_base="http://127.0.0.1:9/v1"))
+    assert choose_model(config, {"OPENAI_API_KEY": "k"}, flag=name).key_variable == "RAGMEM_API_KEY"
+
+
 # --- Ollama ------------------------------------------------------------------------------------
 
 
