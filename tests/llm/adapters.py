@@ -88,9 +88,7 @@ async def complete(llm: LLM, request: Request | None = None) -> Completion:
     return assembler.completion()
 
 
-async def ask(
-    make: Connect, url: str, request: Request | None = None, **options: Any
-) -> Completion:
+async def ask(make: Connect, url: str, request: Request | None = None) -> Completion:
     """The whole answer of an adapter that is made for it and closed behind it."""
     llm = make(url)
     try:
