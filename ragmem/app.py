@@ -537,14 +537,6 @@ class App:
             )
         )
 
-    async def doubts_model(self, name: str) -> str:
-        """Why there may be no such model; empty where it is there, or that can't be told."""
-        from ragmem.llm.models import choose_model, doubt
-
-        environ = environment()
-        choice = choose_model(self.config, environ, flag=name)
-        return await asyncio.to_thread(doubt, choice, environ)
-
     # --- agents -----------------------------------------------------------------
 
     async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":

@@ -13,13 +13,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder import Embedder, Litellm, answering, changed, open_embedder, thresholds
+from ragmem.embedder import Embedder, answering, changed, open_embedder, thresholds
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -188,7 +187,7 @@ class Background:
                 info = self._embedder.info
                 # That of a provider's model is not known before it is asked.
                 info = msgspec.structs.replace(info, dimension=info.dimension or mark.dimension)
-                return str(changed((mark.model_id, mark.dimension), info) or "")
+                return changed((mark.model_id, mark.dimension), info)
         return ""
 
     async def reembed(self, show: Callable[[int], None]) -> int:
@@ -272,25 +271,9 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
 
     The shipped one is not even loaded where a process of this home has it (`ragmem.background`).
     """
-
-    def load() -> ModuleType:
-        from ragmem.llm.litellm_client import load_litellm
-
-        return load_litellm()
-
-    async def close() -> None:
-        from ragmem.llm.litellm_client import close_litellm
-
-        await close_litellm()
-
-    def shared(own: Embedder) -> Embedder:
-        if not config.memory.embeddings.idle_s:
-            return own
-        from ragmem.embedder import SharedEmbedder
-
-        return SharedEmbedder(own, Client(paths.embedder_socket, version=version))
-
-    return open_embedder(config, Litellm(load, close), shared=shared)
+    stays = config.memory.embeddings.idle_s
+    service = Client(paths.embedder_socket, version=version) if stays else None
+    return open_embedder(config, service)
 
 
 def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:

@@ -1,29 +1,5 @@
-"""Every error that a person can meet.
-
-    RagmemError
-    ├── UsageError             the request itself is wrong (exit 2)
-    │   ├── ConfigError        a setting is wrong; names the file, line and nearest key
-    │   ├── SessionNotFound    no session bears that id or name
-    │   ├── AmbiguousSession   several do; carries the candidates
-    │   ├── MemoryNotFound     no memory bears that id
-    │   └── AmbiguousMemory    several do; carries the candidates
-    ├── StoreError             the memory could not do it
-    │   ├── StoreUnavailable   away for now: locked, down, refusing (exit 75)
-    │   ├── StoreRefused       wrong password, database or permission
-    │   └── StoreDamaged       its files are not what they were; nothing is overwritten
-    ├── EmbedderError          a text got no vector; text search goes on
-    │   └── EmbedderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
-    └── LLMError               the model could not do it
-        ├── ProviderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
-        ├── StreamCut            the answer broke off; nothing of it was executed (exit 75)
-        │   └── AnswerTooLong    it did not come to an end, and was not waited for
-        ├── ProviderRefused      401, 403, 404, bad request
-        ├── ContextTooLong       the request is larger than the model's window
-        └── NoModel              nothing to answer with (exit 2)
-            └── NoWeights        the small local model lacks nothing but its weights
-
-Each says what happened (`str(error)`), why where that is known, and what to do
-(`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
+"""Every error that a person can meet: what happened (`str(error)`), why where that is known, and
+what to do (`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
 """
 
 import errno
@@ -59,24 +35,37 @@ class SessionNotFound(UsageError):
     """No session bears that id or name."""
 
 
-class AmbiguousSession(UsageError):
-    """Several sessions match; `candidates` are their ids."""
+class Ambiguous(UsageError):
+    """Several records match; `candidates` are their ids."""
 
     def __init__(self, message: str, *, candidates: tuple[str, ...], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.candidates = candidates
+
+
+class AmbiguousSession(Ambiguous):
+    """Several sessions match."""
 
 
 class MemoryNotFound(UsageError):
     """No memory bears that id."""
 
 
-class AmbiguousMemory(UsageError):
-    """Several memories match; `candidates` are their ids."""
+class AmbiguousMemory(Ambiguous):
+    """Several memories match."""
 
-    def __init__(self, message: str, *, candidates: tuple[str, ...], hint: str = "") -> None:
+
+class MayPass(RagmemError):
+    """It may pass: network, timeout, rate limit, a server's fault.
+
+    `retry_after_s` is as the provider asked.
+    """
+
+    exit_code = EXIT_TRY_AGAIN
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.candidates = candidates
+        self.retry_after_s = retry_after_s
 
 
 class StoreError(RagmemError):
@@ -108,28 +97,16 @@ class EmbedderError(RagmemError):
     """A text could not be turned into a vector; search by text is not affected."""
 
 
-class EmbedderUnavailable(EmbedderError):
-    """Network, timeout, rate limit or a server's fault. `retry_after_s` as the provider asked."""
-
-    exit_code = EXIT_TRY_AGAIN
-
-    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.retry_after_s = retry_after_s
+class EmbedderUnavailable(MayPass, EmbedderError):
+    """The embedder is away for now."""
 
 
 class LLMError(RagmemError):
     """The model could not answer."""
 
 
-class ProviderUnavailable(LLMError):
-    """Network, timeout, rate limit or a server's fault. `retry_after_s` as the provider asked."""
-
-    exit_code = EXIT_TRY_AGAIN
-
-    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.retry_after_s = retry_after_s
+class ProviderUnavailable(MayPass, LLMError):
+    """The model is away for now."""
 
 
 class StreamCut(LLMError):
@@ -162,6 +139,21 @@ class NoModel(LLMError):
 
 class NoWeights(NoModel):
     """The small local model would answer, but for its weights, which can be fetched."""
+
+
+PASSING_STATUS = {408, 409, 425, 429, *range(500, 600)}
+"""Of answers over HTTP that may be others a little later."""
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 60.0
+
+
+def wait_s(attempt: int, asked_s: float | None) -> float:
+    """Seconds until the next try: what the server asked for, else doubling, jittered."""
+    from random import uniform
+
+    if asked_s is not None:
+        return min(asked_s, LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), 8.0) * uniform(0.75, 1.25)
 
 
 def chain(error: BaseException | None) -> list[BaseException]:

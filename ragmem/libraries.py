@@ -1,12 +1,16 @@
 """Libraries: large ones without the parts that are not needed here, and what adds others."""
 
+import logging
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import get_ident
+from types import ModuleType
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -45,6 +49,73 @@ def load_httpx() -> None:
     load_httpcore()
     with _without("httpx._main"):
         import httpx  # noqa: F401
+
+
+# Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
+# table that is not the packaged one is fetched from the network.
+_SETTINGS = {
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_loading = threading.Lock()
+
+
+def load_litellm() -> ModuleType:
+    """litellm, silent and off the network; may be called in a thread, as it takes 3 s."""
+    with _loading:
+        if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
+            return loaded
+        load_httpx()
+        os.environ.update(_SETTINGS)
+        os.environ.pop("LITELLM_LOG", None)
+        _spare_loopback()
+        hush_litellm()
+        import litellm
+
+        for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+            logger = logging.getLogger(name)
+            logger.handlers = [logging.NullHandler()]
+            logger.propagate = False
+        litellm.suppress_debug_info = True
+        litellm.telemetry = False
+        litellm.drop_params = True
+        litellm.modify_params = True
+        litellm.num_retries = 0
+        litellm.disable_streaming_logging = True
+        # Counting tokens would fetch a tokenizer from the network.
+        litellm.disable_token_counter = True
+        litellm.disable_hf_tokenizer_download = True
+        # One HTTP library for all: the same proxies, timeouts and certificates.
+        litellm.disable_aiohttp_transport = True
+        return litellm
+
+
+async def close_litellm() -> None:
+    """Close the connections that litellm keeps, if it was ever used."""
+    litellm = sys.modules.get("litellm")
+    close = getattr(litellm, "close_litellm_async_clients", None)
+    if close is not None:
+        with suppress(Exception):
+            await close()
+        litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[union-attr]
+
+
+def hush_litellm() -> None:
+    """Warnings meant for litellm's authors don't reach the person's terminal."""
+    for module in ("litellm", "pydantic", "openai"):
+        warnings.filterwarnings("ignore", module=rf"{module}(\..*)?$")
+
+
+def _spare_loopback() -> None:
+    """A proxy of the environment never stands before this machine itself."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return
+    for variable in ("NO_PROXY", "no_proxy"):
+        listed = [h for h in os.environ.get(variable, "").split(",") if h]
+        os.environ[variable] = ",".join(dict.fromkeys([*listed, *_LOOPBACK]))
 
 
 def load_neo4j() -> None:

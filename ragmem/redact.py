@@ -16,7 +16,7 @@ import re
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from urllib.parse import quote
 
 import msgspec
@@ -132,7 +132,7 @@ Mark = Callable[[str, str], str]
 """From what kind of secret it is, and the secret, to what stands there from then on."""
 
 
-def without_placed(text: str, mark: Mark) -> str:
+def _without_placed(text: str, mark: Mark) -> str:
     """The text with a mark for each secret that is known by its place."""
     if "curl" in text:
         text = _CURL.sub(lambda curl: _OF_CURL.sub(partial(_of_curl, mark), curl[0]), text)
@@ -315,7 +315,6 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
-_LONG = 1 << 20
 _NEVER = "\ud800"
 """A character that no decoded text has."""
 _MARK = Regex(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
@@ -493,19 +492,7 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """The text without the secrets that are known, or known by their format."""
-    if len(text) < _LONG:
-        return _redacted(text, _shown)
-    return _long_redacted(text, tuple(_known.items()))
-
-
-@lru_cache(maxsize=1)
-def _long_redacted(text: str, _: tuple[tuple[str, str], ...]) -> str:
-    """A turn's end is stored and then told: to look through megabytes once is enough."""
-    return _redacted(text, _shown)
-
-
-def _shown(name: str, _: str) -> str:
-    return f"[redacted: {name}]"
+    return _redacted(text, lambda name, _: f"[redacted: {name}]")
 
 
 def redact_lines(text: str) -> str:
@@ -552,13 +539,13 @@ def reaches_over_lines(text: str) -> bool:
     )
 
 
-def _redacted(text: str, mark: Callable[[str, str], str]) -> str:
+def _redacted(text: str, mark: Mark) -> str:
     for value, name in _known.items():
         if value in text:
             text = text.replace(value, mark(name, value))
     for rule, prefix in _prefixes_in(text):
         text = _compiled(prefix, rule.pattern).sub(partial(_marked, mark, rule.kind), text)
-    return without_placed(text, mark)
+    return _without_placed(text, mark)
 
 
 def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
@@ -577,7 +564,7 @@ def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(redact(text) for text in texts)
 
 
-def _marked(mark: Callable[[str, str], str], kind: str, found: re.Match[str]) -> str:
+def _marked(mark: Mark, kind: str, found: re.Match[str]) -> str:
     return mark(kind, found[0])
 
 

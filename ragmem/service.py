@@ -63,8 +63,8 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def is_offered(socket_file: Path) -> bool:
-    """Whether there can be a service: not on a system without such sockets, nor far down."""
-    return hasattr(socket, "AF_UNIX") and len(os.fsencode(socket_file)) <= _MOST_PATH
+    """Whether there can be a service: not far down, where a socket's path is too long."""
+    return len(os.fsencode(socket_file)) <= _MOST_PATH
 
 
 # --- who answers ----------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 import json
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 NO_DATE = (
     r"(?!(?:(?<=\b\d\.)|(?<=\b\d\d\.))\s+(?i:jan(?:uar)?|feb(?:ruar)?|märz|mär|maerz|apr(?:il)?|mai|jun[io]?|"
@@ -17,49 +15,24 @@ NO_DATE = (
 """Behind the end of a sentence: that it is none, in a date as it is written in German."""
 
 
-class Regex:
+class LazyPattern:
+    """A `re.Pattern` that the first use of one of its methods compiles."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._source = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of the pattern, kept for the next use."""
+        method = self.__dict__[name] = getattr(re.compile(*self._source), name)
+        return method
+
+
+def Regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """A regular expression that the first use compiles.
 
     To compile one takes up to 3 ms, and most processes use few of those that they import.
     """
-
-    def __init__(self, pattern: str, flags: int = 0) -> None:
-        self._source = pattern, flags
-
-    @cached_property
-    def compiled(self) -> re.Pattern[str]:
-        """Itself, as `re` has it."""
-        return re.compile(*self._source)
-
-    def search(self, text: str) -> re.Match[str] | None:
-        """Where it first matches."""
-        return self.compiled.search(text)
-
-    def match(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """How it matches at `start`."""
-        return self.compiled.match(text, start)
-
-    def fullmatch(self, text: str) -> re.Match[str] | None:
-        """How it matches the whole text."""
-        return self.compiled.fullmatch(text)
-
-    def finditer(
-        self, text: str, start: int = 0, end: int = sys.maxsize
-    ) -> Iterator[re.Match[str]]:
-        """Each match in turn, of the text between two places."""
-        return self.compiled.finditer(text, start, end)
-
-    def findall(self, text: str) -> list[Any]:
-        """What each match has found: its text, or that of its groups."""
-        return self.compiled.findall(text)
-
-    def split(self, text: str, most: int = 0) -> list[Any]:
-        """The parts of a text between the matches; of `most` splits if that is not 0."""
-        return self.compiled.split(text, most)
-
-    def sub(self, put: str | Callable[[re.Match[str]], str], text: str, count: int = 0) -> str:
-        """A text with `put` for each match, or the first `count` of them."""
-        return self.compiled.sub(put, text, count)
+    return cast("re.Pattern[str]", LazyPattern(pattern, flags))
 
 
 # Kept where a control character is shown in clear: line feed and tab.

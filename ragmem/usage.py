@@ -15,8 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -204,9 +203,7 @@ class UsageLog:
         so_far = [measured(self.metrics, self._today())] if own else []
         if self._folder is None:
             return so_far
-        files = (self._folder / name for name in (_MEASURED_BEFORE, FILE))
-        kept = (line for file in files for line in _lines(_data(file), Measured))
-        return _by_day(chain(kept, so_far))
+        return _by_day([*_lines(self._folder / FILE, Measured), *so_far])
 
     # --- what background calls cost -----------------------------------------------
 
@@ -264,13 +261,9 @@ class UsageLog:
         if self._folder is not None:
             file = self._folder / FILE
             if (stamp := _stamp(file)) != self._stamp:
-                self._sums = self._old.plus(_lines(_data(file), _Line))
+                self._sums = _Sums().plus(_lines(file, _Line))
                 self._stamp = stamp
         return self._sums.plus(self._unkept) if self._unkept else self._sums
-
-    @cached_property
-    def _old(self) -> "_Sums":
-        return _Sums().plus(_before(self._folder) if self._folder else ())
 
     def _add(self, line: _Line) -> None:
         if self._folder is None:
@@ -289,7 +282,7 @@ class UsageLog:
                 os.close(handle)
 
     def _add_up(self, file: Path) -> None:
-        lines = list(_lines(file.read_bytes(), Measured))
+        lines = list(_lines(file, Measured))
         sums, days = _Sums().plus(lines), _by_day(lines)
         sizes = accumulate(len(_ENCODER.encode(each)) for each in reversed(days[-_KEPT_DAYS:]))
         fitting = sum(size <= _LARGEST_BYTES // 2 for size in sizes)
@@ -373,48 +366,9 @@ def _stamp(file: Path) -> tuple[int, ...]:
     return ()
 
 
-def _data(file: Path) -> bytes:
+def _lines(file: Path, kind: type[T]) -> Iterator[T]:
+    """A torn line costs that line."""
     with suppress(OSError):
-        return file.read_bytes()
-    return b""
-
-
-def _lines(data: bytes, kind: type[T]) -> Iterator[T]:
-    """A torn line costs that line. A moment may be seconds since the epoch, as it was before."""
-    for line in data.splitlines():
-        with suppress(msgspec.DecodeError):
-            yield msgspec.json.decode(line, type=kind, strict=False)
-
-
-# --- what earlier versions wrote ----------------------------------------------------------------
-
-_MEASURED_BEFORE, _SPENT_BEFORE, _TOLD_BEFORE = "stats.jsonl", "spending.jsonl", "paid-models"
-"""The lines of the first are those of `Measured`, those of the last are names of models."""
-
-
-class _Spent(msgspec.Struct, frozen=True):
-    """A line of the second: a call or many of a session, the cost of a day, or a model."""
-
-    s: str = ""
-    n: int = 0
-    usd: float = 0.0
-    i: int = 0
-    o: int = 0
-    u: int = 0
-    d: date = _NO_DAY
-    m: str = ""
-    at: datetime = _EPOCH
-    why: str = ""
-
-
-def _before(folder: Path) -> Iterator[_Line]:
-    for line in _lines(_data(folder / _SPENT_BEFORE), _Spent):
-        if line.s:
-            spent = Spending(line.n, 0, line.i, line.o, line.usd, line.u)
-            yield _Line(session=line.s, spent=spent)
-        # Calls were measured by their processes too.
-        yield _Line(day=line.d, spent=Spending(cost_usd=line.usd))
-        if line.m:
-            yield _Line(away=Away(line.m, line.n, line.at, line.why))
-    for model in _data(folder / _TOLD_BEFORE).decode("utf-8", "replace").split("\n"):
-        yield _Line(told=model)
+        for line in file.read_bytes().splitlines():
+            with suppress(msgspec.DecodeError):
+                yield msgspec.json.decode(line, type=kind)

@@ -1,6 +1,5 @@
 """What is used is kept from run to run, by all processes of a home, in a file that stays small."""
 
-import json
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 import ragmem
 from ragmem import usage
 from ragmem.ids import new_id
-from ragmem.usage import FILE, Away, Measured, Metrics, Spending, UsageLog, measured
+from ragmem.usage import FILE, Measured, Metrics, Spending, UsageLog, measured
 
 TODAY = date(2026, 11, 22)
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -230,41 +229,3 @@ def test_many_processes_lose_nothing(tmp_path: Path) -> None:
     assert log.spent("s") == Spending(calls=300, cost_usd=150.0)
     whole = sum(log.days(), Measured())
     assert (whole.processes, whole.count("runs"), whole.spent.calls) == (300, 300, 300)
-
-
-def test_the_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """Measurements, calls by session, the cost of a day, models that are away or were told of."""
-    name = "043a718774c572bd8a25adbeb1bfcd5c0256ae11cecf9f9c3f925d0e52beaf89"[:16]
-    day = {
-        "day": "2026-11-22",
-        "processes": 2,
-        "counts": {"background.calls": 3, "background.cost_usd": 0.25},
-        "timings": {"x": {"count": 1, "total_ms": 2.0, "max_ms": 2.0, "bins": {"8": 1}}},
-    }
-    (tmp_path / "stats.jsonl").write_text(json.dumps(day) + '\n{"cut')
-    calls = [
-        {"s": name, "n": 2, "usd": 0.25, "i": 10, "o": 3, "u": 1, "d": "2026-11-22"},
-        {"s": name, "n": 3, "usd": 0.5},
-        {"usd": 1.5, "d": "2026-11-21"},
-        {"n": 4, "m": "gone", "at": NOW.timestamp(), "why": "away"},
-        {"n": 4, "m": "back", "at": NOW.timestamp(), "why": "away"},
-        {"m": "back"},
-    ]
-    (tmp_path / "spending.jsonl").write_text("\n".join([*map(json.dumps, calls), '{"s":"cut']))
-    (tmp_path / "paid-models").write_text("openai/a\nopenai/b\n")
-    for _ in range(2):
-        log = a_log(tmp_path)
-        assert log.spent("s") == Spending(5, 0, 10, 3, 0.75, 1)
-        assert (log.spent_today(), log.away()) == (0.25, {"gone": Away("gone", 4, NOW, "away")})
-        assert a_log(tmp_path, date(2026, 11, 21)).spent_today() == 1.5
-        assert [log.is_first_use(f"openai/{each}") for each in "ab"] == [False, False]
-        [found] = log.days()
-        assert (found.processes, found.timing("x").count) == (2, 1)
-        assert (found.count("background.calls"), found.count("background.cost_usd")) == (3, 0.25)
-    # What is written from now on is added to it.
-    log.add("s", CALL)
-    log.answered("gone")
-    log = a_log(tmp_path)
-    assert (log.spent("s").calls, log.spent_today(), log.away()) == (6, 0.75, {})
-    [found] = log.days()
-    assert (found.count("background.calls"), found.count("background.cost_usd")) == (4, 0.75)

@@ -7,9 +7,9 @@ from contextlib import suppress
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, nothing_typed
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, interrupted_with, nothing_typed
 from ragmem.config import PermissionMode
-from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
+from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.llm.base import Effort
@@ -38,9 +38,7 @@ class CommandRun(TurnRun):
             # The person stopped it: what it had printed by then is recorded with that.
             while task.uncancel():
                 continue
-            return Ending(
-                subtype="interrupted", text="", error="interrupted", exit_code=EXIT_SIGINT
-            )
+            return interrupted_with("")
         return Ending(subtype="success", text="", exit_code=EXIT_DONE)
 
 
@@ -129,29 +127,27 @@ class Agent:
         `result` is that of a call, whose `text` the model is shown. Nothing is asked, and there
         are no events of it.
         """
-        if await settled(self._record(said, tool_name, result)):
-            raise asyncio.CancelledError
+        memory, project = self._parts.memory, self._parts.project
 
-    async def _record(self, said: str, tool_name: str, result: Json) -> None:
-        parts = self._parts
-        recording = await parts.memory.begin_turn(
-            self.session, parts.project, said, model=self.model
-        )
-        call = ToolCall(
-            tool_call_id=new_id(),
-            turn_id=recording.turn.turn_id,
-            order=0,
-            iteration=0,
-            tool_name=tool_name,
-            arguments="{}",
-            result=msgspec.json.encode(result).decode(),
-            success=True,
-            started_at=utc_now(),
-            origin="person",
-        )
-        await recording.call(call)
-        await recording.finish("completed", "")
-        parts.memory.finished(self.session, recording.turn)
+        async def record() -> None:
+            recording = await memory.begin_turn(self.session, project, said, model=self.model)
+            call = ToolCall(
+                tool_call_id=new_id(),
+                turn_id=recording.turn.turn_id,
+                order=0,
+                tool_name=tool_name,
+                arguments="{}",
+                result=msgspec.json.encode(result).decode(),
+                success=True,
+                started_at=utc_now(),
+                origin="person",
+            )
+            await recording.call(call)
+            await recording.finish("completed", "")
+            memory.finished(self.session, recording.turn)
+
+        if await settled(record()):
+            raise asyncio.CancelledError
 
     async def _events(
         self, kind: type[TurnRun], text: str, typed: Typed = nothing_typed

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 
 import msgspec
 
@@ -45,7 +46,7 @@ https://ai.google.dev/gemini-api/docs/image-understanding
 _REFUSAL_LIMIT = 3
 """After so many refusals, or broken messages in a row, the turn is stuck."""
 
-_GOAL = (3, 4)
+_GOAL = 3 / 4
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
 _WORDS_SHARE = 4
 _NOTE_SHARE = 8
@@ -82,14 +83,8 @@ class RepeatGuard:
 
 
 def _key(use: ToolUse) -> str:
-    return f"{use.name} {_canonical(use.arguments)}"
-
-
-def _canonical(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments
+    """The same however the arguments are written; they are whole by then."""
+    return f"{use.name} {json.dumps(json.loads(use.arguments), sort_keys=True)}"
 
 
 class CallRunner:
@@ -287,6 +282,7 @@ class CallRunner:
         # What was done, or denied, is recorded even when the person stops the turn meanwhile.
         cancelled = await settled(self._recording.call(done))
         self._done[call.tool_call_id] = done
+        code = outcome.data.get("exit_code")
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,
@@ -295,7 +291,7 @@ class CallRunner:
                 text=outcome.text,
                 display=outcome.display,
                 duration_ms=outcome.duration_ms,
-                exit_code=_exit_code(outcome),
+                exit_code=code if isinstance(code, int) else None,
             )
         )
         for written in outcome.written:
@@ -314,11 +310,6 @@ def _cut_short(end_reason: str) -> str:
             return "the message reached the model's limit of output and may be cut: be shorter."
         case _:
             return f"the message was ended by {one_line(end_reason, 40)} and may be cut."
-
-
-def _exit_code(outcome: ToolOutcome) -> int | None:
-    code = outcome.data.get("exit_code")
-    return code if isinstance(code, int) else None
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
@@ -405,7 +396,7 @@ class ToolLoop:
     def _fit(self) -> None:
         if self._size <= self._limit:
             return
-        goal = self._limit * _GOAL[0] // _GOAL[1]
+        goal = int(self._limit * _GOAL)
         self._condense_results(goal)
         if self._size > self._limit:
             self._drop_rounds(goal)
@@ -441,20 +432,15 @@ class ToolLoop:
             self._gone += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
 
     def _note(self) -> str:
-        room = self._limit // _NOTE_SHARE
-        shown: list[str] = []
-        for line in reversed(self._gone):
-            room -= len(line) + 1
-            if room < 0:
-                break
-            shown.insert(0, line)
-        earlier = len(self._gone) - len(shown)
+        sizes = accumulate(len(line) + 1 for line in reversed(self._gone))
+        count = sum(size <= self._limit // _NOTE_SHARE for size in sizes)
+        earlier = len(self._gone) - count
+        lines = [f"- {earlier:,} more before these"] * bool(earlier) + self._gone[earlier:]
         return "\n".join(
             [
                 "\n\n[Done earlier in this turn and left out to save room; recall_result brings a "
                 "result back by its id:",
-                *([f"- {earlier:,} more before these"] if earlier else []),
-                *shown,
+                *lines,
                 "]",
             ]
         )

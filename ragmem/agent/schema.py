@@ -13,7 +13,6 @@ from ragmem.text import one_line
 
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _REASON_CHARS = 300
-_MOST_BYTES = 1 << 20
 _HINT = """Give a file, or the schema itself, such as '{"type": "object"}'."""
 
 
@@ -30,12 +29,8 @@ class AnswerSchema(msgspec.Struct, frozen=True):
             raise UsageError("--json-schema is empty.", hint=_HINT)
         try:
             schema = json.loads(text)
-        except json.JSONDecodeError as error:
-            place = f"line {error.lineno}, column {error.colno}"
-            raise UsageError(f"--json-schema is no JSON from {place} on.", hint=_HINT) from None
-        except (ValueError, RecursionError):
-            reason = "--json-schema can't be read: its numbers or its nesting are too large."
-            raise UsageError(reason, hint=_HINT) from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"--json-schema is no JSON: {error}.", hint=_HINT) from None
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
 
@@ -85,16 +80,8 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 def _file(name: str) -> str:
     shown = one_line(name, _REASON_CHARS)
     try:
-        with Path(name).expanduser().open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"--json-schema: there is no file {shown}.", hint=_HINT) from None
+        return Path(name).expanduser().read_text("utf-8")
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no path"
-        raise UsageError(f"--json-schema: {shown} can't be read: {reason}.") from None
-    if len(data) > _MOST_BYTES:
-        raise UsageError(f"--json-schema: {shown} is larger than {_MOST_BYTES >> 20} MB.")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"--json-schema: {shown} is no text in UTF-8.") from None
+        reason = getattr(error, "strerror", None) or error
+        said = f"--json-schema: {shown} can't be read: {reason}."
+        raise UsageError(said, hint=_HINT) from None

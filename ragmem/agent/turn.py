@@ -18,8 +18,8 @@ from ragmem.errors import (
     ContextTooLong,
     ProviderRefused,
     RagmemError,
-    RequestRefused,
     StreamCut,
+    wait_s,
 )
 from ragmem.events import (
     ContextBuilt,
@@ -40,7 +40,6 @@ from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.llm.base import (
     LLM,
-    MOST_CHARS,
     Assembler,
     Completion,
     Effort,
@@ -50,7 +49,6 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.llm.faults import wait_s
 from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts.words import without_piped
@@ -137,7 +135,6 @@ _EMPTY_RETRIES = 2
 """An answer that broke off before a word was shown is asked for again so often. Behind one that
 was shown in part another would stand, of which nobody could tell where it begins.
 """
-_BROKE_OFF = "the answer broke off"
 _LEAST_MENTION = 400
 """Characters of a file that a prompt names, however many it names."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
@@ -160,13 +157,16 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> TurnStatus:
         """As it is recorded."""
-        match self.subtype:
-            case "interrupted":
-                return "interrupted"
-            case "error_during_execution":
-                return "failed"
-            case _:
-                return "completed"
+        named: dict[str, TurnStatus] = {
+            "interrupted": "interrupted",
+            "error_during_execution": "failed",
+        }
+        return named.get(self.subtype, "completed")
+
+
+def interrupted_with(text: str) -> Ending:
+    """Return how a turn has ended that the person stopped, with what had come by then."""
+    return Ending(subtype="interrupted", text=text, error="interrupted", exit_code=EXIT_SIGINT)
 
 
 class TurnRun:
@@ -187,7 +187,6 @@ class TurnRun:
         self._calls: CallRunner
         self._said: list[str] = []
         self._reasoning: list[str] = []
-        self._reasoning_room = MOST_CHARS
         self._usage = Usage()
         self._unpriced = False
         """Whether an answer came without its tokens."""
@@ -215,34 +214,23 @@ class TurnRun:
                 raise asyncio.CancelledError
             ending = await self._answer(without_pipe(prompt))
         except asyncio.CancelledError:
-            ending = Ending(
-                subtype="interrupted",
-                text=self._partial,
-                error="interrupted",
-                exit_code=EXIT_SIGINT,
-            )
+            ending = interrupted_with("".join(self._said))
         except RagmemError as error:
             ending = Ending(
                 subtype="error_during_execution",
-                text=self._partial,
+                text="".join(self._said),
                 error=redact(str(error)),
-                hint=self._hint(error),
+                hint=error.hint,
                 exit_code=error.exit_code,
             )
         except (OSError, MemoryError, ImportError) as error:
             # The computer has no more of something: no bug of the loop's.
             why = getattr(error, "strerror", None) or one_line(str(error), 200) or "out of memory"
-            ending = msgspec.structs.replace(ending, text=self._partial, error=f"{why}.")
+            said = "".join(self._said)
+            ending = msgspec.structs.replace(ending, text=said, error=f"{why}.")
             raise
         finally:
             await settled(self._finish(ending))
-
-    def _hint(self, error: RagmemError) -> str:
-        """What to do: a request with pictures may be refused by a server that takes none."""
-        info = self._parts.llm.info
-        if isinstance(error, RequestRefused) and self._calls.images and not info.supports_images:
-            return f"If {info.name} can't see, ask without pictures, or another model (-m)."
-        return error.hint
 
     async def _begin(self, prompt: str) -> None:
         parts = self._parts
@@ -277,15 +265,17 @@ class TurnRun:
                 await self._hear(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             try:
-                completion, answers = await self._step(loop.messages, specs, number)
+                completion = await self._call(loop.messages, specs)
             except ContextTooLong:
                 if number == 0:
                     smaller = self._parts.builder.smaller()
                     loop = self._loop(await self._build(prompt, mentions, smaller, changed))
                 elif not loop.shrink():
                     raise
-                completion, answers = await self._step(loop.messages, specs, number)
-            if not completion.tool_uses:
+                completion = await self._call(loop.messages, specs)
+            if completion.tool_uses:
+                answers = await self._calls.run(completion, number)
+            else:
                 value, misfit = self._structured(completion.text)
                 if not misfit or asked_again:
                     return self._answered(completion, value, misfit)
@@ -323,14 +313,6 @@ class TurnRun:
         said = user(with_mentions(words, mentions, turn_tag(self.turn.turn_id)))
         loop.say(self._with_images((said,), self._calls.images[images:])[0])
 
-    async def _step(
-        self, messages: Sequence[Message], specs: tuple[ToolSpec, ...], number: int
-    ) -> tuple[Completion, list[Message]]:
-        """Ask the model, and run what it calls; the messages are not touched."""
-        completion = await self._call(messages, specs)
-        answers = await self._calls.run(completion, number) if completion.tool_uses else []
-        return completion, answers
-
     def _loop(self, context: Context) -> ToolLoop:
         """Half of the model's window for calls and results, less when the context needs it."""
         window = 4 * (self._parts.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
@@ -361,10 +343,6 @@ class TurnRun:
             )
             self._warn(f"{info.name} can't see {what} alone. /model and -m choose another.")
 
-    def _answer_schema(self, specs: tuple[ToolSpec, ...]) -> dict[str, Json] | None:
-        """What the provider is to hold the model to: beside tools some take none."""
-        return self._parts.schema.schema if self._parts.schema and not specs else None
-
     def _structured(self, text: str) -> tuple[Json, str]:
         """An answer as a value, where a schema wants one; or why it does not fit that."""
         try:
@@ -375,21 +353,17 @@ class TurnRun:
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
         """Asked once, without tools, at the limit."""
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
-        return Ending(
-            subtype="error_max_turns",
-            text=completion.text,
-            error="The model kept repeating itself."
-            if self._calls.stuck
-            else f"The limit of {self._parts.limits.max_iterations} model calls was reached.",
-            hint="Say what it is to do otherwise."
-            if self._calls.stuck
-            else "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns.",
-        )
+        error = f"The limit of {self._parts.limits.max_iterations} model calls was reached."
+        hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
+        if self._calls.stuck:
+            error = "The model kept repeating itself."
+            hint = "Say what it is to do otherwise."
+        return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
-        if completion.end_reason == "content_filter" and not completion.text.strip():
-            raise ProviderRefused("The provider's content filter withheld the answer.")
         if completion.end_reason == "content_filter":
+            if not completion.text.strip():
+                raise ProviderRefused("The provider's content filter withheld the answer.")
             self._warn("The provider's content filter stopped the answer: it may be cut short.")
         is_cut = completion.end_reason == "length"
         if is_cut:
@@ -473,26 +447,28 @@ class TurnRun:
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """One call of the model; asked again while nothing of a broken answer was shown."""
-        sent = _request_tokens(messages, specs)
+        told = sum(len(msgspec.json.encode(spec)) for spec in specs)
+        sent = estimate_tokens(sum(message.char_count for message in messages) + told)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
+        schema = self._parts.schema
+        request = Request(
+            messages=tuple(messages),
+            tools=specs,
+            effort=self._parts.effort,
+            cache_key=self._session.session_id,
+            # Beside tools some providers take none.
+            answer_schema=schema.schema if schema and not specs else None,
+        )
         for attempt in range(_EMPTY_RETRIES + 1):
             if attempt:
                 most, wait = _EMPTY_RETRIES + 1, wait_s(attempt, None)
-                self._emit(
-                    RetryWaiting(reason=_BROKE_OFF, attempt=attempt + 1, most=most, wait_s=wait)
-                )
+                reason = "the answer broke off"
+                self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=most, wait_s=wait))
                 await asyncio.sleep(wait)
             assembler = Assembler()
             started = time.monotonic()
             failpoint("model.ask")
             try:
-                request = Request(
-                    messages=tuple(messages),
-                    tools=specs,
-                    effort=self._parts.effort,
-                    cache_key=self._session.session_id,
-                    answer_schema=self._answer_schema(specs),
-                )
                 async with answering(self._parts.llm, request) as chunks:
                     async for chunk in chunks:
                         failpoint("model.chunk")
@@ -505,7 +481,7 @@ class TurnRun:
                             case ReasoningChunk(text):
                                 self._emit(ReasoningDelta(text=clean(text)))
                             case RetryChunk():
-                                self._emit(_waiting(chunk))
+                                self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
                         # However fast they come: who shows them, and who stops them, has a turn.
                         await asyncio.sleep(0)
                 completion = _renamed(assembler.completion())
@@ -516,7 +492,7 @@ class TurnRun:
                     raise
                 continue
             finally:
-                self._think(assembler.reasoning)
+                self._reasoning.append(assembler.reasoning)
                 self._count(assembler, round((time.monotonic() - started) * 1000))
             used = completion.usage
             self._unpriced |= used.input_tokens is None or used.output_tokens is None
@@ -531,11 +507,6 @@ class TurnRun:
             return completion
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _think(self, reasoning: str) -> None:
-        """Keep what one answer was reasoned with, of all answers no more than a turn may have."""
-        self._reasoning.append(reasoning[: max(0, self._reasoning_room)])
-        self._reasoning_room -= len(reasoning)
-
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
         cost = self._parts.llm.info.cost_usd(
@@ -549,10 +520,6 @@ class TurnRun:
             model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )
-
-    @property
-    def _partial(self) -> str:
-        return "".join(self._said)
 
     @property
     def _too_expensive(self) -> str:
@@ -617,18 +584,6 @@ def _recalled(context: Context) -> tuple[Recalled, ...]:
         for section in context.sections
         for item in section.items
         if item.record_id
-    )
-
-
-def _request_tokens(messages: Sequence[Message], specs: Sequence[ToolSpec]) -> int:
-    """As estimated, with what the model is told of its tools."""
-    told = sum(len(msgspec.json.encode(spec)) for spec in specs)
-    return estimate_tokens(sum(message.char_count for message in messages) + told)
-
-
-def _waiting(chunk: RetryChunk) -> RetryWaiting:
-    return RetryWaiting(
-        reason=chunk.reason, attempt=chunk.attempt, most=chunk.most, wait_s=chunk.wait_s
     )
 
 

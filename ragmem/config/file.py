@@ -3,16 +3,16 @@
 import ast
 import inspect
 import os
-import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ragmem.config import settings as declared
-from ragmem.config.settings import Config, environment, find_paths, not_toml
+import ragmem.config as declared
+from ragmem.config import Config, environment, find_paths, not_toml, sections
 from ragmem.errors import ConfigError
 from ragmem.files import replace_private
 
@@ -61,18 +61,16 @@ def settings_held() -> dict[str, tuple[Any, str]]:
 
     That is a variable's name, or one of the two above. ConfigError.
     """
-    environ = environment()
-    config = declared.load_config(find_paths().config_file, environ=environ)
-    written = tomllib.loads(read(find_paths().config_file))
-    held, every = {}, declared.keys()
-    for key in every:
-        value: Any = config
-        in_file: Any = written
-        for name in key.split("."):
-            value = getattr(value, name)
-            in_file = in_file.get(name) if isinstance(in_file, dict) else None
-        place = OWN_FILE if in_file is not None else DEFAULT
-        held[key] = value, _shadowing(key) or place
+    file = find_paths().config_file
+    written = tomllib.loads(read(file))
+    held = {}
+    for section, _, values in sections(declared.load_config(file, environ=environment())):
+        table = written
+        for name in section.split("."):
+            table = table.get(name, {})
+        for name, value in values.items():
+            key = f"{section}.{name}"
+            held[key] = value, _shadowing(key) or (OWN_FILE if name in table else DEFAULT)
     return held
 
 
@@ -150,30 +148,22 @@ _HEAD = """\
 
 def default_toml() -> str:
     """A commented file of all settings with their defaults; what `config init` writes."""
-    notes = _field_notes()
+    told = notes()
     lines = [_HEAD.rstrip("\n")]
-    for path, section in _sections(Config(), ()):
-        lines += ["", *_comment(inspect.getdoc(type(section)) or ""), f"[{'.'.join(path)}]"]
-        for name in section.__struct_fields__:
-            value = getattr(section, name)
-            if isinstance(value, msgspec.Struct):
-                continue
-            lines += _comment(notes.get((type(section).__name__, name), ""))
-            lines.append(f"#{name} = {toml_value(value)}")
+    for path, section, values in sections(Config()):
+        lines += ["", *_comment(inspect.getdoc(type(section)) or ""), f"[{path}]"]
+        for name, value in values.items():
+            lines += [*_comment(told[f"{path}.{name}"]), f"#{name} = {toml_value(value)}"]
     return "\n".join(lines) + "\n"
 
 
 def config_toml(settings: Config) -> str:
     """Settings as TOML, all keys with their values."""
-    blocks = []
-    for path, section in _sections(settings, ()):
-        lines = [f"[{'.'.join(path)}]"]
-        for name in section.__struct_fields__:
-            value = getattr(section, name)
-            if not isinstance(value, msgspec.Struct):
-                lines.append(f"{name} = {toml_value(value)}")
-        if len(lines) > 1:
-            blocks.append("\n".join(lines))
+    blocks = [
+        "\n".join([f"[{path}]", *(f"{name} = {toml_value(each)}" for name, each in values.items())])
+        for path, _, values in sections(settings)
+        if values
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -198,8 +188,17 @@ def _with(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
 
     document = _document(text, source)
-    _put(document, path, value)
-    changed = tomlkit.dumps(document)
+    table: Any = document
+    for name in path[:-1]:
+        table = table.setdefault(name, tomlkit.table())
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name} is a value in this file, not a table.")
+    table[path[-1]] = value
+    return _checked(document, source)
+
+
+def _checked(document: "TOMLDocument", source: Path) -> str:
+    changed = document.as_string()
     declared.check_tree(tomllib.loads(changed), changed, str(source))
     return changed
 
@@ -209,8 +208,6 @@ def without_value(text: str, source: Path, key: str) -> str:
 
     What stands there and is no setting goes too: it keeps all commands from their work.
     """
-    import tomlkit
-
     document = _document(text, source)
     *path, name = key.split(".")
     table: Any = document
@@ -220,9 +217,7 @@ def without_value(text: str, source: Path, key: str) -> str:
         _default(key)
         return text
     del table[name]
-    changed = tomlkit.dumps(document)
-    declared.check_tree(tomllib.loads(changed), changed, str(source))
-    return changed
+    return _checked(document, source)
 
 
 def _document(text: str, source: Path) -> "TOMLDocument":
@@ -237,19 +232,6 @@ def _document(text: str, source: Path) -> "TOMLDocument":
     except tomllib.TOMLDecodeError as error:
         raise not_toml(str(source), error) from None
     return tomlkit.parse(text)
-
-
-def _put(document: "TOMLDocument", path: list[str], value: Any) -> None:
-    import tomlkit
-
-    table: Any = document
-    for name in path[:-1]:
-        if name not in table:
-            table[name] = tomlkit.table()
-        table = table[name]
-        if not isinstance(table, dict):
-            raise ConfigError(f"{name} is a value in this file, not a table.")
-    table[path[-1]] = value
 
 
 def _typed(key: str, value: str) -> Any:
@@ -287,45 +269,24 @@ def _typed_list(key: str, value: str) -> list[Any]:
     return held
 
 
-def _sections(
-    section: msgspec.Struct, path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], msgspec.Struct]]:
-    if path:
-        yield path, section
-    for name in section.__struct_fields__:
-        value = getattr(section, name)
-        if isinstance(value, msgspec.Struct):
-            yield from _sections(value, (*path, name))
-
-
 def notes() -> dict[str, str]:
-    """Return what each setting is for, by its dotted key, as the file of settings says it."""
-    told = _field_notes()
+    """Return what each setting is for, by its dotted key, as the file of settings says it.
+
+    It is the string that follows the field in the source.
+    """
+    told = {}
+    for node in ast.parse(inspect.getsource(declared)).body:
+        body = node.body if isinstance(node, ast.ClassDef) else []
+        for field, note in pairwise(body):
+            match field, note:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    told[node.name, name] = inspect.cleandoc(text)  # type: ignore[attr-defined]
     return {
-        ".".join((*path, name)): told.get((type(section).__name__, name), "")
-        for path, section in _sections(Config(), ())
-        for name in section.__struct_fields__
-        if not isinstance(getattr(section, name), msgspec.Struct)
+        f"{path}.{name}": told.get((type(section).__name__, name), "")
+        for path, section, values in sections(Config())
+        for name in values
     }
 
 
-def _field_notes() -> dict[tuple[str, str], str]:
-    """(class, field) to the string that follows the field in the source: its documentation."""
-    notes = {}
-    for node in ast.parse(inspect.getsource(declared)).body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        for field, note in zip(node.body, node.body[1:], strict=False):
-            match field, note:
-                case (
-                    ast.AnnAssign(target=ast.Name(name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    notes[node.name, name] = inspect.cleandoc(text)
-    return notes
-
-
 def _comment(text: str) -> list[str]:
-    # What the notes refer to for those who build ragmem is left out.
-    plain = re.sub(r" \([A-Z]\d+\w*\)", "", text)
-    return [f"# {line}".rstrip() for line in plain.splitlines()]
+    return [f"# {line}".rstrip() for line in text.splitlines()]

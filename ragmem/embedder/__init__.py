@@ -10,12 +10,11 @@ import re
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from operator import mul
 from pathlib import PurePosixPath
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import msgspec
 
@@ -90,13 +89,6 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: Thresholds = Thresholds()
 
 
-class Litellm(NamedTuple):
-    """The library as the models use it too: one import, one set of connections."""
-
-    load: Callable[[], ModuleType]
-    close: Callable[[], Awaitable[None]]
-
-
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """What an embedder was given so far."""
 
@@ -147,10 +139,17 @@ def embedding_hash(model_id: str, kind: Kind, text: str) -> str:
 
 
 class CachedEmbedder:
-    """An embedder that remembers its latest vectors: a text asked for again costs nothing."""
+    """An embedder that remembers its latest vectors: a text asked for again costs nothing.
 
-    def __init__(self, inner: Embedder, *, size: int = 512) -> None:
+    A few short texts are asked of the `service`, a process that has the same model loaded, as long
+    as `inner` is not loaded here.
+    """
+
+    def __init__(self, inner: Embedder, service: Client | None = None, *, size: int = 512) -> None:
         self._inner = inner
+        self._service = service
+        """None where there is none, and once `inner` is loaded."""
+        self._shared = Spent()
         self._size = size
         self._rows: OrderedDict[str, Vectors] = OrderedDict()
 
@@ -161,15 +160,18 @@ class CachedEmbedder:
 
     @property
     def spent(self) -> Spent:
-        """See `Embedder.spent`; what came from the cache is not in it."""
-        return self._inner.spent
+        """See `Embedder.spent`; with what the service was asked, without what was remembered."""
+        return self._inner.spent + self._shared
 
     async def prepare(self) -> None:
-        """See `Embedder.prepare`."""
-        await self._inner.prepare()
+        """See `Embedder.prepare`; where a service answers, there is nothing to load."""
+        if await self._ask([], "query") is None:
+            await self._inner.prepare()
+            self._service = None
 
     def count_tokens(self, text: str) -> int:
-        """See `Embedder.count_tokens`."""
+        """See `Embedder.count_tokens`; it loads `inner`."""
+        self._service = None
         return self._inner.count_tokens(text)
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
@@ -182,11 +184,11 @@ class CachedEmbedder:
         rows = {key: self._rows[key] for key in hashes if key in self._rows}
         missing = {k: t for k, t in zip(hashes, texts, strict=True) if k not in rows}
         if missing:
-            found = await self._inner.embed(list(missing.values()), kind)
+            # Copies: a row of a batch would keep the whole batch in memory.
+            found = map(np.copy, await self._embed(list(missing.values()), kind))
             rows.update(zip(missing, found, strict=True))
         for key in dict.fromkeys(hashes):
-            # A copy: a row of a batch would keep the whole batch in memory.
-            self._rows[key] = rows[key].copy() if key in missing else rows[key]
+            self._rows[key] = rows[key]
             self._rows.move_to_end(key)
         while len(self._rows) > self._size:
             self._rows.popitem(last=False)
@@ -196,6 +198,31 @@ class CachedEmbedder:
         """See `Embedder.aclose`."""
         self._rows.clear()
         await self._inner.aclose()
+
+    async def _embed(self, texts: Sequence[str], kind: Kind) -> "Vectors":
+        import numpy as np
+
+        short = len(texts) <= MOST_TEXTS and not any(map(_is_long, texts))
+        if short and (answer := await self._ask(texts, kind)):
+            rows = np.frombuffer(answer.rows, dtype="<f4").astype(np.float32)
+            vectors: Vectors = rows.reshape(len(texts), self.info.dimension)
+            if np.isfinite(vectors).all():
+                self._shared += Spent(texts=len(texts), tokens=answer.tokens, calls=len(texts))
+                return vectors
+        found = await self._inner.embed(texts, kind)
+        self._service = None
+        return found
+
+    async def _ask(self, texts: Sequence[str], kind: Kind) -> "_Rows | None":
+        if self._service is None:
+            return None
+        # Half a character is what the own model reads as a question mark too.
+        sound = [text.encode("utf-8", "replace").decode() for text in texts]
+        asked = _Texts(self.info.model_id, kind, sound)
+        within_s = QUESTION_S if kind == "query" else ANSWER_S
+        answer = await self._service.ask(_EMBED, asked, _Rows, within_s=within_s)
+        size = len(texts) * self.info.dimension * 4
+        return None if answer is None or len(answer.rows) != size else answer
 
 
 Count = Callable[[str], int]
@@ -212,13 +239,6 @@ _HEADER_SHARE = 4
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _HEADING = re.compile(r"^#{1,6}\s+\S")
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n")
-
-
-class _Block(msgspec.Struct, frozen=True):
-    """A paragraph or a fenced block, under the heading that it stands below."""
-
-    text: str
-    heading: str = ""
 
 
 def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
@@ -264,15 +284,15 @@ def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> li
     title = _clipped(one_line(title.strip().split("\n")[0], _LINE_CHARS), room, count)
     found: list[str] = []
     header, body = "", ""
-    for block in _blocks(text):
-        own = "\n".join(filter(None, (title, _clipped(block.heading, room, count))))
-        for piece in _pieces(block.text, room - count(own), count):
+    for block, heading in _blocks(text):
+        own = "\n".join(filter(None, (title, _clipped(heading, room, count))))
+        for piece in _pieces(block, room - count(own), count):
             joined = f"{body}\n\n{piece}" if body else piece
             if body and not _fits(_passage(header, joined), room, count):
                 found.append(_passage(header, body))
                 body, joined = "", piece
             if not body and found:
-                header = title if piece.startswith(block.heading) else own
+                header = title if piece.startswith(heading) else own
             body = joined
     return [*found, _passage(header, body)]
 
@@ -294,8 +314,8 @@ def _clipped(line: str, room: int, count: Count) -> str:
     return " ".join(words)
 
 
-def _blocks(text: str) -> Iterator[_Block]:
-    """Paragraphs; a fenced block is one, blank lines and all."""
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Paragraphs, each with the heading that it stands below; a fenced block is one."""
     lines: list[str] = []
     fence = heading = ""
     for line in text.split("\n"):
@@ -309,14 +329,14 @@ def _blocks(text: str) -> Iterator[_Block]:
             fence = mark[1]
         elif not line.strip() or _HEADING.match(line):
             if lines:
-                yield _Block("\n".join(lines), heading)
+                yield "\n".join(lines), heading
                 lines = []
             if line.strip():
                 heading = line.strip()
         if line.strip():
             lines.append(line)
     if lines:
-        yield _Block("\n".join(lines), heading)
+        yield "\n".join(lines), heading
 
 
 def _pieces(text: str, room: int, count: Count) -> Iterator[str]:
@@ -397,17 +417,14 @@ def is_shipped(config: Config) -> bool:
     return config.memory.embeddings.enabled and config.model.embedding in ("", SHIPPED)
 
 
-def open_embedder(
-    config: Config, litellm: Litellm, *, shared: Callable[[Embedder], Embedder] = lambda own: own
-) -> Embedder | None:
+def open_embedder(config: Config, service: Client | None = None) -> Embedder | None:
     """The embedder of the settings, with its cache, not loaded yet; None if it is switched off.
 
-    `shared` is given the shipped one: other processes may have it loaded.
+    `service` is a process that may have the shipped one loaded.
     """
     settings = config.memory.embeddings
     if not settings.enabled:
         return None
-    model = config.model.embedding
     if is_shipped(config):
         from ragmem.embedder.models import INFO, OnnxEmbedder
 
@@ -417,8 +434,8 @@ def open_embedder(
                 f"with ragmem gives {INFO.dimension} numbers.",
                 hint="Set it to 0, or name another model in model.embedding.",
             )
-        return CachedEmbedder(shared(OnnxEmbedder()))
-    return CachedEmbedder(_by_litellm(config, model, litellm))
+        return CachedEmbedder(OnnxEmbedder(), service)
+    return CachedEmbedder(_by_litellm(config, config.model.embedding))
 
 
 def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
@@ -431,7 +448,7 @@ def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
     )
 
 
-def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
+def _by_litellm(config: Config, model: str) -> Embedder:
     from ragmem.embedder.models import LiteLLMEmbedder
 
     provider, slash, name = model.partition("/")
@@ -452,7 +469,6 @@ def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
         )
     return LiteLLMEmbedder(
         model,
-        litellm,
         dimension=config.memory.embeddings.dimension,
         api_key=key,
         api_base=api_base or None,
@@ -462,25 +478,17 @@ def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
     )
 
 
-class ModelChanged(msgspec.Struct, frozen=True):
-    """The store's vectors are another model's: text search only, until they are made anew."""
+def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
+    """What to say where a store recorded another `(model id, dimension)`; empty where they fit.
 
-    recorded: str
-    configured: str
-
-    def __str__(self) -> str:
-        return (
-            f"The memory's vectors were made by {self.recorded}, but {self.configured} is set: "
-            "until `ragmem store reembed` has made them anew, only text search is used."
-        )
-
-
-def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> ModelChanged | None:
-    """Whether a store that recorded `(model id, dimension)` fits the embedder; None if it does."""
+    Such a store's vectors can't be compared with new ones until they are made anew.
+    """
     if recorded is None or recorded == (info.model_id, info.dimension):
-        return None
-    return ModelChanged(
-        f"{recorded[0]} ({recorded[1]} numbers)", f"{info.model_id} ({info.dimension} numbers)"
+        return ""
+    return (
+        f"The memory's vectors were made by {recorded[0]} ({recorded[1]} numbers), but "
+        f"{info.model_id} ({info.dimension} numbers) is set: "
+        "until `ragmem store reembed` has made them anew, only text search is used."
     )
 
 
@@ -492,7 +500,6 @@ ANSWER_S = 2.0
 QUESTION_S = 0.5
 """Somebody waits for a question: so long that the own model can still be loaded after it."""
 _EMBED = "embed"
-_SERVICE_MARKS = 2
 
 
 class _Texts(msgspec.Struct, frozen=True):
@@ -516,7 +523,7 @@ def answering(embedder: Embedder) -> Handlers:
             raise NotAnswered
         rows = await embedder.embed(asked.texts, asked.kind)
         count = embedder.count_tokens
-        tokens = sum(min(count(text) + _SERVICE_MARKS, info.max_tokens) for text in asked.texts)
+        tokens = sum(min(count(text) + _MARKS, info.max_tokens) for text in asked.texts)
         return _Rows(rows.astype("<f4").tobytes(), tokens)
 
     return {_EMBED: (_Texts, embed)}
@@ -524,68 +531,3 @@ def answering(embedder: Embedder) -> Handlers:
 
 def _is_long(text: str) -> bool:
     return len(text) > MOST_BYTES or len(text.encode("utf-8", "replace")) > MOST_BYTES
-
-
-class SharedEmbedder:
-    """Implements `Embedder`: by the service where one answers, else by `own`.
-
-    Once `own` is loaded nobody is asked any more.
-    """
-
-    def __init__(self, own: Embedder, service: Client) -> None:
-        self._own = own
-        self._service = service
-        self._loaded = False
-        self._shared = Spent()
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """See `Embedder.info`."""
-        return self._own.info
-
-    @property
-    def spent(self) -> Spent:
-        """See `Embedder.spent`; with what the service was asked."""
-        return self._own.spent + self._shared
-
-    async def prepare(self) -> None:
-        """See `Embedder.prepare`; where a service answers, there is nothing to load."""
-        if self._loaded or await self._ask([], "query") is not None:
-            return
-        await self._own.prepare()
-        self._loaded = True
-
-    def count_tokens(self, text: str) -> int:
-        """See `Embedder.count_tokens`; it loads `own`."""
-        count = self._own.count_tokens(text)
-        self._loaded = True
-        return count
-
-    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
-        """See `Embedder.embed`."""
-        import numpy as np
-
-        short = 0 < len(texts) <= MOST_TEXTS and not any(map(_is_long, texts))
-        if short and not self._loaded and (answer := await self._ask(texts, kind)):
-            rows = np.frombuffer(answer.rows, dtype="<f4").astype(np.float32)
-            vectors: Vectors = rows.reshape(len(texts), self.info.dimension)
-            if np.isfinite(vectors).all():
-                self._shared += Spent(texts=len(texts), tokens=answer.tokens, calls=len(texts))
-                return vectors
-        found = await self._own.embed(texts, kind)
-        self._loaded = True
-        return found
-
-    async def aclose(self) -> None:
-        """See `Embedder.aclose`."""
-        await self._own.aclose()
-        self._loaded = False
-
-    async def _ask(self, texts: Sequence[str], kind: Kind) -> _Rows | None:
-        # Half a character is what the own model reads as a question mark too.
-        sound = [text.encode("utf-8", "replace").decode() for text in texts]
-        asked = _Texts(self.info.model_id, kind, sound)
-        within_s = QUESTION_S if kind == "query" else ANSWER_S
-        answer = await self._service.ask(_EMBED, asked, _Rows, within_s=within_s)
-        size = len(texts) * self.info.dimension * 4
-        return None if answer is None or len(answer.rows) != size else answer

@@ -12,14 +12,12 @@ made by scripts/build_embedder from parallel sentences). English stays as it was
 other languages a quarter to four fifths more of the evidence is among the first five
 (docs/embeddings.md).
 
-litellm itself is handed in as `load`, since the models' adapter has one that keeps
-it quiet and off the network. Texts go in batches; a batch that met a passing fault
-is sent again. No exception of an SDK, which may hold a key, gets out of here.
+To litellm texts go in batches; a batch that met a passing fault is sent again. No exception of an
+SDK, which may hold a key, gets out of here.
 """
 
 import asyncio
 import os
-import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +29,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ragmem.embedder import EmbedderInfo, Kind, Litellm, Spent, Thresholds
-from ragmem.errors import EmbedderError, EmbedderUnavailable, chain, header_of
+from ragmem.embedder import EmbedderInfo, Kind, Spent, Thresholds
+from ragmem.errors import (
+    LONGEST_WAIT_S,
+    PASSING_STATUS,
+    EmbedderError,
+    EmbedderUnavailable,
+    chain,
+    header_of,
+    wait_s,
+)
+from ragmem.libraries import close_litellm, load_litellm
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
 
@@ -218,11 +225,8 @@ def _first_line(error: BaseException) -> str:
 
 BATCH_TEXTS = 64
 BATCH_CHARS = 200_000
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 60.0
 _BYTES_A_TOKEN = 3
 _DETAIL_CHARS = 300
-_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
 _SILENT = {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}
 _UNREACHABLE = {"ConnectError", "ConnectTimeout", "APIConnectionError", "ReadError"}
 
@@ -263,7 +267,6 @@ class LiteLLMEmbedder:
     def __init__(
         self,
         model: str,
-        litellm: Litellm,
         *,
         dimension: int = 0,
         api_key: str | None = None,
@@ -279,8 +282,6 @@ class LiteLLMEmbedder:
             max_tokens=max_tokens,
         )
         self._model = model
-        self._load = litellm.load
-        self._close = litellm.close
         self._chosen = dimension if dimension != own else 0
         self._access = {"api_key": api_key, "api_base": api_base}
         self._key_variable = key_variable
@@ -300,7 +301,7 @@ class LiteLLMEmbedder:
 
     async def prepare(self) -> None:
         """Import litellm; ask the provider for the dimension where it is not known."""
-        await asyncio.to_thread(self._load)
+        await asyncio.to_thread(load_litellm)
         if not self._info.dimension:
             await self.embed(["dimension"])
 
@@ -328,36 +329,29 @@ class LiteLLMEmbedder:
 
     async def aclose(self) -> None:
         """Close litellm's connections, those of other models too: they open again when needed."""
-        await self._close()
+        await close_litellm()
 
     async def _embed_batch(self, batch: list[str]) -> list[list[float]]:
-        for number in range(1, self._retries + 2):
-            fault: EmbedderError | None = None
+        litellm = await asyncio.to_thread(load_litellm)
+        # Its OpenAI path takes `max_retries=0` for "not given", and tries three times by itself.
+        litellm.DEFAULT_MAX_RETRIES = 0  # type: ignore[attr-defined]
+        number = 1
+        while True:
             try:
-                return await self._attempt(batch)
-            except _Passing as error:
-                fault = error.with_traceback(None)
+                answer = await litellm.aembedding(**self._call(batch))
+            except Exception as error:
+                # litellm raises its own kinds, its provider's, and plain ones.
+                fault = self._fault(error)
+            else:
+                return self._read(answer, batch)
+            if not isinstance(fault, _Passing):
+                raise fault
             asked = fault.retry_after_s
             if number > self._retries or (asked or 0) > LONGEST_WAIT_S:
                 tried = f" (tried {number} times)" if number > 1 else ""
                 raise EmbedderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
-            doubling = min(FIRST_WAIT_S * 2.0 ** (number - 1), 8.0) * random.uniform(0.75, 1.25)
-            await asyncio.sleep(doubling if asked is None else asked)
-        raise AssertionError("unreachable")
-
-    async def _attempt(self, batch: list[str]) -> list[list[float]]:
-        litellm = await asyncio.to_thread(self._load)
-        # Its OpenAI path takes `max_retries=0` for "not given", and tries three times by itself.
-        litellm.DEFAULT_MAX_RETRIES = 0  # type: ignore[attr-defined]
-        fault: EmbedderError | None = None
-        try:
-            answer = await litellm.aembedding(**self._call(batch))
-        except Exception as error:
-            # litellm raises its own kinds, its provider's, and plain ones.
-            fault = self._fault(error)
-        if fault is not None:
-            raise fault
-        return self._read(answer, batch)
+            await asyncio.sleep(wait_s(number, asked))
+            number += 1
 
     def _call(self, batch: list[str]) -> dict[str, Any]:
         call: dict[str, Any] = {
@@ -415,7 +409,7 @@ class LiteLLMEmbedder:
         if status in (401, 403):
             hint = f"Set {self._key_variable} to a valid key." if self._key_variable else ""
             return EmbedderError(f"{name} refused the key: {detail}", hint=hint)
-        if status in _PASSING:
+        if status in PASSING_STATUS:
             seconds = _retry_after(error)
             return _Passing(f"{name} answered {status}: {detail}", retry_after_s=seconds)
         return EmbedderError(

@@ -208,7 +208,8 @@ class Assembler:
         self._reasoning: list[str] = []
         self._tools: dict[int, _Call] = {}
         self._room = MOST_CHARS
-        self._usage = UsageChunk()
+        self.usage = UsageChunk()
+        """Tokens as reported so far."""
         self._end_reason = ""
 
     def feed(self, chunk: Chunk) -> None:
@@ -228,7 +229,7 @@ class Assembler:
                 call.name = call.name or name
                 call.arguments.append(arguments)
             case UsageChunk():
-                self._usage = chunk
+                self.usage = chunk
             case EndChunk(reason):
                 self._end_reason = reason
 
@@ -253,12 +254,7 @@ class Assembler:
     @property
     def has_begun(self) -> bool:
         """Whether anything of an answer has come: a call that failed before that gave nothing."""
-        return self._room < MOST_CHARS or bool(self._end_reason) or self._usage != UsageChunk()
-
-    @property
-    def usage(self) -> UsageChunk:
-        """Tokens as reported so far."""
-        return self._usage
+        return self._room < MOST_CHARS or bool(self._end_reason) or self.usage != UsageChunk()
 
     def completion(self) -> Completion:
         """The answer; StreamCut when nothing arrived or it ended without an end."""
@@ -275,7 +271,7 @@ class Assembler:
             text=self.text,
             reasoning=self.reasoning,
             tool_uses=uses,
-            usage=self._usage,
+            usage=self.usage,
             end_reason=self._end_reason,
         )
 
@@ -287,16 +283,18 @@ def parse_arguments(text: str) -> dict[str, Json]:
     a repaired cut stream is a different valid command.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-        finite = _finite(value)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_finite,
+            parse_float=_finite,
+        )
     except RecursionError:
         raise ValueError("arguments are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"arguments must be a JSON object, not {type(value).__name__}")
-    if not finite:
-        raise ValueError("arguments hold a number that is out of range")
     return value
 
 
@@ -307,15 +305,7 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return result
 
 
-def _no_constant(name: str) -> Json:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(value: Json) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(_finite(v) for v in value.values())
-    if isinstance(value, list):
-        return all(_finite(v) for v in value)
-    return True
+def _finite(number: str) -> float:
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number} is no number, or is out of range")
+    return value

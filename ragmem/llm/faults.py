@@ -6,7 +6,6 @@ out. No message holds a key: `scrub` takes out what is known and what looks like
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import AsyncGenerator, Callable
 
@@ -14,15 +13,17 @@ import msgspec
 
 from ragmem.config import named_in
 from ragmem.errors import (
+    LONGEST_WAIT_S,
+    PASSING_STATUS,
     ContextTooLong,
     LLMError,
     ProviderRefused,
     ProviderUnavailable,
     RequestRefused,
     StreamCut,
+    wait_s,
 )
 from ragmem.llm.base import Chunk, RetryChunk
-from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
@@ -42,7 +43,6 @@ _TOO_LONG = Regex(
 _NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
 _RETRY_DELAY = Regex(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
 _BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
-_PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,20 +99,6 @@ def is_web_page(body: str) -> bool:
     return body.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))
 
 
-def unknown_provider(model: str) -> ProviderRefused:
-    """The error for a model of a provider that there is not."""
-    # Rarely needed, and every start imports this module.
-    from difflib import get_close_matches
-
-    name = model.partition("/")[0]
-    close = get_close_matches(name, [provider.name for provider in PROVIDERS], n=1)
-    meant = f"Did you mean {close[0]}/…? " if close else ""
-    return ProviderRefused(
-        f"{model} names no provider that is known: {name!r} is none.",
-        hint=f"{meant}`ragmem models` lists what can be used now.",
-    )
-
-
 def from_status(
     peer: Peer, status: int, body: str, *, retry_after_s: float | None = None
 ) -> LLMError:
@@ -128,17 +114,13 @@ def from_status(
     ):
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
     brief = "rate limited" if status == 429 else f"{peer.name} answered {status}"
-    if status in _PASSING_STATUS:
+    if status in PASSING_STATUS:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
-    if peer.custom and status in (401, 404, 405) and (hint := _other_protocol(peer, body)):
-        return ProviderRefused(said, hint=hint)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
     if status == 403:
-        return ProviderRefused(
-            said,
-            hint=f"The key may not use {peer.model}: choose another, -m (`ragmem models`).",
-        )
+        hint = f"The key may not use {peer.model}: choose another, -m (`ragmem models`)."
+        return ProviderRefused(said, hint=hint)
     if status in (404, 405) or is_web_page(body):
         where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
         return ProviderRefused(
@@ -149,8 +131,6 @@ def from_status(
             f"{peer.name} answered {status}, a redirection, which is not followed.",
             hint=f"Set {_address(peer)} to the final address.",
         )
-    if status >= 500:
-        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
     return RequestRefused(said, hint="Another model may take this request: -m provider/model.")
 
 
@@ -243,27 +223,6 @@ def _message_in(value: object) -> str:
     return ""
 
 
-def _other_protocol(peer: Peer, body: str) -> str:
-    """What to do where a refusal has the shape of another provider's; empty where it has none."""
-    try:
-        value = json.loads(body)
-    except ValueError:
-        return ""
-    error = value.get("error") if isinstance(value, dict) else None
-    if not isinstance(error, dict):
-        return ""
-    if value.get("type") == "error":
-        spoken, variable, model = "Anthropic's", "ANTHROPIC_BASE_URL", "anthropic"
-    elif isinstance(error.get("status"), str) and error["status"].isupper():
-        spoken, variable, model = "Gemini's", "GOOGLE_GEMINI_BASE_URL", "gemini"
-    else:
-        return ""
-    return (
-        f"It speaks {spoken} protocol, and {_address(peer)} is for OpenAI's: leave that out, set "
-        f"{variable} to its address without the version, and use -m {model}/…."
-    )
-
-
 def _address(peer: Peer) -> str:
     """What the address of a server comes from, so that it can be mended there."""
     return peer.base_variable or named_in("llm.api_base")
@@ -287,17 +246,6 @@ def _later(retry_after_s: float | None) -> str:
     if retry_after_s:
         return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
     return "Try again in a moment, or use another model (-m)."
-
-
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 60.0
-
-
-def wait_s(attempt: int, asked_s: float | None) -> float:
-    """Seconds until the next try: what the server asked for, else doubling, jittered."""
-    if asked_s is not None:
-        return min(asked_s, LONGEST_WAIT_S)
-    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), 8.0) * random.uniform(0.75, 1.25)
 
 
 async def retried(

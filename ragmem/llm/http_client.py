@@ -166,14 +166,12 @@ class HttpClient(ABC):
             raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
         raise fault
 
-    def _encoded(self, request: Request) -> bytes:
-        return msgspec.json.encode({**self._endpoint.extra_body, **self._body(request)})
-
     @asynccontextmanager
     async def _asked(self, http: "Requests", request: Request) -> AsyncGenerator["Response", None]:
         """The response, once its head is there: byte by byte it has no more time than at once."""
         async with AsyncExitStack() as stack:
-            asked = http.post(self._encoded(request))
+            body = {**self._endpoint.extra_body, **self._body(request)}
+            asked = http.post(msgspec.json.encode(body))
             async with asyncio.timeout(self._timeout_s):
                 response = await stack.enter_async_context(asked)
             yield response
@@ -446,7 +444,7 @@ class ResponsesClient(HttpClient):
                             "type": "function_call",
                             "call_id": wire.call_id(part.id),
                             "name": wire.tool_name(part.name),
-                            "arguments": msgspec.json.encode(wire.arguments_of(part)).decode(),
+                            "arguments": wire.arguments_text(part),
                         }
                     )
                 case ToolAnswer(use_id, text):

@@ -1,86 +1,29 @@
 """Providers without an OpenAI-compatible endpoint, through litellm.
 
-Importing litellm takes 2 to 3 s, so `load_litellm` does it late, in whatever
-thread calls it first. litellm reports a cut stream as a proper end (reliability
+litellm reports a cut stream as a proper end (reliability
 0.1): here an answer ends only if litellm itself saw a reason for its end, and
 every tool call's arguments are whole.
 """
 
 import asyncio
-import logging
-import os
 import re
-import sys
-import threading
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain, header_of
-from ragmem.libraries import load_httpx
+from ragmem.libraries import close_litellm, hush_litellm, load_litellm
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
 from ragmem.llm.faults import Peer, retried
 from ragmem.messages import Json
 
-# Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
-# table that is not the packaged one is fetched from the network.
-_SETTINGS = {
-    "LITELLM_MODE": "PRODUCTION",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
-    "LITELLM_LOCAL_BLOG_POSTS": "True",
-}
 _CACHED: Json = [
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
 ]
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_loading = threading.Lock()
-
-
-def load_litellm() -> ModuleType:
-    """litellm, silent and off the network; may be called in a background thread."""
-    with _loading:
-        if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
-            return loaded
-        load_httpx()
-        os.environ.update(_SETTINGS)
-        os.environ.pop("LITELLM_LOG", None)
-        _spare_loopback()
-        _hush()
-        import litellm
-
-        for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
-            logger = logging.getLogger(name)
-            logger.handlers = [logging.NullHandler()]
-            logger.propagate = False
-        litellm.suppress_debug_info = True
-        litellm.telemetry = False
-        litellm.drop_params = True
-        litellm.modify_params = True
-        litellm.num_retries = 0
-        litellm.disable_streaming_logging = True
-        # Counting tokens would fetch a tokenizer from the network.
-        litellm.disable_token_counter = True
-        litellm.disable_hf_tokenizer_download = True
-        # One HTTP library for all: the same proxies, timeouts and certificates.
-        litellm.disable_aiohttp_transport = True
-        return litellm
-
-
-async def close_litellm() -> None:
-    """Close the connections that litellm keeps, if it was ever used."""
-    litellm = sys.modules.get("litellm")
-    close = getattr(litellm, "close_litellm_async_clients", None)
-    if close is not None:
-        with suppress(Exception):
-            await close()
-        litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[union-attr]
 
 
 class LiteLLMClient:
@@ -111,7 +54,7 @@ class LiteLLMClient:
             custom=api_base is not None,
         )
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """See `LLM.stream`."""
         return retried(lambda: self._attempt(request), self._retries)
 
@@ -125,7 +68,7 @@ class LiteLLMClient:
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         litellm = await asyncio.to_thread(load_litellm)
-        _hush()
+        hush_litellm()
         reader = wire.AnswerReader()
         arguments: dict[int, list[str]] = {}
         fault: LLMError | None = None
@@ -133,7 +76,7 @@ class LiteLLMClient:
         try:
             answer = await litellm.acompletion(**self._call(request))
             async for event in _in_time(aiter(answer), self._timeout_s):
-                for chunk in reader.feed(_convert(event)):
+                for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
                         arguments.setdefault(chunk.index, []).append(chunk.arguments)
                     yield chunk
@@ -141,7 +84,9 @@ class LiteLLMClient:
             # litellm raises its own kinds, its provider's, and plain ones.
             fault = self._fault(error)
         finally:
-            await _close(answer)
+            if close := getattr(answer, "aclose", None):
+                with suppress(Exception):
+                    await close()
         if fault is None and not _really_ended(answer):
             fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
         if fault is None and not all(_is_whole("".join(parts)) for parts in arguments.values()):
@@ -190,12 +135,15 @@ class LiteLLMClient:
     def _fault(self, error: Exception) -> LLMError:
         """An exception of litellm or of what it uses, as ours; only names and text are taken."""
         peer = self._peer
-        kinds = _kinds(error)
+        kinds = {type(each).__name__ for each in chain(error)}
         text = _SDK_NAMES.sub("", str(getattr(error, "message", "") or error)).strip()
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
-            return faults.unknown_provider(peer.model)
-        if kinds & {"ContextWindowExceededError"}:
+            return ProviderRefused(
+                f"{peer.model} names no provider that is known: {peer.name!r} is none.",
+                hint="`ragmem models` lists what can be used now.",
+            )
+        if "ContextWindowExceededError" in kinds:
             return faults.too_long(peer, faults.scrub(text, peer.secrets))
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
             return faults.Passing(f"{peer.name} sent what is not an answer.")
@@ -218,16 +166,6 @@ class LiteLLMClient:
 
 # `litellm.RateLimitError: AnthropicException - ` says nothing to a person.
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
-
-
-def _kinds(error: BaseException) -> set[str]:
-    """Names of the types along the chain."""
-    return {type(e).__name__ for e in chain(error)}
-
-
-def _convert(event: Any) -> wire.WireChunk:
-    """A chunk of litellm, as an event of the wire."""
-    return msgspec.convert(event.model_dump(), wire.WireChunk)
 
 
 def _really_ended(answer: Any) -> bool:
@@ -260,27 +198,5 @@ async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerat
         yield event
 
 
-async def _close(answer: Any) -> None:
-    close = getattr(answer, "aclose", None)
-    if close is not None:
-        with suppress(Exception):
-            await close()
-
-
 def _short(text: str) -> str:
     return text.strip().split("\n")[0].rstrip(".") or "no connection"
-
-
-def _hush() -> None:
-    """Warnings meant for litellm's authors don't reach the person's terminal."""
-    for module in ("litellm", "pydantic", "openai"):
-        warnings.filterwarnings("ignore", module=rf"{module}(\..*)?$")
-
-
-def _spare_loopback() -> None:
-    """A proxy of the environment never stands before this machine itself."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return
-    for variable in ("NO_PROXY", "no_proxy"):
-        listed = [h for h in os.environ.get(variable, "").split(",") if h]
-        os.environ[variable] = ",".join(dict.fromkeys([*listed, *_LOOPBACK]))

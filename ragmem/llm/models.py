@@ -5,12 +5,11 @@ provider whose key is present, a local Ollama, the installed small model.
 """
 
 import re
-import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -19,7 +18,6 @@ import msgspec
 
 from ragmem.config import ADDRESS, Config, Paths, find_paths, is_address, provider_key
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
-from ragmem.files import replace_private
 from ragmem.llm.base import LLM, Effort, ModelInfo
 from ragmem.llm.providers import (
     BY_NAME,
@@ -39,15 +37,11 @@ if TYPE_CHECKING:
 
 
 PROBE_S = 0.15
-CACHE_S = 600.0
+"""The longest that Ollama is waited for, which may not be there."""
 DEFAULT_WINDOW = 4096
 """Tokens that Ollama keeps, unless OLLAMA_CONTEXT_LENGTH says otherwise; more it drops, unsaid."""
-
-
 _SERVED_S = 1.0
 """The longest that a server of the person's own is waited for; it may be another machine."""
-_WITHIN_S = 2.0
-"""The same where a person has just named a model."""
 _MOST_BYTES = 4 << 20
 
 
@@ -61,13 +55,6 @@ class _Offer(msgspec.Struct):
     """Of Ollama."""
     data: list[_Offered] = []
     """Of the OpenAI protocol."""
-
-
-class _Cached(msgspec.Struct):
-    url: str
-    at: float
-    """Seconds since the epoch."""
-    models: tuple[str, ...] = ()
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:
@@ -95,54 +82,23 @@ def ollama_window(environ: Mapping[str, str]) -> int:
     return int(value) if value.isdigit() and int(value) > 0 else DEFAULT_WINDOW
 
 
-def ollama_models(environ: Mapping[str, str], cache_file: Path | None = None) -> tuple[str, ...]:
-    """Names of its chat models, newest first; empty when there is no answer in 150 ms.
-
-    What was found, or that nothing answered in time, is kept in `cache_file`; a
-    refused connection costs nothing and is not kept.
-    """
-    url = ollama_url(environ)
-    if cache_file is not None and (kept := _read(cache_file, url)) is not None:
-        return kept
-    found, in_time = _ask(f"{url}/api/tags", PROBE_S)
-    if cache_file is not None and (found or not in_time):
-        _write(cache_file, _Cached(url, time.time(), found))
-    return found
+def ollama_models(environ: Mapping[str, str]) -> list[str]:
+    """Names of its chat models, newest first; none when there is no answer in 150 ms."""
+    return _chat_models(f"{ollama_url(environ)}/api/tags", PROBE_S)
 
 
-def served_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names by which the models of `llm.api_base` are asked; empty where it tells none in 1 s."""
+def served_models(config: Config, environ: Mapping[str, str]) -> list[str]:
+    """Names by which the models of `llm.api_base` are asked; none where it tells none in 1 s."""
     key = provider_key(LOCAL_KEY, environ)
-    found, _ = _ask(_listing(config.llm.api_base), _SERVED_S, key)
+    url = urlsplit(config.llm.api_base)
+    listing = url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
+    found = _chat_models(listing, _SERVED_S, key)
     # What is before a slash is taken for a provider, where it is one.
-    return tuple(f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found)
+    return [f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found]
 
 
-def _listing(base_url: str) -> str:
-    """Where a server of the OpenAI protocol tells what it has."""
-    url = urlsplit(base_url)
-    return url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
-
-
-def _ask(url: str, within_s: float, key: str | None = None) -> tuple[tuple[str, ...], bool]:
-    """(chat models, answered or refused in time); in a thread: to resolve a name has no timeout."""
-    found: list[tuple[str, ...] | None] = []
-    ended = threading.Event()
-
-    def ask() -> None:
-        try:
-            found.append(_fetch(url, within_s, key))
-        finally:
-            ended.set()
-
-    threading.Thread(target=ask, name="models-probe", daemon=True).start()
-    ended.wait(within_s * 1.5)
-    models = found[0] if found else None
-    return tuple(name for name in models or () if "embed" not in name), models is not None
-
-
-def _fetch(url: str, within_s: float, key: str | None) -> tuple[str, ...] | None:
-    """Models; empty where there is no such server, None where it does not answer in time."""
+def _chat_models(url: str, within_s: float, key: str | None = None) -> list[str]:
+    """Models; none where there is no such server, or it does not answer in time."""
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)
@@ -153,31 +109,14 @@ def _fetch(url: str, within_s: float, key: str | None) -> tuple[str, ...] | None
         connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
         response = connection.getresponse()
         if response.status != 200:
-            return ()
+            return []
         offer = msgspec.json.decode(response.read(_MOST_BYTES), type=_Offer)
-    except TimeoutError:
-        return None
     except (OSError, HTTPException, msgspec.DecodeError, ValueError):
-        return ()
+        return []
     finally:
         connection.close()
-    names = (each.name or each.id for each in (*offer.data, *offer.models))
-    return tuple(dict.fromkeys(filter(None, names)))
-
-
-def _read(file: Path, url: str) -> tuple[str, ...] | None:
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=_Cached)
-    except (OSError, msgspec.DecodeError):
-        return None
-    fresh = 0 <= time.time() - kept.at < CACHE_S and kept.url == url
-    return kept.models if fresh else None
-
-
-def _write(file: Path, value: _Cached) -> None:
-    """Best effort: without a cache the next start asks again."""
-    with suppress(OSError):
-        replace_private(file, msgspec.json.encode(value), sync=False)
+    names = dict.fromkeys(each.name or each.id for each in (*offer.data, *offer.models))
+    return [name for name in names if name and "embed" not in name]
 
 
 Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
@@ -243,7 +182,7 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
     for provider in PROVIDERS:
         if provider.main and (variable := _key_variable(provider, environ)):
             return _named(f"{provider.name}/{provider.main}", f"{variable} is set", config, environ)
-    if found := ollama_models(environ, _ollama_cache(environ)):
+    if found := ollama_models(environ):
         return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model(environ) is not None:
         return _named(LOCAL_NAME, _LAST_RESORT, config, environ)
@@ -261,8 +200,7 @@ def choose_summary_model(
     if config.model.summary:
         return _named(config.model.summary, "model.summary", config, environ)
     main = choose_model(config, environ, flag=flag)
-    small = "" if config.llm.api_base else small_sibling(main.name)
-    if not small:
+    if config.llm.api_base or not (small := small_sibling(main.name)):
         return main
     return _named(small, f"the small sibling of {main.name}", config, environ)
 
@@ -321,8 +259,6 @@ def find_local_model(environ: Mapping[str, str]) -> Path | None:
 
 
 def _local_model_runs() -> bool:
-    from importlib.util import find_spec
-
     return find_spec("xllamacpp") is not None
 
 
@@ -335,7 +271,7 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
 
         file = find_local_model(environ)
         if file is None:
-            raise _no_local_model()
+            raise _no_model("The small local model can't be used")
         return LocalLLM(
             choice.info,
             model_file=file,
@@ -445,19 +381,17 @@ def _litellm_choice(
     name: str, why: str, provider: Provider | None, config: Config, environ: Mapping[str, str]
 ) -> ModelChoice:
     prefix = name.partition("/")[0]
-    base_url = config.llm.api_base
+    info, base_url, guess = model_info(name), config.llm.api_base, f"{prefix.upper()}_API_KEY"
+    # A provider that is not known, and has no key here, bills nobody.
+    bills = not base_url
     if base_url:
         key = LOCAL_KEY
     elif provider is not None:
         key = _needed_key(name, provider, environ)
-    elif prefix in WITHOUT_A_KEY:
-        key = ""
+        base_url = ollama_url(environ) if provider.name == "ollama" else ""
     else:
-        guess = f"{prefix.upper()}_API_KEY"
-        key = guess if environ.get(guess) else ""
-    if provider is not None and provider.name == "ollama" and not base_url:
-        base_url = ollama_url(environ)
-    info = model_info(name)
+        key = guess if environ.get(guess) and prefix not in WITHOUT_A_KEY else ""
+        bills = bool(key) or prefix in WITHOUT_A_KEY
     return ModelChoice(
         name=name,
         info=info,
@@ -467,10 +401,7 @@ def _litellm_choice(
         key_variable=key,
         base_url=base_url,
         model=name,
-        # A provider that is not known, and has no key here, bills nobody.
-        paid=_is_paid(info, provider)
-        and not config.llm.api_base
-        and (provider is not None or bool(key) or prefix in WITHOUT_A_KEY),
+        paid=bills and _is_paid(info, provider),
     )
 
 
@@ -481,7 +412,7 @@ def _local_choice(name: str, why: str, environ: Mapping[str, str]) -> ModelChoic
             hint=f"The small model is {LOCAL_NAME}; others run in Ollama: -m ollama/<name>.",
         )
     if find_local_model(environ) is None:
-        raise _no_local_model()
+        raise _no_model("The small local model can't be used")
     from ragmem.llm.local import LOCAL_INFO
 
     return ModelChoice(name=LOCAL_NAME, info=LOCAL_INFO, why=why, provider="local", client="local")
@@ -529,19 +460,13 @@ def _is_paid(info: ModelInfo, provider: Provider | None) -> bool:
 
 
 def _source(environ: Mapping[str, str]) -> str:
-    for variable in ("RAGMEM_MODEL__MAIN", "RAGMEM_MODEL"):
-        if environ.get(variable):
-            return variable
-    return "model.main"
+    variables = ("RAGMEM_MODEL__MAIN", "RAGMEM_MODEL")
+    return next((name for name in variables if environ.get(name)), "model.main")
 
 
 def _shown(url: str) -> str:
     """A URL without the password that may stand in it."""
     return re.sub(r"^((?:[\w+.-]+:)?//)?[^/?#]*@", r"\1", url)
-
-
-def _ollama_cache(environ: Mapping[str, str]) -> Path:
-    return find_paths(environ).data_dir / "ollama.json"
 
 
 def _how_to_have_another(name: str) -> str:
@@ -554,24 +479,14 @@ def _how_to_have_another(name: str) -> str:
     )
 
 
-def _no_model() -> NoModel:
+def _no_model(said: str = "There is no model to answer with") -> NoModel:
     if not _local_model_runs():
-        return NoModel("There is no model to answer with.", hint=_what_to_do(_HOW_TO_INSTALL))
+        how = "the small local model: `ragmem doctor` shows the command that installs it"
+        return NoModel(f"{said}.", hint=_what_to_do(how))
     from ragmem.llm.local import HOW
 
-    said = "There is no model to answer with but the small local one, whose weights are missing."
+    said = f"{said}: the weights of the small local model are missing."
     return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
-
-
-def _no_local_model() -> NoModel:
-    if not _local_model_runs():
-        return NoModel("The small local model is not installed.", hint=_what_to_do(_HOW_TO_INSTALL))
-    from ragmem.llm.local import HOW
-
-    return NoWeights("The weights of the small local model are missing.", hint=f"{HOW}.")
-
-
-_HOW_TO_INSTALL = "the small local model: `ragmem doctor` shows the command that installs it"
 
 
 def _what_to_do(for_local: str) -> str:
@@ -583,32 +498,6 @@ def _what_to_do(for_local: str) -> str:
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
         f"- {for_local}"
     )
-
-
-def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
-    """Why there may be no such model, for the person; empty where it is listed or none can tell."""
-    prefix = f"{choice.provider}/"
-    if choice.client in ("openai", "responses"):
-        key = provider_key(choice.key_variable, environ) if choice.key_variable else None
-        offered = _fetch(_listing(choice.base_url), _WITHIN_S, key) or ()
-        listed = [model.removeprefix("models/") for model in offered]
-        name, by = choice.model, "its server"
-    elif choice.client in ("anthropic", "gemini") or (
-        choice.client == "litellm" and not choice.base_url
-    ):
-        # A new one need not be in the table: it is said, and not refused.
-        listed = [known for known in known_models() if known.startswith(prefix)]
-        name, by = choice.name, "ragmem"
-    else:
-        return ""
-    if not listed or name in listed or f"{name}:latest" in listed or is_known(choice.name):
-        return ""
-    close = get_close_matches(name, listed, n=1)
-    meant = f" Did you mean {prefix + close[0].removeprefix(prefix)}?" if close else ""
-    if len(listed) == 1:
-        only = prefix + listed[0].removeprefix(prefix)
-        return f"{choice.name} is not there: {by} lists {only} alone."
-    return f"{choice.name} is none of the {len(listed):,} models that {by} lists.{meant}"
 
 
 def about(choice: ModelChoice, usage: UsageLog) -> list[str]:

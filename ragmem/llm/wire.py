@@ -7,6 +7,7 @@ answer as `Chunk`s, and whether it really ended.
 
 import codecs
 import hashlib
+import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
@@ -33,7 +34,6 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Of one event, or of an answer that comes in one piece."""
 _NAME = Regex(r"[^A-Za-z0-9_-]")
 _PLAIN_ID = Regex(r"[A-Za-z0-9_-]{1,40}")
-_LINE_END = Regex(r"\r\n|\n|\r")
 
 
 # --- out ---------------------------------------------------------------------
@@ -90,7 +90,7 @@ def _message_json(message: Message, id_length: int) -> list[dict[str, Json]]:
             {
                 "id": call_id(use.id, id_length),
                 "type": "function",
-                "function": {"name": tool_name(use.name), "arguments": _arguments(use)},
+                "function": {"name": tool_name(use.name), "arguments": arguments_text(use)},
             }
             for use in uses
         ]
@@ -122,18 +122,9 @@ def arguments_of(use: ToolUse) -> dict[str, Json]:
     return value if clean(plain) == plain else parse_arguments(clean(plain))
 
 
-def _arguments(use: ToolUse) -> str:
-    text = clean(use.arguments)
-    try:
-        value = parse_arguments(text)
-    except ValueError:
-        # Some servers parse what they are sent; the model still sees what it had written.
-        return msgspec.json.encode({"invalid_arguments": text}).decode()
-    if "\\u" in text:
-        # Half of a surrogate pair, spelled out, would break whoever decodes and sends it on.
-        plain = json.dumps(value, ensure_ascii=False)
-        return text if clean(plain) == plain else clean(plain)
-    return text
+def arguments_text(use: ToolUse) -> str:
+    """The same as JSON: some servers parse what they are sent."""
+    return msgspec.json.encode(arguments_of(use)).decode()
 
 
 HEARD = "Understood."
@@ -472,24 +463,19 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 
     A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
     size = length = 0
     begun: list[str] = []
-    after_cr = False
     async for piece in pieces:
         size += len(piece)
-        length = len(piece) - end if (end := piece.rfind(b"\n") + 1) else length + len(piece)
         if size > MAX_ANSWER_BYTES:
             raise too_long(MAX_ANSWER_BYTES)
-        if length > MAX_EVENT_BYTES:
-            raise too_long(MAX_EVENT_BYTES)
-        if not (text := decoder.decode(piece)):
-            continue
-        if after_cr and text.startswith("\n"):
-            text = text[1:]
-        after_cr = text.endswith("\r")
-        first, *others = _LINE_END.split(text)
+        first, *others = decoder.decode(piece).split("\n")
         begun.append(first)
+        length += len(first)
         for line in others:
             yield "".join(begun)
-            begun = [line]
+            begun, length = [line], len(line)
+        if length > MAX_EVENT_BYTES:
+            raise too_long(MAX_EVENT_BYTES)

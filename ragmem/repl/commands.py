@@ -362,8 +362,6 @@ async def _model(name: str, chat: ChatSession) -> None:
         name = "" if picked == chat.agent.model else picked
     if name:
         await chat.go_on_with(model=name)
-        if doubt := await chat.app.doubts_model(name):
-            chat.output.say(f"{doubt} It is taken all the same.", "warning")
     hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
     chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
 

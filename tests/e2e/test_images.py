@@ -71,15 +71,6 @@ def test_what_is_no_picture_or_too_large_is_said(house: Ragmem, server: LLMServe
     assert "only words" in told
 
 
-def test_a_server_that_takes_none_is_told_as_that(house: Ragmem) -> None:
-    refused = Answer(mode="400", message="content must be a string")
-    with LLMServer([refused], repeat=True) as blind:
-        done = house.run("ask", 'What is on @"shot one.png"?', env=blind.env)
-    assert done.code == 1
-    assert "content must be a string" in done.err
-    assert "If openai/scripted can't see, ask without pictures" in done.err
-
-
 def test_more_than_a_request_takes_is_left_out(house: Ragmem, server: LLMServer) -> None:
     names = [f"{number}.png" for number in range(5)]
     for name in names:

@@ -69,12 +69,12 @@ def test_an_answer_that_does_not_fit_never_comes_out_where_a_program_reads(tmp_p
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("nowhere.json", "--json-schema: there is no file nowhere.json."),
+        ("nowhere.json", "--json-schema: nowhere.json can't be read: No such file"),
         (".", "--json-schema: . can't be read: Is a directory."),
-        ('{"type":', "--json-schema is no JSON from line 1, column 9 on."),
+        ('{"type":', "--json-schema is no JSON: Expecting value: line 1 column 9"),
         ('{"type": "numbr"}', "--json-schema is no JSON Schema: "),
         ("", "--json-schema is empty."),
-        ("bytes.json", "--json-schema: bytes.json is no text in UTF-8."),
+        ("bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
     ],
 )
 def test_what_is_no_schema_is_a_usage_error(tmp_path: Path, given: str, why: str) -> None:

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 
-from ragmem.embedder import CachedEmbedder, Litellm, models
+from ragmem import errors
+from ragmem.embedder import CachedEmbedder, models
 from ragmem.embedder.models import LiteLLMEmbedder
 from ragmem.errors import EmbedderError, EmbedderUnavailable
-from ragmem.llm.litellm_client import close_litellm, load_litellm
+from ragmem.libraries import close_litellm
 from tests.fakes.llm_server import Answer, LLMServer, Received
 from tests.llm.adapters import KEY, all_text_of
 
@@ -17,7 +18,7 @@ Step = Answer | Callable[[Received], Answer]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(errors, "FIRST_WAIT_S", 0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,6 @@ def connect(
     """An embedder for a scripted server."""
     return LiteLLMEmbedder(
         model,
-        Litellm(load_litellm, close_litellm),
         api_key=KEY,
         api_base=server.url,
         key_variable="RAGMEM_API_KEY",

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ragmem.embedder import MOST_BYTES, MOST_TEXTS, SharedEmbedder, answering
+from ragmem.embedder import MOST_BYTES, MOST_TEXTS, CachedEmbedder, answering
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.service import Client, is_offered, serve
 from tests.cli.process import SOURCE
@@ -61,8 +61,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION) -> SharedEmbedder:
-    return SharedEmbedder(own or HashEmbedder(), Client(folder / "e.sock", version=version))
+def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION) -> CachedEmbedder:
+    return CachedEmbedder(own or HashEmbedder(), Client(folder / "e.sock", version=version))
 
 
 @contextmanager
@@ -116,7 +116,7 @@ async def test_its_vectors_are_those_of_the_own_embedder(folder: Path) -> None:
     """Byte for byte, for both kinds, and as much is said to be spent."""
     texts = ["Where do wombats live?", "Où vivent-ils ?", "half a \udce9 character", ""]
     service, own, loaded = OnnxEmbedder(), OnnxEmbedder(), OnnxEmbedder()
-    asking = SharedEmbedder(own, Client(folder / "e.sock", version=VERSION))
+    asking = CachedEmbedder(own, Client(folder / "e.sock", version=VERSION))
     async with served(folder, service):
         await asking.prepare()
         for text in texts:
@@ -135,7 +135,7 @@ async def test_its_vectors_are_those_of_the_own_embedder(folder: Path) -> None:
 async def test_what_is_too_much_for_it_is_done_by_the_own_one(folder: Path) -> None:
     service = HashEmbedder()
     async with served(folder, service):
-        for texts in (["few"] * (MOST_TEXTS + 1), ["é" * MOST_BYTES]):
+        for texts in ([f"{n}" for n in range(MOST_TEXTS + 1)], ["é" * MOST_BYTES]):
             own = HashEmbedder()
             assert len(await shared(folder, own).embed(texts)) == len(texts)
             assert [text for _, text in own.seen] == texts

@@ -34,7 +34,7 @@ from typing import Any, NoReturn, Self
 import ragmem
 from ragmem import redact
 from ragmem.memory import leases
-from ragmem.text import Regex
+from ragmem.text import LazyPattern
 from ragmem.tools.sandbox import find_mechanism
 
 ROOT = Path(__file__).parents[2]
@@ -314,7 +314,7 @@ def _takes_litellm(env: Mapping[str, str]) -> bool:
 
 @cache
 def _import_litellm() -> None:
-    from ragmem.llm.litellm_client import load_litellm
+    from ragmem.libraries import load_litellm
 
     load_litellm()
 
@@ -426,8 +426,8 @@ def _main(control: int) -> None:
     fake_app = import_module("tests.repl.fake_app")
     _load_embedder()
     for each in gc.get_objects():
-        if isinstance(each, Regex):
-            _ = each.compiled
+        if isinstance(each, LazyPattern):
+            _ = each.search
     gc.freeze()
     asked = _serve(socket.socket(fileno=control))
     if asked is not None and asked["runner"]:

@@ -88,6 +88,15 @@ async def complete(llm: LLM, request: Request | None = None) -> Completion:
     return assembler.completion()
 
 
+async def ask(make: Connect, url: str, request: Request | None = None) -> Completion:
+    """The whole answer of an adapter that is made for it and closed behind it."""
+    llm = make(url)
+    try:
+        return await complete(llm, request)
+    finally:
+        await llm.aclose()
+
+
 async def feed(assembler: Assembler, llm: LLM, request: Request | None = None) -> None:
     """Give the chunks of an answer to an assembler, until the end or an error."""
     async for chunk in llm.stream(request or asking()):

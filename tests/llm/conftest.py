@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ragmem.llm import faults
+from ragmem import errors
 from ragmem.llm.base import LLM
 from tests.llm.adapters import ADAPTERS, Connect
 
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(errors, "FIRST_WAIT_S", 0.01)
 
 
 @pytest.fixture(autouse=True)

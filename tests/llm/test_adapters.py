@@ -110,7 +110,7 @@ async def test_what_is_sent(connect: Connect) -> None:
         {
             "id": "call_1",
             "type": "function",
-            "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
+            "function": {"name": "read_file", "arguments": '{"path":"a.py"}'},
         }
     ]
     assert sent.body["messages"][3]["tool_call_id"] == "call_1"

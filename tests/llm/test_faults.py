@@ -6,16 +6,18 @@ from email.utils import format_datetime
 import pytest
 
 from ragmem.errors import (
+    LONGEST_WAIT_S,
     ContextTooLong,
     LLMError,
     ProviderRefused,
     ProviderUnavailable,
     RequestRefused,
     StreamCut,
+    wait_s,
 )
 from ragmem.llm import faults
 from ragmem.llm.base import TextChunk
-from ragmem.llm.faults import LONGEST_WAIT_S, Passing, Peer, retried, wait_s
+from ragmem.llm.faults import Passing, Peer, retried
 from ragmem.records import utc_now
 
 PEER = Peer(

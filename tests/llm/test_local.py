@@ -136,7 +136,7 @@ async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
 @pytest.mark.local_model
 async def test_it_listens_on_no_port(folder: Path) -> None:
     llm = local_llm(folder)
-    await llm.start()
+    await llm.prepare()
     sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
     inodes = {s.removeprefix("socket:[").rstrip("]") for s in sockets if s.startswith("socket:")}
     for table in ("tcp", "tcp6"):
@@ -157,7 +157,7 @@ async def test_a_prompt_that_is_too_long(folder: Path) -> None:
 @pytest.mark.local_model
 async def test_it_comes_back_after_its_death(folder: Path) -> None:
     llm = local_llm(folder)
-    await llm.start()
+    await llm.prepare()
     first = llm.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -178,8 +178,8 @@ def test_it_dies_with_its_parent(folder: Path) -> None:
         "from ragmem.llm.models import find_local_model\n"
         "async def main():\n"
         "    llm = LocalLLM(LOCAL_INFO, model_file=find_local_model({}),\n"
-        "                   runtime_dir=Path(sys.argv[1]))\n"
-        "    await llm.start()\n"
+        "                   runtime_dir=Path(sys.argv[1]), log_file=Path('/dev/null'))\n"
+        "    await llm.prepare()\n"
         "    print(llm.pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
@@ -203,7 +203,7 @@ async def test_a_file_that_is_no_model(folder: Path) -> None:
         LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
     )
     with pytest.raises(ProviderRefused, match="did not start") as caught:
-        await llm.start()
+        await llm.prepare()
     assert "local-model.log" in caught.value.hint
     assert llm.pid is None
 
@@ -216,6 +216,6 @@ async def test_modules_of_the_current_folder_are_not_imported(
         (folder / f"{name}.py").write_text(f"open('{folder}/hit', 'w')\n")
     monkeypatch.chdir(folder)
     llm = local_llm(folder)
-    await llm.start()
+    await llm.prepare()
     await llm.aclose()
     assert not (folder / "hit").exists()

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -123,13 +122,7 @@ def test_who_has_the_small_model_for_want_of_a_key_is_told_how_to_have_another(
 ) -> None:
     """Not who has asked for it."""
     [said] = about(choose_model(Config(), environ), UsageLog(tmp_path))
-    for way in (
-        LOCAL_NAME,
-        "can't use tools",
-        "export ANTHROPIC_API_KEY=",
-        "GEMINI_API_KEY",
-        "Ollama",
-    ):
+    for way in (LOCAL_NAME, "can't use tools", "export ANTHROPIC_API_KEY=", "Ollama"):
         assert way in said
     [said] = about(choose_model(Config(), environ, flag=LOCAL_NAME), UsageLog(tmp_path))
     assert "can't use tools" in said
@@ -333,42 +326,22 @@ def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
         assert caught.value.hint
 
 
-def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
-    mistral = next(p for p in PROVIDERS if p.name == "mistral")
-    assert mistral.tool_call_id_length == 9
+@pytest.mark.parametrize("name", ["openai/x", "strange/x"])
+def test_a_key_that_was_not_found_is_named(name: str) -> None:
+    """Whatever server is asked, the variable in which its key was looked for is known."""
+    config = Config(llm=LLMConfig(api_base="http://127.0.0.1:9/v1"))
+    assert choose_model(config, {"OPENAI_API_KEY": "k"}, flag=name).key_variable == "RAGMEM_API_KEY"
 
 
 # --- Ollama ------------------------------------------------------------------------------------
 
 
-def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: Path) -> None:
-    with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
-        environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
-        assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
-    cache = tmp_path / "data" / "ollama.json"
-    assert stat.S_IMODE(cache.stat().st_mode) == 0o600
-    assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
-    kept = msgspec.json.decode(cache.read_bytes())
-    cache.write_bytes(msgspec.json.encode({**kept, "at": kept["at"] - 601}))
-    assert models.ollama_models(environ, cache) == ()
-
-
-def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
-    cache = tmp_path / "ollama.json"
+def test_a_silent_ollama_costs_little() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
         started = time.monotonic()
-        assert models.ollama_models(environ, cache) == ()
+        assert models.ollama_models(environ) == []
         assert time.monotonic() - started < 10
-    assert cache.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"url": 1}', b"\xff"])
-def test_a_damaged_cache_is_passed_over(
-    environ: dict[str, str], tmp_path: Path, content: bytes
-) -> None:
-    (tmp_path / "ollama.json").write_bytes(content)
-    assert models.ollama_models(environ, tmp_path / "ollama.json") == ()
 
 
 @pytest.mark.parametrize(
@@ -469,7 +442,7 @@ def test_the_table_is_small_and_carries_its_licence() -> None:
 def test_the_script_makes_the_table_as_it_is() -> None:
     root = Path(models.__file__).parents[2]
     code = (
-        "import runpy, sys, pathlib\n"
+        "import runpy, sys\n"
         "module = runpy.run_path(sys.argv[1])\n"
         "class Target:\n"
         "    name = 'models.json'\n"
@@ -477,15 +450,12 @@ def test_the_script_makes_the_table_as_it_is() -> None:
         "module['main'].__globals__['TARGET'] = Target()\n"
         "module['main']()\n"
     )
-    script = str(root / "scripts" / "build_models")
-    done = subprocess.run(
-        [sys.executable, "-c", code, script], capture_output=True, text=True, timeout=60, check=True
-    )
+    command = [sys.executable, "-c", code, str(root / "scripts" / "build_models")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     ours = msgspec.json.decode((root / "ragmem" / "llm" / "models.json").read_bytes())
     theirs = msgspec.json.decode(done.stderr)
-    if ours["source"] == theirs["source"]:
-        assert ours == theirs
     assert ours.keys() == theirs.keys()
+    assert ours["source"] != theirs["source"] or ours == theirs
 
 
 # --- what is usable ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable, StreamCut
+from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable
 from ragmem.llm import faults
 from ragmem.llm.anthropic_client import MessageReader
 from ragmem.llm.base import (
@@ -29,6 +29,7 @@ from tests.llm.adapters import (
     KEY,
     READ_FILE,
     anthropic_client,
+    ask,
     asking,
     complete,
     gemini_client,
@@ -59,15 +60,10 @@ STRANGE = (
 def sent_by(make: Any, *messages: Message, **fields: Any) -> Any:
     """The body and headers of a request."""
 
-    async def run() -> Any:
-        with LLMServer([Answer("ok")]) as server:
-            llm = make(server.url)
-            request = Request(messages=messages, tools=(READ_FILE,), **fields)
-            await complete(llm, request)
-            await llm.aclose()
-            return server.requests[0]
-
-    return asyncio.run(run())
+    with LLMServer([Answer("ok")]) as server:
+        request = Request(messages=messages, tools=(READ_FILE,), **fields)
+        asyncio.run(ask(make, server.url, request))
+        return server.requests[0]
 
 
 def marks(value: Any) -> Iterator[Any]:
@@ -219,29 +215,19 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
         "cache_creation_input_tokens": 200,
         "cache_read_input_tokens": 3000,
     }
+    text, call = {"type": "text_delta", "text": "Yes."}, {"type": "tool_use", "id": "t"}
+    ended = {"delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}}
     chunks = fed(
         MessageReader(Thoughts()),
         {"type": "message_start", "message": {"usage": usage}},
         {"type": "something_new", "index": 7},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use"}},
         {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
-        {
-            "type": "content_block_delta",
-            "index": 1,
-            "delta": {"type": "text_delta", "text": "Yes."},
-        },
+        {"type": "content_block_delta", "index": 1, "delta": text},
         {"type": "content_block_delta", "index": 1, "delta": {"type": "citations_delta"}},
-        {
-            "type": "content_block_start",
-            "index": 2,
-            "content_block": {"type": "tool_use", "id": "t", "name": "now"},
-        },
+        {"type": "content_block_start", "index": 2, "content_block": {**call, "name": "now"}},
         {"type": "content_block_stop", "index": 2},
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": "tool_use"},
-            "usage": {"output_tokens": 5},
-        },
+        {"type": "message_delta", **ended},
         {"type": "message_stop"},
     )
     assert chunks == [
@@ -263,21 +249,6 @@ def test_an_answer_of_anthropic_without_its_last_event_is_no_answer() -> None:
     assert not reader.end_reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "end"),
-    [
-        ("end_turn", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "content_filter"),
-        ("pause_turn", "pause_turn"),
-    ],
-)
-def test_why_anthropic_stopped(reason: str, end: str) -> None:
-    events = {"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}
-    assert fed(MessageReader(Thoughts()), *events) == [EndChunk(end)]
-
-
 def test_anthropic_in_one_piece() -> None:
     reader = MessageReader(Thoughts())
     blocks = [
@@ -289,72 +260,55 @@ def test_anthropic_in_one_piece() -> None:
     assert reader.end_reason == "tool_calls"
 
 
-@pytest.mark.parametrize(
-    ("candidate", "end"),
-    [
-        ({"finishReason": "STOP"}, "stop"),
-        ({"finishReason": "MAX_TOKENS"}, "length"),
-        ({"finishReason": "SAFETY"}, "content_filter"),
-        ({"finishReason": "PROHIBITED_CONTENT"}, "content_filter"),
-        (
-            {"finishReason": "STOP", "content": {"parts": [{"functionCall": {"name": "now"}}]}},
-            "tool_calls",
-        ),
-        ({"finishReason": "LANGUAGE"}, "language"),
-    ],
-)
-def test_why_gemini_stopped(candidate: dict[str, Any], end: str) -> None:
-    assert fed(ContentReader(Thoughts()), {"candidates": [candidate]})[-1] == EndChunk(end)
-
-
-def test_a_prompt_that_gemini_blocks_has_ended() -> None:
-    blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
-    assert fed(ContentReader(Thoughts()), blocked) == [EndChunk("content_filter")]
-
-
 def test_a_call_that_gemini_could_not_write_is_none() -> None:
     with pytest.raises(ProviderUnavailable, match="could not be read"):
-        fed(
-            ContentReader(Thoughts()), {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}
-        )
+        fed(ContentReader(Thoughts()), *gemini_end("MALFORMED_FUNCTION_CALL"))
+
+
+def anthropic_end(reason: str) -> list[dict[str, Any]]:
+    return [{"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}]
+
+
+def gemini_end(reason: str, *parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"candidates": [{"finishReason": reason, "content": {"parts": list(parts)}}]}]
+
+
+WHOLE = {"type": "response.completed", "response": {}}
+REFUSED = {"type": "response.refusal.delta", "delta": "No."}
+LONG = {"incomplete_details": {"reason": "max_output_tokens"}}
 
 
 @pytest.mark.parametrize(
-    ("events", "end"),
+    ("kind", "events", "end"),
     [
-        ([{"type": "response.completed", "response": {}}], "stop"),
-        (
-            [
-                {"type": "response.refusal.delta", "delta": "No."},
-                {"type": "response.completed", "response": {}},
-            ],
-            "content_filter",
-        ),
-        (
-            [
-                {
-                    "type": "response.incomplete",
-                    "response": {"incomplete_details": {"reason": "max_output_tokens"}},
-                }
-            ],
-            "length",
-        ),
+        (MessageReader, anthropic_end("end_turn"), "stop"),
+        (MessageReader, anthropic_end("max_tokens"), "length"),
+        (MessageReader, anthropic_end("model_context_window_exceeded"), "length"),
+        (MessageReader, anthropic_end("refusal"), "content_filter"),
+        (MessageReader, anthropic_end("pause_turn"), "pause_turn"),
+        (ContentReader, gemini_end("STOP"), "stop"),
+        (ContentReader, gemini_end("MAX_TOKENS"), "length"),
+        (ContentReader, gemini_end("SAFETY"), "content_filter"),
+        (ContentReader, gemini_end("PROHIBITED_CONTENT"), "content_filter"),
+        (ContentReader, gemini_end("STOP", {"functionCall": {"name": "now"}}), "tool_calls"),
+        (ContentReader, gemini_end("LANGUAGE"), "language"),
+        (ContentReader, [{"promptFeedback": {"blockReason": "SAFETY"}}], "content_filter"),
+        (ResponseReader, [WHOLE], "stop"),
+        (ResponseReader, [REFUSED, WHOLE], "content_filter"),
+        (ResponseReader, [{"type": "response.incomplete", "response": LONG}], "length"),
     ],
 )
-def test_why_openai_stopped(events: list[dict[str, Any]], end: str) -> None:
-    assert fed(ResponseReader(Thoughts()), *events)[-1] == EndChunk(end)
+def test_why_each_stopped(kind: Any, events: list[dict[str, Any]], end: str) -> None:
+    assert fed(kind(Thoughts()), *events)[-1] == EndChunk(end)
 
 
 def test_arguments_that_openai_sends_whole() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": ""}
+    whole = {**call, "arguments": '{"a": 1}'}
     chunks = fed(
         ResponseReader(Thoughts()),
         {"type": "response.output_item.added", "output_index": 0, "item": call},
-        {
-            "type": "response.output_item.done",
-            "output_index": 0,
-            "item": {**call, "arguments": '{"a": 1}'},
-        },
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
         {"type": "response.completed", "response": {"usage": {"input_tokens": 3}}},
     )
     assert chunks == [
@@ -392,6 +346,8 @@ def test_an_error_inside_of_an_answer_is_one(reader: EventReader) -> None:
 PEER = faults.Peer(
     name="anthropic", model="claude", key_variable="ANTHROPIC_API_KEY", secrets=("k" * 9,)
 )
+TOO_MANY = "The input token count (1200000) exceeds the maximum number of tokens allowed"
+NO_KEY = "API key not valid. Please pass a valid API key."
 
 
 @pytest.mark.parametrize(
@@ -399,20 +355,10 @@ PEER = faults.Peer(
     [
         (400, "prompt is too long: 210000 tokens > 200000 maximum", ContextTooLong, "window"),
         (413, "Request exceeds the maximum size", ContextTooLong, "window"),
-        (
-            400,
-            "The input token count (1200000) exceeds the maximum number of tokens allowed",
-            ContextTooLong,
-            "window",
-        ),
+        (400, TOO_MANY, ContextTooLong, "window"),
         (400, "Your credit balance is too low to access the API.", ProviderRefused, "credit"),
         (401, "invalid x-api-key", ProviderRefused, "ANTHROPIC_API_KEY"),
-        (
-            400,
-            "API key not valid. Please pass a valid API key.",
-            ProviderRefused,
-            "ANTHROPIC_API_KEY",
-        ),
+        (400, NO_KEY, ProviderRefused, "ANTHROPIC_API_KEY"),
         (404, "model: claude-x", ProviderRefused, "ragmem models"),
         (529, "Overloaded", faults.Passing, "moment"),
     ],
@@ -436,61 +382,26 @@ def test_a_limit_that_passes_is_not_one_of_credit() -> None:
     assert type(faults.from_status(PEER, 429, body)) is ProviderRefused
 
 
-async def test_no_answer_is_taken_for_whole_that_is_not() -> None:
-    cut = Answer("Go.", tools=[Call("run_command", {"command": "rm -rf ./b"})], mode="cut_clean")
-    for make in (anthropic_client, gemini_client):
-        with LLMServer([cut]) as server:
-            llm = make(server.url)
-            with pytest.raises((StreamCut, ProviderUnavailable)):
-                await complete(llm)
-            await llm.aclose()
-
-
 # --- effort ------------------------------------------------------------------
 
 BY_TOKENS = {"efforts": ("none", "low", "medium", "high"), "effort_by_name": False}
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+BUDGET = {"type": "enabled", "budget_tokens": 8_192}
+
+
+def thinking(**config: Any) -> dict[str, Any]:
+    return {"generationConfig": {"thinkingConfig": config}}
 
 
 @pytest.mark.parametrize(
     ("make", "info", "effort", "told"),
     [
         (anthropic_client, {}, None, {}),
-        (
-            anthropic_client,
-            {},
-            "high",
-            {
-                "thinking": {"type": "adaptive", "display": "summarized"},
-                "output_config": {"effort": "high"},
-            },
-        ),
+        (anthropic_client, {}, "high", {"thinking": ADAPTIVE, "output_config": {"effort": "high"}}),
         (anthropic_client, {}, "none", {}),
-        (
-            anthropic_client,
-            BY_TOKENS,
-            "medium",
-            {"thinking": {"type": "enabled", "budget_tokens": 8_192}, "max_tokens": 16_384},
-        ),
-        (
-            gemini_client,
-            {},
-            "low",
-            {
-                "generationConfig": {
-                    "thinkingConfig": {"thinkingLevel": "low", "includeThoughts": True}
-                }
-            },
-        ),
-        (
-            gemini_client,
-            BY_TOKENS,
-            "none",
-            {
-                "generationConfig": {
-                    "thinkingConfig": {"thinkingBudget": 0, "includeThoughts": False}
-                }
-            },
-        ),
+        (anthropic_client, BY_TOKENS, "medium", {"thinking": BUDGET, "max_tokens": 16_384}),
+        (gemini_client, {}, "low", thinking(thinkingLevel="low", includeThoughts=True)),
+        (gemini_client, BY_TOKENS, "none", thinking(thinkingBudget=0, includeThoughts=False)),
         (openai_client, {}, "low", {"reasoning_effort": "low"}),
     ],
 )
@@ -510,22 +421,6 @@ def test_a_turn_that_began_with_calls_of_others_goes_on_without_thinking() -> No
     make = partial(anthropic_client, **BY_TOKENS)
     assert "thinking" not in sent_by(make, *TALK, effort="high").body
     assert "thinking" in sent_by(make, *TALK[:-3], user("And now?"), effort="high").body
-
-
-@pytest.mark.parametrize(
-    ("body", "variable"),
-    [
-        ({"type": "error", "error": {"type": "not_found_error", "message": "Not found"}}, "ANTHR"),
-        ({"error": {"code": 404, "message": "Not found", "status": "NOT_FOUND"}}, "GOOGLE_GEMINI"),
-        ({"error": {"message": "Not found", "type": "invalid_request_error"}}, "llm.api_base"),
-    ],
-)
-def test_a_server_of_another_protocol_is_told_as_that(body: dict[str, Any], variable: str) -> None:
-    """Where a person has named its address as an OpenAI-compatible one."""
-    peer = faults.Peer(name="gateway", model="x", key_variable="", secrets=(), custom=True)
-    assert variable in faults.from_status(peer, 404, json.dumps(body)).hint
-    own = faults.Peer(name="anthropic", model="x", key_variable="", secrets=())
-    assert "protocol" not in faults.from_status(own, 404, json.dumps(body)).hint
 
 
 @pytest.mark.parametrize("status", [302, 404, 405])

@@ -19,7 +19,7 @@ from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.llm.wire import event_data
 from ragmem.messages import user
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.llm.adapters import complete, feed, openai_client
+from tests.llm.adapters import ask, complete, feed, openai_client
 
 INFO = ModelInfo(name="openai/scripted")
 
@@ -45,10 +45,8 @@ async def test_a_server_that_knows_no_stream_options() -> None:
 async def test_a_server_that_wants_max_completion_tokens() -> None:
     refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     with LLMServer([Answer(mode="400", message=refusal), Answer("ok")]) as server:
-        llm = openai_client(server.url)
         request = Request(messages=(user("hi"),), max_output_tokens=50)
-        assert (await complete(llm, request)).text == "ok"
-        await llm.aclose()
+        assert (await ask(openai_client, server.url, request)).text == "ok"
     assert server.requests[0].body["max_tokens"] == 50
     assert server.requests[1].body["max_completion_tokens"] == 50
     assert "max_tokens" not in server.requests[1].body
@@ -58,11 +56,9 @@ async def test_usage_that_never_comes_is_not_waited_for() -> None:
     """Once the end was said, a server that keeps the line open holds nobody up."""
     end = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
     with RawServer(b"Content-Type: text/event-stream\r\n", end, hold=True) as server:
-        llm = openai_client(server.url, timeout_s=60)
         started = time.monotonic()
-        assert (await complete(llm)).text == "ok"
+        assert (await ask(openai_client, server.url)).text == "ok"
         assert time.monotonic() - started < 20
-        await llm.aclose()
 
 
 async def test_a_whole_answer_in_one_json() -> None:
@@ -70,9 +66,7 @@ async def test_a_whole_answer_in_one_json() -> None:
     body = {"choices": [{"message": {"content": "all at once"}, "finish_reason": "stop"}]}
     head = b"Content-Type: application/json\r\n"
     with RawServer(head, json.dumps(body).encode()) as server:
-        llm = openai_client(server.url)
-        assert (await complete(llm)).text == "all at once"
-        await llm.aclose()
+        assert (await ask(openai_client, server.url)).text == "all at once"
 
 
 async def test_comments_and_odd_line_ends() -> None:
@@ -83,30 +77,26 @@ async def test_comments_and_odd_line_ends() -> None:
         b'data: {"choices":[{"delta":{"content":"k"}}]}\r\n\r\ndata: [DONE]\r\n\r\n'
     )
     with RawServer(b"Content-Type: text/event-stream; charset=utf-8\r\n", stream) as server:
-        llm = openai_client(server.url)
-        done = await complete(llm)
-        await llm.aclose()
+        done = await ask(openai_client, server.url)
     assert (done.text, done.end_reason) == ("ok", "stop")
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
 async def test_events_that_are_no_events(data: bytes) -> None:
     head = b"Content-Type: text/event-stream\r\n"
-    with RawServer(head, b"data: " + data + b"\n\n") as server:
-        llm = openai_client(server.url)
-        with pytest.raises(ProviderUnavailable):
-            await complete(llm)
-        await llm.aclose()
+    stream = b"data: " + data + b"\n\n"
+    with RawServer(head, stream) as server, pytest.raises(ProviderUnavailable):
+        await ask(openai_client, server.url)
 
 
 async def test_a_redirection_is_not_followed() -> None:
     with LLMServer([Answer("stolen")]) as other:
         location = f"Location: {other.url}/chat/completions\r\n".encode()
-        with RawServer(location, b"", status=b"307 Temporary Redirect") as server:
-            llm = openai_client(server.url)
-            with pytest.raises(ProviderRefused, match="redirection"):
-                await complete(llm)
-            await llm.aclose()
+        with (
+            RawServer(location, b"", status=b"307 Temporary Redirect") as server,
+            pytest.raises(ProviderRefused, match="redirection"),
+        ):
+            await ask(openai_client, server.url)
         assert other.requests == []
 
 
@@ -115,12 +105,9 @@ async def test_a_proxy_is_honoured_but_not_for_this_machine(
 ) -> None:
     with LLMServer([Answer("through the proxy")]) as proxy, LLMServer([Answer("direct")]) as own:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
-        near, far = openai_client(own.url), openai_client("http://far.invalid")
-        assert (await complete(near)).text == "direct"
-        assert (await complete(far)).text == "through the proxy"
+        assert (await ask(openai_client, own.url)).text == "direct"
+        assert (await ask(openai_client, "http://far.invalid")).text == "through the proxy"
         assert proxy.requests[0].path == "http://far.invalid/chat/completions"
-        await near.aclose()
-        await far.aclose()
 
 
 async def test_a_proxy_is_told_its_own_name_and_left_out_for_hosts_that_need_none(
@@ -129,20 +116,16 @@ async def test_a_proxy_is_told_its_own_name_and_left_out_for_hosts_that_need_non
     with LLMServer([Answer("through the proxy")]) as proxy:
         monkeypatch.setenv("ALL_PROXY", f"me:pass%20word@127.0.0.1:{proxy.port}")
         monkeypatch.setenv("NO_PROXY", ".near.invalid")
-        far, near = openai_client("http://far.invalid"), openai_client("http://a.near.invalid")
-        assert (await complete(far)).text == "through the proxy"
+        assert (await ask(openai_client, "http://far.invalid")).text == "through the proxy"
         assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cGFzcyB3b3Jk"
         with pytest.raises(ProviderUnavailable, match="can't be reached"):
-            await complete(near)
-        await near.aclose()
-        await far.aclose()
+            await ask(openai_client, "http://a.near.invalid")
 
 
 async def test_a_name_in_the_address_is_told_to_the_server() -> None:
     with LLMServer([Answer("hello")]) as server:
-        llm = openai_client(server.url.replace("//", "//me:pass%20word@"))
-        assert (await complete(llm)).text == "hello"
-        await llm.aclose()
+        url = server.url.replace("//", "//me:pass%20word@")
+        assert (await ask(openai_client, url)).text == "hello"
         assert server.requests[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
         assert server.requests[0].headers["host"] == f"127.0.0.1:{server.port}"
 
@@ -155,28 +138,16 @@ async def test_a_server_is_believed_by_the_certificates_that_the_environment_nam
     authority.issue_cert("localhost").configure_cert(context)
     body = b'data: {"choices":[{"delta":{"content":"sealed"},"finish_reason":"stop"}]}\n\n'
     with RawServer(b"Content-Type: text/event-stream\r\n", body, tls=context) as server:
-        stranger = openai_client(server.url)
         with pytest.raises(ProviderUnavailable, match="certificate"):
-            await complete(stranger)
-        await stranger.aclose()
+            await ask(openai_client, server.url)
         authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
-        known = openai_client(server.url)
-        assert (await complete(known)).text == "sealed"
-        await known.aclose()
+        assert (await ask(openai_client, server.url)).text == "sealed"
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 async def test_events_end_with_any_end_of_line_and_come_in_any_pieces(end: bytes) -> None:
-    lines = (
-        b"event: x",
-        b": a comment",
-        b"data: caf\xc3\xa9",
-        b"data",
-        b"data:  two",
-        b"id: 1",
-        b"",
-    )
+    lines = b"event: x", b": comment", b"data: caf\xc3\xa9", b"data", b"data:  two", b"id: 1", b""
     stream = b"".join(line + end for line in lines) * 2 + b"data: cut"
     for size in (1, 2, 3, 7, len(stream)):
 
@@ -190,10 +161,8 @@ async def test_events_end_with_any_end_of_line_and_come_in_any_pieces(end: bytes
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
 async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
-    llm = openai_client("http://far.invalid/v1")
     with pytest.raises(ProviderUnavailable):
-        await complete(llm)
-    await llm.aclose()
+        await ask(openai_client, "http://far.invalid/v1")
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -396,9 +396,6 @@ class FakeApp:
     async def leave_background(self, *, model: str = "") -> None:
         """Nothing is left."""
 
-    async def doubts_model(self, name: str) -> str:
-        return ""
-
     async def skill_set(self, session: Session) -> SkillSet:
         return SkillSet((), self.cwd, Path("/dev/null"))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.config import Config, find_paths
+from ragmem.config import Config, StoreConfig, find_paths
 from ragmem.config.address import configured, named
-from ragmem.config.settings import StoreConfig
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.records import SessionQuery
 from ragmem.store import Store

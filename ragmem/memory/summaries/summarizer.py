@@ -12,9 +12,15 @@ from typing import TypeVar
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, RequestRefused, StreamCut
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderUnavailable,
+    RequestRefused,
+    StreamCut,
+    wait_s,
+)
 from ragmem.llm.base import LLM, Assembler, ModelInfo, Request, TextChunk, UsageChunk, answering
-from ragmem.llm.faults import wait_s
 from ragmem.llm.providers import BY_NAME
 from ragmem.memory.facts.words import clip_sentences
 from ragmem.memory.summaries import (
