@@ -4,9 +4,8 @@ jobs and servers.
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 from rich.text import Text
@@ -21,7 +20,7 @@ from ragmem.repl.choices import THEMES, theme_question
 from ragmem.repl.early import sign
 from ragmem.repl.output import columns, listing, wrap
 from ragmem.repl.session import ChatSession
-from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
+from ragmem.repl.terminal import Line, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
 
 MODES: dict[PermissionMode, tuple[str, str, str]] = {
@@ -131,42 +130,29 @@ async def compact(_: str, chat: ChatSession) -> None:
 
 async def settings(said: str, chat: ChatSession) -> None:
     """Run `/config [word]` and `/config key value`; a change holds from the next start on."""
-    if not said and chat.output.terminal.picks:
+    if not said:
         return await _choose_settings(chat)
     first, _, value = said.partition(" ")
     if first in keys() and value.strip():
         return _keep_setting(first, value.strip(), chat)
-    about, now = notes(), _values(chat)
-    word = said.casefold()
+    about, word = notes(), said.casefold()
     told = {key: " ".join((key, about[key], *choices(key))).casefold() for key in keys()}
-    found = _about(word, told)
+    found = [key for key in told if word in told[key]]
     if not found:
         raise UsageError(f"No setting has to do with {one_line(said, 60)!r}.", hint=nearest(first))
     for key in found:
-        at = now[key]
-        differs = "" if at == _spelled(keys()[key]) else f"  (by default {_spelled(keys()[key])})"
-        chat.output.show(Text.assemble((key, "bold"), " = ", at, (differs, "dim")), "notice")
-        if word or len(found) == 1:
-            rows = folded("    ", about[key], chat.output.width)
-            chat.output.show(listing("\n".join(rows)), "notice")
+        _tell_setting(key, about[key], chat)
     return chat.output.note(
         "/config key value changes one, /config word looks for it and says more."
     )
 
 
-def _about(word: str, told: Mapping[str, str]) -> list[str]:
-    """Return the settings whose text has the word: whole first, then as the beginning of one.
-
-    Only where there are none, those that have it anywhere: `vi` is in `provider`.
-    """
-    if not word:
-        return list(told)
-    # The words of a key are joined by dots and underscores.
-    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")
-    whole = re.compile(rf"{begins.pattern}(?![^\W_])")
-    found = [key for key in told if begins.search(told[key])]
-    found.sort(key=lambda key: not whole.search(told[key]))
-    return found or [key for key in told if word in told[key]]
+def _tell_setting(key: str, about: str, chat: ChatSession) -> None:
+    at, usual = _values(chat)[key], _spelled(keys()[key])
+    differs = "" if at == usual else f"  (by default {usual})"
+    chat.output.show(Text.assemble((key, "bold"), " = ", at, (differs, "dim")), "notice")
+    rows = folded("    ", about, chat.output.width)
+    chat.output.show(listing("\n".join(rows)), "notice")
 
 
 def _keep_setting(key: str, value: str, chat: ChatSession) -> None:
@@ -178,45 +164,39 @@ def _keep_setting(key: str, value: str, chat: ChatSession) -> None:
 
 async def _choose_settings(chat: ChatSession) -> None:
     """Let settings be looked at and changed, until the person leaves the list or has to type."""
-    about, terminal = notes(), chat.output.terminal
-    current = ""
-    while picked := await terminal.pick(_settings_question(chat, about, current=current)):
-        current = picked
-        if picked == "ui.theme":
-            await theme("", chat)
-        elif may_be := choices(picked):
-            width = chat.output.width
-            question = _value_question(picked, may_be, about[picked], width=width)
-            if value := await terminal.pick(question):
-                _keep_setting(picked, value, chat)
-        else:
-            rows = folded("    ", about[picked], chat.output.width)
-            chat.output.show(Text.assemble((picked, "bold"), " = ", _values(chat)[picked]))
-            chat.output.show(listing("\n".join(rows)), "closing")
-            return terminal.put_back(f"/config {picked} ")
-    return None
+    about, terminal, picked = notes(), chat.output.terminal, ""
+    width = max(1, chat.output.width - _PREVIEW_MARGIN)
 
+    async def preview(key: str) -> list[str]:
+        return wrap(" ".join(about[key if key in about else picked].split()), width)
 
-def _settings_question(
-    chat: ChatSession, about: Mapping[str, str], *, current: str
-) -> PickQuestion:
-    async def rows() -> list[PickRow]:
+    while True:
         held, now = settings_held(), _values(chat)
-        return [
+        rows = [
             PickRow(
                 key=key,
                 text=key,
                 facts=_held(*held[key], now[key]),
                 also=about[key],
-                is_current=key == current,
+                is_current=key == picked,
             )
             for key in keys()
         ]
-
-    async def preview(key: str) -> list[str]:
-        return _within(about[key], chat.output.width)
-
-    return PickQuestion(title="Settings", lists=(PickList("settings", rows),), preview=preview)
+        question = PickQuestion(title="Settings", rows=rows, preview=preview)
+        picked = await terminal.pick(question) or ""
+        if not picked:
+            return
+        if picked == "ui.theme":
+            await theme("", chat)
+        elif may_be := choices(picked):
+            value = _spelled(held[picked][0]).strip('"')
+            rows = [PickRow(key=each, text=each, is_current=each == value) for each in may_be]
+            question = PickQuestion(title=picked, rows=rows, preview=preview)
+            if chosen := await terminal.pick(question):
+                _keep_setting(picked, chosen, chat)
+        else:
+            _tell_setting(picked, about[picked], chat)
+            return terminal.put_back(f"/config {picked} ")
 
 
 def _held(value: object, place: str, now: str) -> tuple[str, str]:
@@ -234,36 +214,15 @@ def _held(value: object, place: str, now: str) -> tuple[str, str]:
     return one_line(now, _VALUE_CHARS), place
 
 
-def _within(about: str, width: int) -> list[str]:
-    """Return what a setting is for, in rows as wide as a picker's preview."""
-    return wrap(" ".join(about.split()), max(1, width - _PREVIEW_MARGIN))
-
-
-def _value_question(key: str, may_be: Sequence[str], about: str, *, width: int) -> PickQuestion:
-    async def rows() -> list[PickRow]:
-        value = _spelled(settings_held()[key][0]).strip('"')
-        return [PickRow(key=each, text=each, is_current=each == value) for each in may_be]
-
-    async def preview(_: str) -> list[str]:
-        return _within(about, width)
-
-    return PickQuestion(title=key, lists=(PickList("values", rows),), preview=preview)
-
-
 async def theme(name: str, chat: ChatSession) -> None:
     """Run `/theme [name]`: another one is painted in at once, and kept."""
     output = chat.output
     before = output.colors.name
-    if not name and output.terminal.picks:
-        question = theme_question(before, output.choose_theme)
-        name = await output.terminal.pick(question) or ""
+    if not name:
+        name = await output.terminal.pick(theme_question(before, output.choose_theme)) or ""
         output.choose_theme(before)
         if not name:
-            return None
-    if not name:
-        for each in THEMES:
-            output.sample(each)
-        return output.note(f"/theme {'|'.join(THEMES)} chooses one.")
+            return
     chosen = next((each for each in THEMES if each == name), None)
     if chosen is None:
         hint = f"It is one of {', '.join(THEMES)}."
@@ -336,6 +295,10 @@ class _Piece(msgspec.Struct, frozen=True):
     text: str
     short: str = ""
     """What says the same in less room, where there is such."""
+    right: bool = False
+
+
+_NO_SANDBOX = _Piece(1, "warning", "no sandbox")
 
 
 def toolbar(status: Status, columns: int) -> Line:
@@ -343,44 +306,32 @@ def toolbar(status: Status, columns: int) -> Line:
 
     Words are shortened before one that matters is left out.
     """
-    left, right = _left(status), _right(status)
-    ranked = sorted([*left, *right], key=lambda piece: piece.rank)
-    while not (row := _fitted(left, right, ranked, columns)) and len(ranked) > 1:
-        last = ranked.pop()
-        left = [piece for piece in left if piece is not last]
-        right = [piece for piece in right if piece is not last]
-    if not row:
-        short = _row(_shortened(ranked, ranked), [], columns)
-        row = [("dim", clip_to_width("".join(text for _, text in short), columns))]
-    return tuple(row)
+    shown = [*_left(status), *_right(status)]
+    while True:
+        ranked = sorted(shown, key=lambda piece: -piece.rank)
+        matters = ranked[0].rank < _BESIDES
+        can_give = [piece for piece in ranked if piece.short] if matters else []
+        for count in range(len(can_give) + 1):
+            row = _row(shown, can_give[:count], columns)
+            if _cells(row) <= columns:
+                return tuple(row)
+        if len(shown) == 1:
+            return (("dim", clip_to_width("".join(text for _, text in row), columns)),)
+        shown.remove(ranked[0])
 
 
-def _fitted(
-    left: list[_Piece], right: list[_Piece], ranked: list[_Piece], columns: int
-) -> list[tuple[str, str]]:
-    """Return the row with no more words shortened than must be, or nothing where it is too wide."""
-    matters = ranked[-1].rank < _BESIDES
-    can_give = [piece for piece in reversed(ranked) if piece.short] if matters else []
-    for count in range(len(can_give) + 1):
-        given = can_give[:count]
-        row = _row(_shortened(left, given), _shortened(right, given), columns)
-        if _cells(row) <= columns:
-            return row
-    return []
-
-
-def _shortened(pieces: list[_Piece], given: list[_Piece]) -> list[_Piece]:
-    return [
-        msgspec.structs.replace(piece, text=piece.short or piece.text) if piece in given else piece
-        for piece in pieces
-    ]
-
-
-def _row(left: list[_Piece], right: list[_Piece], columns: int) -> list[tuple[str, str]]:
-    row = [("dim", "  "), *_joined(left)]
+def _row(shown: list[_Piece], given: list[_Piece], columns: int) -> list[tuple[str, str]]:
+    left: list[tuple[str, str]] = []
+    right: list[tuple[str, str]] = []
+    for piece in shown:
+        side = right if piece.right else left
+        if side:
+            side.append(("dim", " " if side[-1][1][0] in "▓░" else " · "))
+        side.append((piece.style, piece.short if piece in given else piece.text))
+    row = [("dim", "  "), *left]
     if right:
-        gap = columns - _cells(row) - _cells(_joined(right)) - 1
-        row += [("", " " * max(1 + bool(left), gap)), *_joined(right)]
+        gap = columns - _cells(row) - _cells(right) - 1
+        row += [("", " " * max(1 + bool(left), gap)), *right]
     return row
 
 
@@ -400,19 +351,20 @@ def dollars(cost_usd: float) -> str:
 def _left(status: Status) -> list[_Piece]:
     style, mode, _ = MODES[status.mode]
     model, session, branch = map(visible, (status.model, status.session, status.branch))
-    jobs = counted(status.jobs, "job") if status.jobs else ""
-    always, few = f"{status.always_count} allowed always", f"{status.always_count} always"
-    off = "no sandbox" if status.sandboxed is False else ""
     pieces = [
         _Piece(4, "dim", model, model.rpartition("/")[2]),
         _Piece(8 if status.is_named else _BESIDES, "dim", *_names(session)),
         _Piece(0, style, mode, _SHORT_MODES.get(mode, "")),
-        _Piece(3, "warning", always if status.always_count else "", few),
-        _Piece(5, "dim", jobs),
-        _Piece(6, "dim", *_names(branch)),
-        _Piece(1, "warning", off),
-        _Piece(_BESIDES + 3, "dim", "sandbox" if status.sandboxed else ""),
     ]
+    if status.always_count:
+        few = f"{status.always_count} always"
+        pieces.append(_Piece(3, "warning", f"{status.always_count} allowed always", few))
+    if status.jobs:
+        pieces.append(_Piece(5, "dim", counted(status.jobs, "job")))
+    pieces.append(_Piece(6, "dim", *_names(branch)))
+    if status.sandboxed is not None:
+        on = status.sandboxed
+        pieces.append(_Piece(_BESIDES + 3, "dim", "sandbox") if on else _NO_SANDBOX)
     return [piece for piece in pieces if piece.text]
 
 
@@ -422,29 +374,20 @@ def _names(name: str) -> tuple[str, str]:
 
 
 def _right(status: Status) -> list[_Piece]:
-    pieces = []
+    told: list[tuple[int, str, str]] = []
     if status.tokens and status.window:
         share = min(1.0, status.tokens / status.window)
         style = "danger" if share >= _FULL else "warning" if share >= _NEARLY_FULL else "dim"
         filled = max(1, round(share * BAR_CELLS))
         bar = "▓" * filled + "░" * (BAR_CELLS - filled)
-        pieces += [_Piece(_BESIDES + 1, style, bar), _Piece(2, style, f"{share * 100:.0f}%")]
+        told += [(_BESIDES + 1, style, bar), (2, style, f"{share * 100:.0f}%")]
     elif status.tokens:
-        pieces.append(_Piece(2, "dim", f"{in_short(status.tokens)} tokens"))
+        told.append((2, "dim", f"{in_short(status.tokens)} tokens"))
     if status.cost_usd:
-        pieces.append(_Piece(7, "dim", dollars(status.cost_usd)))
+        told.append((7, "dim", dollars(status.cost_usd)))
     if status.doing:
-        pieces.append(_Piece(_BESIDES + 2, "dim", f"⟳ {visible(status.doing)}"))
-    return pieces
-
-
-def _joined(pieces: list[_Piece]) -> list[tuple[str, str]]:
-    row: list[tuple[str, str]] = []
-    for before, piece in zip([None, *pieces], pieces, strict=False):
-        if before:
-            row.append(("dim", " " if before.text[0] in "▓░" else " · "))
-        row.append((piece.style, piece.text))
-    return row
+        told.append((_BESIDES + 2, "dim", f"⟳ {visible(status.doing)}"))
+    return [_Piece(*each, right=True) for each in told]
 
 
 def _cells(row: list[tuple[str, str]]) -> int:
@@ -457,10 +400,6 @@ LONG_S = 10.0
 """Who has waited longer for the end of a turn may have gone elsewhere."""
 _TITLE_CHARS = 60
 _PUSH, _POP = "\x1b[22;0t", "\x1b[23;0t"
-_BELL = "\x07"
-_NOTIFYING = {"iTerm.app", "WezTerm", "ghostty"}
-"""Values of TERM_PROGRAM whose terminals show a notification instead of ringing."""
-_NOTIFYING_TERMS = {"xterm-kitty", "xterm-ghostty"}
 
 
 class Attention:
@@ -479,9 +418,6 @@ class Attention:
         # A bare console prints titles as text.
         self._has_title = title and environ.get("TERM") != "linux"
         self._has_bell = bell
-        self._notifies = (
-            environ.get("TERM_PROGRAM") in _NOTIFYING or environ.get("TERM") in _NOTIFYING_TERMS
-        )
         self._clock = clock
         self._seen_at = clock()
         self._shown = ""
@@ -497,12 +433,12 @@ class Attention:
     def needs_person(self) -> None:
         """Show, and ring, that nothing goes on before the person has answered."""
         self._show("● ragmem: needs you")
-        self._ring("ragmem needs you")
+        self._ring()
 
     def ended(self) -> None:
         """Ring where a turn that has ended was a long one."""
         if self._clock() - self._seen_at >= LONG_S:
-            self._ring("ragmem has answered")
+            self._ring()
 
     def close(self) -> None:
         """Give the title back that was there before."""
@@ -515,9 +451,9 @@ class Attention:
             self._send(("" if self._shown else _PUSH) + _title(title))
             self._shown = title
 
-    def _ring(self, text: str) -> None:
+    def _ring(self) -> None:
         if self._has_bell:
-            self._send(f"\x1b]9;{text}\x1b\\" if self._notifies else _BELL)
+            self._send("\x07")
 
 
 def _title(text: str) -> str:

@@ -20,13 +20,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.config import UiConfig, environment
-from ragmem.errors import EXIT_DONE, EXIT_SIGINT
+from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
-from ragmem.repl.session import ChatSession, Opening, Reminder, choose_opening, offer_to_join
+from ragmem.repl.session import (
+    ChatSession,
+    Opening,
+    Reminder,
+    choose_opening,
+    offer_to_join,
+    with_more,
+)
 from ragmem.repl.terminal import (
     EditingKeys,
     Line,
@@ -177,25 +184,11 @@ def _listen(left: asyncio.Future[int]) -> None:
     loop.set_exception_handler(broken)
 
 
-class Beside(msgspec.Struct, frozen=True):
-    """What goes on beside the conversation."""
-
-    doing: str = ""
-    spent: Usage = Usage()
-    """By background work for the session."""
-
-    def total(self, cost_usd: float | None) -> float | None:
-        """Return what the session costs with it; None where a price is not known."""
-        if not self.spent.model_calls:
-            return cost_usd
-        own = self.spent.cost_usd
-        return None if cost_usd is None or own is None else cost_usd + own
-
-
 class ChatLoop:
     """Does what is sent off, one after the other: prompts, slash commands, `!command`s.
 
-    It is the `ragmem.repl.terminal.Host` of its terminal: what the person does there comes in here.
+    What the person does at the terminal comes in here, and what is shown around the prompt is asked
+    for here.
     """
 
     def __init__(
@@ -230,24 +223,19 @@ class ChatLoop:
         self._chat: ChatSession | None = None
         self._readers: set[asyncio.Task[None]] = set()
         """Commands that only read, beside what runs."""
-        self._beside = Beside()
+        self._beside = ("", Usage())
+        """What the background does, and what it has spent for the session."""
         self._attention: Attention | None = None
         self._files: FileListing | None = None
         self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
-        self.terminal = self._terminal(history, editing)
+        """The slash commands that can be completed: name to what it is for."""
+        self.terminal: Terminal = PlainTerminal(self)
+        if mode != "none":
+            from ragmem.repl.input import LiveTerminal
 
-    def _terminal(self, history: Path, editing: EditingKeys) -> Terminal:
-        if self._mode == "none":
-            return PlainTerminal(self)
-        from ragmem.repl.input import LiveTerminal
-
-        return LiveTerminal(
-            self,
-            history=history,
-            colors=self._colors if self._mode == "color" else None,
-            editing=editing,
-        )
+            drawn = colors if mode == "color" else None
+            self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
 
     @property
     def files(self) -> Sequence[str] | None:
@@ -281,16 +269,12 @@ class ChatLoop:
             self._readers.add(task)
             task.add_done_callback(self._read)
             return
-        if not submission.shown and (self._chat is None or self._is_busy):
+        is_busy = self._queue or (self._running is not None and not self._running.done())
+        if not submission.shown and (self._chat is None or is_busy):
             return  # a key does what it does now, or nothing
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
-
-    @property
-    def _is_busy(self) -> bool:
-        runs = self._running is not None and not self._running.done()
-        return runs or bool(self._queue)
 
     def _only_reads(self, text: str) -> bool:
         from ragmem.repl.commands import only_reads
@@ -301,9 +285,12 @@ class ChatLoop:
         from ragmem.repl.commands import run_command
 
         if self._chat:
-            if self._mode != "none" and submission.shown:
-                self._chat.output.prompt(submission.shown)
+            self._show_prompt(submission, self._chat)
             await run_command(submission.text, self._chat)
+
+    def _show_prompt(self, submission: Submission, chat: ChatSession) -> None:
+        if self._mode != "none" and submission.shown:
+            chat.output.prompt(submission.shown)
 
     def _read(self, task: asyncio.Task[None]) -> None:
         self._readers.discard(task)
@@ -345,7 +332,10 @@ class ChatLoop:
         return self._queue.pop().shown if self._queue else None
 
     def values(self, command: str) -> Sequence[tuple[str, str]] | None:
-        """Return what can follow a slash command."""
+        """Return what can follow a slash command, and what each is; None where that is anything.
+
+        May be called in any thread. Where there is more later, `Terminal.offer` tells.
+        """
         return self._values.of(command) if self._values else None
 
     def live(self, columns: int, rows: int) -> list[Line]:
@@ -372,6 +362,7 @@ class ChatLoop:
             return (("dim", "  loading …"),)
         from ragmem.repl.about import Status, toolbar
 
+        doing, spent = self._beside
         status = Status(
             model=chat.agent.model,
             session=chat.called,
@@ -380,8 +371,8 @@ class ChatLoop:
             always_count=chat.always_count,
             tokens=chat.context_tokens,
             window=chat.agent.context_window,
-            cost_usd=self._beside.total(chat.cost_usd),
-            doing=self._beside.doing,
+            cost_usd=with_more(chat.cost_usd, spent),
+            doing=doing,
             jobs=len(chat.app.jobs.running),
             sandboxed=chat.app.sandbox.is_on if chat.app.sandbox.is_known else None,
             branch=chat.branch,
@@ -408,7 +399,7 @@ class ChatLoop:
 
             files = self._files = FileListing(self._cwd, self.terminal.offer)
             files.renew()
-            self._values = Values(chat, self.terminal.offer)
+            self._values = Values(app, self.terminal.offer)
             app.start_background(model=options.model)
             try:
                 while True:
@@ -484,15 +475,12 @@ class ChatLoop:
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
-        from ragmem.repl.commands import only_picks, only_reads
+        from ragmem.repl.commands import only_reads
 
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
             self._attention.attended()
-        if only_picks(submission.text) and self.terminal.picks:
-            chat.output.hold(submission.shown)
-        elif self._mode != "none" and submission.shown:
-            chat.output.prompt(submission.shown)
+        self._show_prompt(submission, chat)
         self._running = asyncio.create_task(self._do(submission.text, chat))
         try:
             await asyncio.wait({self._running})
@@ -500,7 +488,6 @@ class ChatLoop:
             if not self._running.done():
                 self._running.cancel()
                 await asyncio.wait({self._running})
-        chat.output.let_go()
         if self._running.cancelled():
             chat.output.say("interrupted", "warning")
         else:
@@ -518,13 +505,17 @@ class ChatLoop:
             own_command,
             run_command,
         )
+        from ragmem.repl.output import failure
         from ragmem.repl.turn import CommandView
 
         if is_own_command(text):
-            command = own_command(text, chat.output)
-            if command and needs_terminal(text) and not chat.app.config.sandbox.own_commands:
+            try:
+                command = own_command(text)
+            except UsageError as error:
+                return chat.output.show(failure(str(error), error.hint))
+            if needs_terminal(text) and not chat.app.config.sandbox.own_commands:
                 await self._lend(command, chat)
-            elif command:
+            else:
                 await self._show(chat.agent.run_command(command), CommandView(), chat)
         elif is_command(text):
             match await run_command(text, chat):
@@ -537,7 +528,7 @@ class ChatLoop:
                     await self._ask(prompt, chat)
         else:
             await self._ask(text, chat)
-        chat.tell_notices()
+        return chat.tell_notices()
 
     async def _lend(self, command: str, chat: ChatSession) -> None:
         """Let a command of the person's own have the terminal; nothing of it is recorded."""
@@ -545,14 +536,8 @@ class ChatLoop:
 
         began = time.monotonic()
         argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
-        codes: list[int] = []
-
-        def run() -> bool:
-            codes.append(subprocess.run(argv, cwd=chat.app.cwd, check=False).returncode)
-            return True
-
         try:
-            await self.terminal.lend(run)
+            ran = await self.terminal.lend(lambda: subprocess.run(argv, cwd=chat.app.cwd))
         except OSError as error:
             return chat.output.say(f"It could not be started: {error.strerror}.", "warning")
         ended = ToolFinished(
@@ -561,11 +546,10 @@ class ChatLoop:
             success=True,
             text="",
             display="",
-            exit_code=codes[0],
+            exit_code=ran.returncode,
             duration_ms=round((time.monotonic() - began) * 1000),
         )
-        chat.output.show(command_result(ended), "closing")
-        return None
+        return chat.output.show(command_result(ended), "closing")
 
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
         from ragmem.repl.turn import NO_PLAN, TurnView
@@ -632,8 +616,7 @@ class ChatLoop:
         if self._chat is None:
             return
         background = self._chat.app.background
-        spent = background.spent(self._chat.session.session_id)
-        beside = Beside(doing=background.doing, spent=spent)
+        beside = (background.doing, background.spent(self._chat.session.session_id))
         if beside != self._beside:
             self._beside = beside
             self.terminal.refresh()

@@ -2,19 +2,20 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
+from ragmem.config import environment
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.base import Effort
+from ragmem.llm.models import list_models
 from ragmem.memory.files import extract_accessed_files, rewind_to, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
 from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
-from ragmem.repl.session import ChatSession, sessions_here
 from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
 from ragmem.text import ago, counted
 from ragmem.themes import ThemeName
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.context import SessionRecap
 
-_MOST_SESSIONS = 10_000
+_MOST_SESSIONS, _LISTED = 10_000, 20
 _NAMED_FILES = 3
 
 
@@ -64,42 +65,31 @@ def session_question(app: "App", *, current: str = "") -> PickQuestion:
 def session_rows(
     found: Sequence[Session], *, current: str = "", folders: bool = False
 ) -> list[PickRow]:
-    """Return a row for each session that something was said in; `folders` are named on request."""
+    """Return a row for each session that something was said in; `folders` are named on request.
+
+    Of several of one name each tells what was last said in it.
+    """
     now = datetime.now(UTC)
     names = Counter(each.called for each in found)
-    return [
-        PickRow(
-            key=each.session_id,
-            text=_told_apart(each) if names[each.called] > 1 else each.called,
-            facts=(
-                counted(each.turn_count, "turn"),
-                when(each.last_activity_at, now),
-                *(["archived"] if each.status == "archived" else []),
-                *([_folder(each)] if folders else []),
-                " ".join(f"#{tag}" for tag in each.tags),
-            ),
-            also=_also(each, folders=folders),
-            is_current=each.session_id == current,
+    rows = []
+    for each in found:
+        if not each.turn_count and each.session_id != current:
+            continue
+        said = each.last_asked
+        is_alike = names[each.called] > 1 and said not in ("", each.called)
+        facts = [counted(each.turn_count, "turn"), when(each.last_activity_at, now)]
+        facts += ["archived"] if each.status == "archived" else []
+        facts += [each.cwd.rsplit("/", 1)[-1] or each.cwd] if folders else []
+        rows.append(
+            PickRow(
+                key=each.session_id,
+                text=f"{each.called} · {said}" if is_alike else each.called,
+                facts=(*facts, " ".join(f"#{tag}" for tag in each.tags)),
+                also=f"{short_id(each.session_id)} {each.cwd if folders else ''} {said}",
+                is_current=each.session_id == current,
+            )
         )
-        for each in found
-        if each.turn_count or each.session_id == current
-    ]
-
-
-def _told_apart(session: Session) -> str:
-    """Return a name that others have too, with what was last said in this one."""
-    said = session.last_asked
-    return session.called if said in ("", session.called) else f"{session.called} · {said}"
-
-
-def _also(session: Session, *, folders: bool) -> str:
-    """Return what a row is found by beside what is seen of it."""
-    where = session.cwd if folders else ""
-    return f"{short_id(session.session_id)} {where} {session.last_asked}"
-
-
-def _folder(session: Session) -> str:
-    return session.cwd.rsplit("/", 1)[-1] or session.cwd
+    return rows
 
 
 def recap_lines(recap: "SessionRecap") -> list[str]:
@@ -111,24 +101,14 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
     return [f"last: {last}", " · ".join(came)]
 
 
-# --- memories -----------------------------------------------------------------
-
-
 def memory_question(memories: Sequence[MemoryRecord]) -> PickQuestion:
     """Ask for one of these memories; the answer is its id."""
     now = datetime.now(UTC)
-
-    async def rows() -> list[PickRow]:
-        return [
-            PickRow(
-                key=each.memory_id,
-                text=each.content,
-                facts=(each.kind, when(each.updated_at, now)),
-            )
-            for each in memories
-        ]
-
-    return PickQuestion(title="Forget", lists=(PickList("memories", rows),))
+    rows = [
+        PickRow(key=m.memory_id, text=m.content, facts=(m.kind, when(m.updated_at, now)))
+        for m in memories
+    ]
+    return PickQuestion(title="Forget", rows=rows)
 
 
 # --- turns --------------------------------------------------------------------
@@ -138,74 +118,63 @@ def turn_question(turns: Sequence[Turn]) -> PickQuestion:
     """Ask for the prompt to go back to before; the answer is the number of its turn."""
     now, gone = datetime.now(UTC), taken_back(turns)
 
-    async def rows() -> list[PickRow]:
-        said = (turn for turn in reversed(turns) if not turn.is_undo)
-        return [_turn_row(turn, now, gone.get(turn.turn_id, ())) for turn in said]
-
     async def preview(number: str) -> list[str]:
-        return await asyncio.to_thread(lines_from, turns, int(number))
+        return await asyncio.to_thread(_lines_from, turns, int(number))
 
-    return PickQuestion(title="Back to before", lists=(PickList("turns", rows),), preview=preview)
+    return PickQuestion(
+        title="Back to before",
+        rows=[_turn_row(t, now, gone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo],
+        preview=preview,
+    )
 
 
 def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
     calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
     changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
+    files = counted(len(changed), "file") if changed else "taken back" if gone else ""
     return PickRow(
         key=str(turn.turn_index),
         text=turn.asked,
-        facts=(
-            f"turn {turn.turn_index}",
-            when(turn.timestamp, now),
-            counted(len(changed), "file") if changed else "taken back" if gone else "",
-        ),
+        facts=(f"turn {turn.turn_index}", when(turn.timestamp, now), files),
     )
 
 
-def lines_from(turns: Sequence[Turn], number: int) -> list[str]:
+def _lines_from(turns: Sequence[Turn], number: int) -> list[str]:
     """Return what began with a turn: how many turns, and which files they changed."""
     count = sum(turn.turn_index >= number for turn in turns)
     back = rewind_to(turns, number - 1)
+    told = f"{counted(count, 'turn')} from there on"
+    if back.command_count:
+        told += f" · {counted(back.command_count, 'command')} run since"
+    if not back.changes:
+        return [told, "no files changed"]
     names = ", ".join(each.path for each in back.changes[:_NAMED_FILES])
     more = len(back.changes) - _NAMED_FILES
     files = f"{counted(len(back.changes), 'file')} changed since: {names}"
-    told = [f"{counted(count, 'turn')} from there on"]
-    if back.command_count:
-        told.append(f"{counted(back.command_count, 'command')} run since")
-    return [
-        " · ".join(told),
-        files + (f" and {more} more" if more > 0 else "") if back.changes else "no files changed",
-    ]
+    return [told, files + (f" and {more} more" if more > 0 else "")]
 
 
-# --- models -------------------------------------------------------------------
+# --- models and themes ---------------------------------------------------------
 
 
 def model_question(app: "App", *, current: str) -> PickQuestion:
     """Ask for one of the models that can be used now; the answer is its name."""
 
     async def rows() -> list[PickRow]:
-        found = await asyncio.to_thread(models_of, app)
-        named = [(name, why) for name, why in found if name != current]
-        mine = next((why for name, why in found if name == current), "answers now")
+        found = {current: "answers now"} | dict(await asyncio.to_thread(_models, app))
         return [
             PickRow(key=name, text=name, facts=(why,), is_current=name == current)
-            for name, why in [(current, mine), *named]
+            for name, why in found.items()
         ]
 
     return PickQuestion(title="Model", lists=(PickList("models", rows),))
 
 
-def models_of(app: "App") -> list[tuple[str, str]]:
+def _models(app: "App") -> list[tuple[str, str]]:
     """Return the models that can be used now, and why each; may ask a local server. Blocks."""
-    from ragmem.config import environment
-    from ragmem.llm.models import list_models
-
     return [(each.name, each.why) for each in list_models(environment(), app.config)]
 
-
-# --- themes -------------------------------------------------------------------
 
 THEMES: dict[ThemeName, str] = {
     "auto": "as the background is",
@@ -219,22 +188,19 @@ THEMES: dict[ThemeName, str] = {
 def theme_question(current: ThemeName, on_marked: Callable[[ThemeName], object]) -> PickQuestion:
     """Ask for a theme; the answer is its name. `on_marked` is told which one is looked at."""
 
-    async def rows() -> list[PickRow]:
-        return [
-            PickRow(key=name, text=name, facts=(told,), is_current=name == current)
-            for name, told in THEMES.items()
-        ]
-
     async def preview(name: str) -> list[Line]:
         sample = [("" if name == "plain" else style, f"{word}  ") for word, style in SAMPLE]
         half = len(sample) // 2
         return [tuple(sample[:half]), tuple(sample[half:])]
 
-    def marked(key: str) -> None:
-        on_marked(next(name for name in THEMES if name == key))
-
     return PickQuestion(
-        title="Theme", lists=(PickList("themes", rows),), preview=preview, on_marked=marked
+        title="Theme",
+        rows=[
+            PickRow(key=name, text=name, facts=(told,), is_current=name == current)
+            for name, told in THEMES.items()
+        ],
+        preview=preview,
+        on_marked=lambda key: on_marked(next(name for name in THEMES if name == key)),
     )
 
 
@@ -253,16 +219,13 @@ _EFFORTS = {
 class Values:
     """Keeps what can follow the commands, read in the background when it is first asked for."""
 
-    def __init__(self, chat: ChatSession, on_read: Callable[[], None]) -> None:
-        self._chat = chat
+    def __init__(self, app: "App", on_read: Callable[[], None]) -> None:
+        self._app = app
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
         self._kept: dict[str, Sequence[Value]] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
-        self._ways: dict[str, Callable[[], Awaitable[Sequence[Value]]]] = {
-            "resume": self._sessions,
-            "model": self._models,
-        }
+        self._ways = {"resume": self._sessions, "model": self._models}
 
     def of(self, command: str) -> Sequence[Value] | None:
         """Return what is known now; None for a command that takes anything. In any thread."""
@@ -270,40 +233,31 @@ class Values:
             return [(level, _EFFORTS[level]) for level in get_args(Effort)]
         if command == "theme":
             return list(THEMES.items())
-        if command not in self._ways:
-            return None
-        if command not in self._kept:
+        if command in self._ways and command not in self._kept:
+            self._kept[command] = ()
             self._loop.call_soon_threadsafe(self._begin, command)
-        return self._kept.get(command, ())
+        return self._kept.get(command)
 
     def forget(self) -> None:
         """Read anew what is asked for next."""
         self._kept.clear()
 
     def _begin(self, command: str) -> None:
-        if command not in self._reading and command not in self._kept:
-            self._reading[command] = asyncio.create_task(self._read(command))
+        self._reading[command] = asyncio.create_task(self._read(command))
 
     async def _read(self, command: str) -> None:
-        found: Sequence[Value] = ()
-        try:
-            with suppress(RagmemError):
-                found = await self._ways[command]()
-        finally:
-            del self._reading[command]
-        self._kept[command] = found
+        with suppress(RagmemError):
+            self._kept[command] = await self._ways[command]()
         self._on_read()
 
     async def _sessions(self) -> list[Value]:
-        now = datetime.now(UTC)
-        return [
-            (
-                short_id(each.session_id),
-                f"{each.called} · {counted(each.turn_count, 'turn')}"
-                f" · {when(each.last_activity_at, now)}",
-            )
-            for each in await sessions_here(self._chat.app)
-        ]
+        now, found = datetime.now(UTC), await self._app.sessions_here(_LISTED)
+        told = (
+            f"{each.called} · {counted(each.turn_count, 'turn')} · "
+            f"{when(each.last_activity_at, now)}"
+            for each in found
+        )
+        return list(zip((short_id(each.session_id) for each in found), told, strict=True))
 
     async def _models(self) -> list[Value]:
-        return await asyncio.to_thread(models_of, self._chat.app)
+        return await asyncio.to_thread(_models, self._app)

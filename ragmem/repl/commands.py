@@ -15,7 +15,7 @@ from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.index.links import find_code
-from ragmem.listings import code_text, files_table, hits_text, page
+from ragmem.listings import code_text, files_table, hits_text, page, sessions_table
 from ragmem.llm.base import Effort
 from ragmem.memory import worth_showing
 from ragmem.memory.facts import Draft, FactHit, Remembered
@@ -35,13 +35,13 @@ from ragmem.memory.memories import (
 from ragmem.messages import prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
-from ragmem.repl.choices import memory_question, model_question
+from ragmem.repl.choices import memory_question, model_question, session_question
 from ragmem.repl.output import (
     ChatOutput,
+    Gutter,
     clipped,
     columns,
     failure,
-    gutter,
     listing,
     memory_row,
     spent,
@@ -49,13 +49,7 @@ from ragmem.repl.output import (
 from ragmem.repl.past import diff, expand, export, rewind, undo
 from ragmem.repl.permissions import permissions
 from ragmem.repl.recalled import items_text, picture, whole
-from ragmem.repl.session import (
-    NO_SESSIONS,
-    ChatSession,
-    choose_session,
-    sessions_here,
-    show_sessions,
-)
+from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
@@ -93,8 +87,6 @@ _READING = {
     "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
 """Commands that show something and change nothing."""
-_PICKING = {"config", "expand", "forget", "model", "resume", "rewind", "theme"}
-"""Commands that, alone, let something be picked."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
     "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
@@ -116,25 +108,6 @@ _MOST_PICKED = 1_000
 _REMEMBERED_CHARS = 400
 _BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
 """Words that are meant for the chat where they are all that was typed."""
-_MEANT = {
-    "allowed": "permissions", "approvals": "permissions", "yolo": "permissions",
-    "trust": "permissions", "sandbox": "permissions",
-    "settings": "config", "preferences": "config", "options": "config", "vim": "config",
-    "colors": "theme", "appearance": "theme",
-    "quit": "exit", "bye": "exit", "leave": "exit",
-    "reset": "new", "restart": "new", "history": "sessions", "chats": "sessions",
-    "continue": "resume", "load": "resume", "branch": "fork", "title": "rename", "name": "rename",
-    "checkpoint": "rewind", "restore": "rewind", "back": "rewind", "revert": "undo",
-    "find": "search", "grep": "search", "save": "export", "share": "export", "copy": "export",
-    "tokens": "cost", "spent": "cost", "statistics": "stats", "numbers": "stats",
-    "remember": "pin", "note": "pin", "memories": "memory",
-    "reasoning": "effort", "think": "effort", "provider": "model", "login": "model",
-    "changes": "diff", "review": "diff", "tools": "mcp", "servers": "mcp",
-    "doctor": "status", "version": "status", "about": "status", "info": "status",
-    "tasks": "jobs", "processes": "jobs", "background": "jobs", "stop": "jobs", "kill": "jobs",
-    "mode": "plan", "commands": "help", "keys": "help", "shortcuts": "help",
-}  # fmt: skip
-"""Words that people have for a command, by which one is suggested."""
 
 
 def is_note(text: str) -> bool:
@@ -164,11 +137,6 @@ def is_prompt(text: str) -> bool:
     return not is_own_command(text) and not is_command(text)
 
 
-def only_picks(text: str) -> bool:
-    """Return whether a prompt is a slash command that does nothing until something is picked."""
-    return text.strip()[1:].lower() in _PICKING and is_command(text.strip())
-
-
 def only_reads(text: str) -> bool:
     """Return whether a prompt is a slash command that shows something and changes nothing."""
     head = text.split(maxsplit=1)[:1]
@@ -186,16 +154,15 @@ def needs_terminal(text: str) -> bool:
     return False
 
 
-def own_command(text: str, output: ChatOutput) -> str:
-    """Return what is to be run; empty where that is nothing, or several lines, which is told."""
+def own_command(text: str) -> str:
+    """Return what is to be run; UsageError where that is nothing, or several lines."""
     command = text[2 if text.startswith("!!") else 1 :].strip()
     if not command:
-        output.show(failure("Run what?", "! followed by a command."))
-    elif "\n" in command:
+        raise UsageError("Run what?", hint="! followed by a command.")
+    if "\n" in command:
         # What is pasted behind a `!` must not run line by line.
         hint = "Join lines with && or ;. A blank before the ! sends it to the agent."
-        output.show(failure("A command is one line: nothing was run.", hint))
-        return ""
+        raise UsageError("A command is one line: nothing was run.", hint=hint)
     return command
 
 
@@ -203,36 +170,30 @@ async def run_command(line: str, chat: ChatSession) -> Then:
     """Run a slash command or a `#text` and show its answer; mistakes become text."""
     line = _BARE.get(line.strip(), line)
     name, *rest = line[1:].split(maxsplit=1) or [""]
-    handler = _HANDLERS.get(name.lower())
+    said = "".join(rest).strip()
+    handler = _remember if is_note(line) else _HANDLERS.get(name.lower())
     if is_note(line):
-        handler, rest = _remember, [line.strip()[1:]]
-    if handler is None and name not in chat.commands and (whole := _begun(name.lower(), chat)):
-        return await run_command(" ".join([f"/{whole}", *rest]), chat)
-    own = chat.commands.get(name) if handler is None else None
+        said = line.strip()[1:].strip()
+    elif handler is None and name not in chat.commands:
+        begun = [each for each in (*COMMANDS, *chat.commands) if each.startswith(name.lower())]
+        if len(begun) == 1 and len(name) > 1:
+            return await run_command(f"/{begun[0]} {said}", chat)
     try:
-        if own is not None:
-            return Ask(own.prompt("".join(rest).strip()))
-        if handler is None:
-            raise UsageError(
-                f"There is no command /{one_line(name, 40)}.", hint=_meant(name.lower(), chat)
-            )
-        return await handler("".join(rest).strip(), chat)
+        if handler is not None:
+            return await handler(said, chat)
+        if own := chat.commands.get(name):
+            return Ask(own.prompt(said))
+        hint = _meant(name.lower(), chat)
+        raise UsageError(f"There is no command /{one_line(name, 40)}.", hint=hint)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
 
 
-def _begun(name: str, chat: ChatSession) -> str:
-    """Return the one command that begins so, by two letters at least; empty where others do too."""
-    found = [each for each in (*COMMANDS, *chat.commands) if each.startswith(name)]
-    return found[0] if len(found) == 1 and len(name) > 1 else ""
-
-
 def _meant(name: str, chat: ChatSession) -> str:
-    """Return what to say of a command that there is not: the nearest one, by word or meaning."""
-    known = {**_MEANT, **{each: each for each in (*COMMANDS, *chat.commands)}}
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"Did you mean /{known[close[0]]}?" if close else "/help lists them."
+    """Return what to say of a command that there is not: the nearest one."""
+    close = get_close_matches(name, [*COMMANDS, *chat.commands], n=1, cutoff=0.6)
+    return f"Did you mean /{close[0]}?" if close else "/help lists them."
 
 
 # --- the chat and its sessions ------------------------------------------------
@@ -276,18 +237,20 @@ async def _init(_: str, __: ChatSession) -> Then:
 
 
 async def _sessions(_: str, chat: ChatSession) -> None:
-    if found := await sessions_here(chat.app):
-        show_sessions(found, chat.output, current=chat.session.session_id)
-    else:
-        chat.output.note(f"{NO_SESSIONS}.")
+    found, output = await chat.app.sessions_here(_LISTED), chat.output
+    if not found:
+        return output.note("There are no sessions in this folder yet.")
+    current, now = chat.session.session_id, datetime.now(UTC)
+    return output.show(listing(sessions_table(found, now, width=output.width, current=current)))
 
 
 async def _resume(reference: str, chat: ChatSession) -> Then:
+    current = chat.session.session_id
     if not reference:
-        current = chat.session.session_id
-        reference = await choose_session(chat.app, chat.output, current=current) or ""
-        if not reference or reference == current:
-            return None
+        question = session_question(chat.app, current=current)
+        reference = await chat.output.terminal.pick(question) or current
+    if reference == current:
+        return None
     try:
         await chat.resume(reference)
     except SessionNotFound as error:
@@ -330,21 +293,20 @@ async def _files(text: str, chat: ChatSession) -> None:
         found = await chat.app.memory.recently_accessed_files(chat.session.session_id)
     except SessionNotFound:
         found = []
-    if found:
-        text = files_table(found, datetime.now(UTC), width=chat.output.width)
-        chat.output.show(listing(text))
-    else:
-        chat.output.note("This session has touched no files yet.")
+    if not found:
+        return chat.output.note("This session has touched no files yet.")
+    table = files_table(found, datetime.now(UTC), width=chat.output.width)
+    return chat.output.show(listing(table))
 
 
 async def _context(text: str, chat: ChatSession) -> None:
     """Run `/context [all] [prompt]`."""
-    first, _, rest = text.partition(" ")
-    lists = first == "all"
-    context = await chat.agent.context(rest.strip() if lists else text)
+    lists = text.split(" ", 1)[0] == "all"
+    asked = text.removeprefix("all").strip() if lists else text
+    context = await chat.agent.context(asked)
     window, width = chat.agent.context_window, chat.output.width
     chat.output.show(picture(context, width=width, window=window, items=lists))
-    if chat.recalled is None and not (rest.strip() if lists else text):
+    if chat.recalled is None and not asked:
         chat.output.note(f"{_NOTHING_SENT} So much goes with any; {_SHOWS_BEFORE}.")
 
 
@@ -354,7 +316,7 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 
 async def _model(name: str, chat: ChatSession) -> None:
-    if not name and chat.output.terminal.picks:
+    if not name:
         question = model_question(chat.app, current=chat.agent.model)
         picked = await chat.output.terminal.pick(question)
         if picked is None:
@@ -403,28 +365,28 @@ async def _stats(_: str, chat: ChatSession) -> None:
 
 async def _search(text: str, chat: ChatSession) -> None:
     first, _, rest = text.partition(" ")
-    if first == "--code" and rest.strip():
-        return await _search_code(rest.strip(), chat)
-    if not text or first == "--code":
+    if not text or text == "--code":
         raise UsageError("Search for what?", hint="/search followed by words.")
-    memory, output = chat.app.memory, chat.output
-    hits = await chat.app.search(text, session=chat.session, max_results=_FOUND)
+    if first == "--code":
+        return await _search_code(rest.strip(), chat)
+    app, output = chat.app, chat.output
+    hits = await app.search(text, session=chat.session, max_results=_FOUND)
     memories = await search_memories(
-        memory,
+        app.memory,
         text,
-        open_store=chat.app.store,
-        scope=chat.app.config.memory.scope,
+        open_store=app.store,
+        scope=app.config.memory.scope,
         session=chat.session,
         limit=_FOUND,
     )
-    found, close, none_close = nearest(hits, memories, floor=memory.floor, limit=_FOUND)
+    found, close, none_close = nearest(hits, memories, floor=app.memory.floor, limit=_FOUND)
     if none_close:
         output.note(none_close)
-    if found:
-        text = hits_text(found, datetime.now(UTC), width=output.width, close=close)
-        output.show(listing(text))
-    else:
-        output.note("Nothing was found.")
+    if not found:
+        return output.note("Nothing was found.")
+    return output.show(
+        listing(hits_text(found, datetime.now(UTC), width=output.width, close=close))
+    )
 
 
 async def _search_code(text: str, chat: ChatSession) -> None:
@@ -440,17 +402,17 @@ async def _search_code(text: str, chat: ChatSession) -> None:
     )
     if finds.problem:
         output.say(f"What the memory has of this is not shown. {finds.problem}")
-    if finds.found:
-        shown, none_close = worth_showing(finds.found, app.memory.floor)
-        if none_close:
-            output.note(none_close)
-        now, top = datetime.now(UTC), code.project.path
-        text = code_text(shown, now, cwd=app.cwd, project=top, width=output.width)
-        output.show(listing(text))
-    elif await code.exists():
-        output.note("Nothing was found.")
-    else:
-        output.note("Nothing of this project is indexed yet.")
+    if not finds.found:
+        is_there = await code.exists()
+        return output.note(
+            "Nothing was found." if is_there else "Nothing of this project is indexed yet."
+        )
+    shown, none_close = worth_showing(finds.found, app.memory.floor)
+    if none_close:
+        output.note(none_close)
+    now, top = datetime.now(UTC), code.project.path
+    text = code_text(shown, now, cwd=app.cwd, project=top, width=output.width)
+    return output.show(listing(text))
 
 
 # --- what is remembered -------------------------------------------------------
@@ -477,14 +439,13 @@ def remembered_text(remembered: Remembered) -> RenderableType:
         return memory_row(remembered.note)
     pinned = ", pinned" if memory.pinned else ""
     where = "in all projects" if memory.scope == "user" else "in this project"
-    head = f"remembered {memory.kind}{pinned} {short_id(memory.memory_id)}"
+    tail, anew = short_id(memory.memory_id), " anew" * (remembered.action == "updated")
+    head = f"remembered {memory.kind}{pinned} {tail}{anew}"
     if remembered.action == "known":
-        head = f"known already {short_id(memory.memory_id)}"
-    elif remembered.action == "updated":
-        head += " anew"
+        head = f"known already {tail}"
     note = f" ({remembered.note})" if remembered.note else ""
     told = one_line(f"{head}, {where}: {memory.content}{note}", _REMEMBERED_CHARS)
-    return gutter(told, mark="· ", style="dim", words=True)
+    return Gutter(told, mark="· ", style="dim", words=True)
 
 
 async def _memory(text: str, chat: ChatSession) -> None:
@@ -492,26 +453,21 @@ async def _memory(text: str, chat: ChatSession) -> None:
     project_id = chat.session.project_id
     if text:
         found = await facts.search(text, project_id=project_id, limit=_MEMORIES_FOUND)
-        if found:
-            output.show(listing(hits_text(found, datetime.now(UTC), width=output.width)))
-        else:
-            output.note("Nothing of what is remembered is like that.")
-        return
-    recent = await facts.recent(project_id=project_id, limit=_LISTED)
-    if not recent:
-        output.note(
-            "Nothing is remembered in this project, or of you. # before a sentence remembers it."
-        )
-        return
-    output.show(_memories(recent, output.width))
-    if len(recent) == _LISTED:
+        none = "Nothing of what is remembered is like that."
+    else:
+        recent = await facts.recent(project_id=project_id, limit=_LISTED)
+        found = [FactHit(memory=memory, score=0) for memory in recent]
+        none = "Nothing is remembered in this project, or of you. # before a sentence remembers it."
+    if not found:
+        return output.note(none)
+    output.show(_listed(found, output))
+    if not text and len(found) == _LISTED:
         said = f"The newest {_LISTED}; `ragmem memory list` shows them all, /memory text searches."
         output.note(said)
 
 
-def _memories(found: Sequence[MemoryRecord], width: int) -> RenderableType:
-    hits = [FactHit(memory=memory, score=0) for memory in found]
-    return listing(hits_text(hits, datetime.now(UTC), width=width))
+def _listed(found: Sequence[FactHit], output: ChatOutput) -> RenderableType:
+    return listing(hits_text(found, datetime.now(UTC), width=output.width))
 
 
 _NOTHING_SENT = "This chat has sent no request yet."
@@ -570,7 +526,7 @@ async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
 
     None where the person picks none. UsageError where there is none to pick from.
     """
-    facts, output, project_id = facts_of(chat.app.memory), chat.output, chat.session.project_id
+    facts, project_id = facts_of(chat.app.memory), chat.session.project_id
     if said:
         limit = _MEMORIES_FOUND
         hits = await facts.search(said, project_id=project_id, limit=limit, floor=False)
@@ -583,19 +539,12 @@ async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
                 if not found:
                     raise
     else:
-        limit = _MOST_PICKED if output.terminal.picks else _LISTED
-        found = list(await facts.recent(project_id=project_id, limit=limit))
+        found = list(await facts.recent(project_id=project_id, limit=_MOST_PICKED))
     if not found:
         why = "Nothing of what is remembered is like that." if said else "Nothing is remembered."
         raise UsageError(why, hint="/memory shows what is remembered.")
-    if output.terminal.picks:
-        key = await output.terminal.pick(memory_question(found))
-    else:
-        output.show(_memories(found, output.width))
-        if not said and len(found) == _LISTED:
-            output.note(f"The newest {_LISTED}; /forget and some words find others.")
-        key = await output.terminal.ask(ChatQuestion("Which one? Its id; nothing for none:"))
-    return await _found(facts, key.strip()) if key and key.strip() else None
+    key = await chat.output.terminal.pick(memory_question(found))
+    return await _found(facts, key) if key else None
 
 
 async def _forget(reference: str, chat: ChatSession) -> None:
@@ -603,15 +552,14 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     facts = facts_of(app.memory)
     memory = await _memory_meant(reference, chat)
     if memory is None:
-        return
+        return None
     earlier = len(await facts.history(memory))
-    output.show(_memories([memory], output.width))
+    output.show(_listed([FactHit(memory=memory, score=0)], output))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     if await output.terminal.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
-        output.note("Nothing was forgotten.")
-        return
+        return output.note("Nothing was forgotten.")
     count = await forget(facts, memory, paths=app.paths, store=app.config.store.kind)
-    output.note(forgotten_text(memory, count))
+    return output.note(forgotten_text(memory, count))
 
 
 _TABLE: tuple[tuple[str, str, Handler], ...] = (

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -31,8 +32,11 @@ from prompt_toolkit.layout import (
 
 from ragmem.errors import RagmemError
 from ragmem.repl.early import sign
-from ragmem.repl.terminal import Host, Line, PickQuestion, PickRow
+from ragmem.repl.terminal import Line, PickQuestion, PickRow, Preview, T
 from ragmem.text import clean, clip_to_width, display_width, one_line
+
+if TYPE_CHECKING:
+    from ragmem.repl.chat import ChatLoop
 
 _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
@@ -44,14 +48,10 @@ _OPEN = ("model", "resume")
 """Commands whose value may be one that is not offered."""
 _SHOWN = 50
 _LONGEST = 400
-_LISTING = ("the files are being listed …", "what fits is offered then")
-"""Stands in place of candidates, which follow: two lines, since a single one that changes nothing
-is not shown."""
 _CACHES = {
     "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
     ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
 }  # fmt: skip
-_COMPILED = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".obj", ".swp")
 _MOST = 100_000
 _TIMEOUT_S = 5.0
 
@@ -62,7 +62,7 @@ class ChatCompleter(Completer):
     What ends with a blank is gone on with; what does not is whole.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: "ChatLoop") -> None:
         self._host = host
 
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterable[Completion]:
@@ -76,11 +76,9 @@ class ChatCompleter(Completer):
             yield from self._files(typed)
 
     def _commands(self, typed: str) -> Iterable[Completion]:
-        word = fold(typed)
-        rated = [(name != word, rate([word], name), name) for name in self._host.commands]
-        fits = [(other, rating, name) for other, rating, name in rated if rating is not None]
-        for *_, name in sorted(fits, key=lambda each: each[:2]):
-            text, _, arguments = self._host.commands[name].partition(f": /{name} ")
+        word, commands = fold(typed), self._host.commands
+        for name in fitting([word], ((name, "", name) for name in commands)):
+            text, _, arguments = commands[name].partition(f": /{name} ")
             shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
             if arguments:
                 shown.append(("class:argument", f" {arguments}"))
@@ -90,26 +88,18 @@ class ChatCompleter(Completer):
 
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
-        fits = []
-        for value, text in self._host.values(command) or ():
-            if (rating := rate(words, fold(f"{value} {text}"))) is not None:
-                is_other = typed.strip() not in (value, text.partition(" · ")[0])
-                fits.append((is_other, rating, value, text))
-        fits.sort(key=lambda each: each[:2])
-        for *_, value, text in fits[:_SHOWN]:
+        values = ((fold(" ".join(each)), "", each) for each in self._host.values(command) or ())
+        for value, text in fitting(words, values)[:_SHOWN]:
             shown = lit_pieces(one_line(value, _LONGEST), words)
             told = one_line(text, _LONGEST)
             yield Completion(value, -len(typed), display=shown, display_meta=told)
 
     def _files(self, typed: str) -> Iterable[Completion]:
-        files = self._host.files
-        if files is None:
-            for line in _LISTING:
-                yield Completion(f"@{typed}", -len(typed) - 1, display=line)
-            return
-        for path in rank(typed, files):
+        for path in rank(typed, self._host.files or ())[:_SHOWN]:
             shown = lit_pieces(path, [fold(typed)])
-            yield Completion(f"@{_quoted(path)} ", -len(typed) - 1, display=shown)
+            # As `ragmem.tools.mentions` reads it.
+            spelled = path if _PLAIN.fullmatch(path) else f'"{path}"'
+            yield Completion(f"@{spelled} ", -len(typed) - 1, display=shown)
 
 
 def mention_at(before: str) -> str | None:
@@ -133,7 +123,7 @@ def value_at(before: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def is_marked(document: Document, host: Host) -> bool:
+def is_marked(document: Document, host: "ChatLoop") -> bool:
     """Return whether Enter takes the first of what is offered.
 
     It does where something was typed that this fits, and that can't be meant as it is.
@@ -145,27 +135,12 @@ def is_marked(document: Document, host: Host) -> bool:
     return bool(typed) and command not in _OPEN and not document.text_after_cursor
 
 
-def rank(query: str, paths: Iterable[str], limit: int = _SHOWN) -> list[str]:
-    """Return paths that hold the query's characters in this order, the likeliest first.
-
-    A name that starts with the query, then one that contains it, then a path
-    that does, then the rest; shorter ones first.
-    """
-    wanted = query.casefold()
-    found = []
-    for path in paths:
-        folded = path.casefold()
-        if wanted and not spread(wanted, folded):
-            continue
-        name = folded.rsplit("/", 1)[-1]
-        misses = (not name.startswith(wanted), wanted not in name, wanted not in folded)
-        found.append((misses, len(path), path))
-    return [path for *_, path in sorted(found)[:limit]]
-
-
-def _quoted(path: str) -> str:
-    """Spell a path as `ragmem.tools.mentions` reads it."""
-    return path if _PLAIN.fullmatch(path) else f'"{path}"'
+def rank(query: str, paths: Iterable[str]) -> list[str]:
+    """Return paths that a query fits, by their names before those that it fits elsewhere."""
+    wanted = [fold(query)]
+    folded = [(fold(path), path) for path in sorted(paths, key=len)]
+    by_name = fitting(wanted, ((text.rpartition("/")[2], "", path) for text, path in folded))
+    return list(dict.fromkeys([*by_name, *fitting(wanted, ((t, "", path) for t, path in folded))]))
 
 
 # --- how it is offered --------------------------------------------------------
@@ -271,18 +246,18 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
 
 
 def _is_made(path: str) -> bool:
-    return path.endswith(_COMPILED) or not _CACHES.isdisjoint(path.split("/")[:-1])
+    return not _CACHES.isdisjoint(path.split("/")[:-1])
 
 
 # --- how well words fit ------------------------------------------------------
 
-_AT_START, _AT_WORD, _INSIDE, _BESIDE = range(4)
+_AT_WORD, _INSIDE, _BESIDE = 1, 2, 3
 _WIDEST = 8
 """Letters of a text, for each that was typed, beyond which a likeness is chance."""
 
-Rating = tuple[int, bool, int, int]
+Rating = tuple[int, int, int, int]
 """How well a text fits, the smaller the better: words of which only the letters are there, whether
-the words stand apart, where in its words they stand, and where in it."""
+they are all of it, stand together or apart, where in its words they stand, and where in it."""
 
 
 def fold(text: str) -> str:
@@ -293,6 +268,16 @@ def fold(text: str) -> str:
     return "".join(char.casefold()[:1] for char in text)
 
 
+def fitting(words: Sequence[str], rows: Iterable[tuple[str, str, T]]) -> list[T]:
+    """Return the rows that folded words fit, the best first; each behind its text, folded, and
+    behind what stands beside that.
+    """
+    rated = ((rate(words, text, beside), row) for text, beside, row in rows)
+    found = [(rating, row) for rating, row in rated if rating is not None]
+    found.sort(key=lambda each: each[0])
+    return [row for _, row in found]
+
+
 def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
     """Return how well folded words fit a folded text; None where one of them does not.
 
@@ -300,30 +285,41 @@ def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
     """
     loose = kinds = spans = 0
     for word in words:
-        at = _find(word, text)
-        if at >= 0:
-            kinds += _place(text, at)
-            spans += at
+        places = _places(word, text)
+        if isinstance(places, range):
+            if places.start > 0:
+                kinds += _INSIDE if text[places.start - 1].isalnum() else _AT_WORD
+            spans += places.start
         elif beside and word in beside:
             kinds += _BESIDE
-        elif (places := spread(word, text)) and _is_near(places, word):
+        elif places:
             loose += 1
             spans += places[-1] - places[0]
         else:
             return None
-    return loose, " ".join(words) not in text, kinds, spans
+    said = " ".join(words)
+    return loose, (said != text) + (said not in text), kinds, spans
 
 
 def lit(words: Sequence[str], text: str) -> set[int]:
     """Return the places in a folded text that folded words were found at."""
-    found: set[int] = set()
-    for word in words:
-        at = _find(word, text)
-        if at >= 0:
-            found.update(range(at, at + len(word)))
-        elif (places := spread(word, text)) and _is_near(places, word):
-            found.update(places)
-    return found
+    return {at for word in words for at in _places(word, text)}
+
+
+def _places(word: str, text: str) -> Sequence[int]:
+    """Return where a word of the text begins so, else where it stands, else where its letters do.
+
+    The letters alone are a list, and empty where they are too far apart.
+    """
+    first = at = text.find(word)
+    while at > 0 and word and text[at - 1].isalnum():
+        at = text.find(word, at + 1)
+    if first >= 0:
+        start = first if at < 0 else at
+        return range(start, start + len(word))
+    places = spread(word, text)
+    is_near = places and places[-1] - places[0] < _WIDEST * len(word)
+    return places if is_near else []
 
 
 def spread(word: str, text: str) -> list[int]:
@@ -343,24 +339,6 @@ def spread(word: str, text: str) -> list[int]:
     return places[::-1]
 
 
-def _find(word: str, text: str) -> int:
-    """Return where a word of the text begins so, else where it stands at all, or -1."""
-    first = at = text.find(word)
-    while at > 0 and word and text[at - 1].isalnum():
-        at = text.find(word, at + 1)
-    return first if at < 0 else at
-
-
-def _place(text: str, at: int) -> int:
-    if at == 0:
-        return _AT_START
-    return _INSIDE if text[at - 1].isalnum() else _AT_WORD
-
-
-def _is_near(places: Sequence[int], word: str) -> bool:
-    return places[-1] - places[0] < _WIDEST * len(word)
-
-
 # --- the picker --------------------------------------------------------------
 
 _MOST_ROWS = 10
@@ -370,9 +348,6 @@ _LOW = 12
 _NARROW = 64
 _GAP = "  "
 _LOADING = "loading …"
-
-Folded = tuple[str, str, PickRow]
-"""A row with its text, and what stands beside it, as they are compared."""
 
 
 class Picker:
@@ -384,7 +359,6 @@ class Picker:
     def __init__(
         self,
         question: PickQuestion,
-        *,
         size: Callable[[], tuple[int, int]],
         refresh: Callable[[], None],
     ) -> None:
@@ -394,8 +368,9 @@ class Picker:
         self._refresh = refresh
         self._answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._shown_list = 0
-        self._all: list[Folded] | None = None
-        self._found: list[Folded] = []
+        self._all: list[tuple[str, str, PickRow]] | None = None
+        """Rows behind their texts, and what stands beside these, as they are compared."""
+        self._found: list[PickRow] = []
         self._words: list[str] = []
         self._at = 0
         self._top = 0
@@ -421,16 +396,13 @@ class Picker:
 
     def leave(self) -> None:
         """Pick nothing."""
-        self._reply(None)
+        if not self._answer.done():
+            self._answer.set_result(None)
 
     def take(self) -> None:
         """Pick the chosen row, if there is one."""
-        if self._found:
-            self._reply(self._found[self._at][2].key)
-
-    def _reply(self, key: str | None) -> None:
-        if not self._answer.done():
-            self._answer.set_result(key)
+        if self._found and not self._answer.done():
+            self._answer.set_result(self._found[self._at].key)
 
     def move(self, by: int) -> None:
         """Choose a row further down, or up; one step goes round at an end."""
@@ -458,16 +430,14 @@ class Picker:
         self._refresh()
 
     async def _fill(self) -> None:
-        load = self.question.lists[self._shown_list].load
         try:
-            rows = await load()
+            rows = await self.question.load(self._shown_list)
         except RagmemError as error:
             rows, self._problem = (), str(error)
         self._all = [(fold(row.text), fold(" ".join((*row.facts, row.also))), row) for row in rows]
         self._filter()
         if not self.filter.text:
-            current = (i for i, (*_, row) in enumerate(self._all) if row.is_current)
-            self._at = next(current, 0)
+            self._at = next((i for i, row in enumerate(rows) if row.is_current), 0)
             self._look()
         self._refresh()
 
@@ -475,12 +445,7 @@ class Picker:
         if self._all is None:
             return
         self._words = fold(self.filter.text).split()
-        self._found = self._all
-        if self._words:
-            rated = ((rate(self._words, *folded[:2]), folded) for folded in self._all)
-            fits = [(rating, folded) for rating, folded in rated if rating is not None]
-            fits.sort(key=lambda each: each[0])
-            self._found = [folded for _, folded in fits]
+        self._found = fitting(self._words, self._all)
         self._at = 0
         self._look()
 
@@ -491,17 +456,14 @@ class Picker:
             self._looking = None
         if not self._found:
             return
-        key = self._found[self._at][2].key
+        key = self._found[self._at].key
         if key != self._marked:
             self._marked = key
             self.question.on_marked(key)
         if self.question.preview and key not in self._previews:
-            self._looking = asyncio.create_task(self._preview_of(key))
+            self._looking = asyncio.create_task(self._preview_of(key, self.question.preview))
 
-    async def _preview_of(self, key: str) -> None:
-        preview = self.question.preview
-        if preview is None:
-            return
+    async def _preview_of(self, key: str, preview: Preview) -> None:
         try:
             self._previews[key] = await preview(key)
         except RagmemError as error:
@@ -518,23 +480,11 @@ class Picker:
 
     def _container(self) -> HSplit:
         control = BufferControl(self.filter, key_bindings=_keys(self))
-        head = VSplit(
-            [
-                _rows(self._head, extend=False),
-                Window(control, height=1),
-                _rows(self._count, extend=False),
-            ],
-            height=1,
-        )
+        head = [_rows(self._head, extend=False), Window(control), _rows(self._count, extend=False)]
         low = Condition(lambda: self._size()[1] < _LOW or self.question.preview is None)
-        preview = HSplit(
-            [
-                _rows(self._rule, height=lambda: 1),
-                _rows(self._preview, height=lambda: _PREVIEW_ROWS),
-            ]
-        )
-        listed = _rows(self._list, height=lambda: self.page)
-        return HSplit([head, listed, ConditionalContainer(preview, ~low)])
+        preview = HSplit([_rows(self._rule, 1), _rows(self._preview, _PREVIEW_ROWS)])
+        listed = _rows(self._list, lambda: self.page)
+        return HSplit([VSplit(head, height=1), listed, ConditionalContainer(preview, ~low)])
 
     def _head(self) -> StyleAndTextTuples:
         columns, _ = self._size()
@@ -557,7 +507,7 @@ class Picker:
             return [("class:dim", f"    {clip_to_width(said, max(1, columns - 4))}")]
         room = self.page
         self._top = max(min(self._top, self._at, len(self._found) - room), self._at - room + 1, 0)
-        seen = [row for *_, row in self._found[self._top : self._top + room]]
+        seen = self._found[self._top : self._top + room]
         widths = _fact_widths(seen, most=columns // 2)
         pieces: StyleAndTextTuples = []
         for place, row in enumerate(seen, self._top):
@@ -570,10 +520,10 @@ class Picker:
     ) -> StyleAndTextTuples:
         mark = sign("▸", ">") if chosen else " "
         here = f"{sign('●', '*')} " if row.is_current else ""
-        facts = "".join(
-            f"{_GAP}{_padded(one_line(fact, 60), width)}"
-            for fact, width in zip(row.facts, widths, strict=False)
-        )
+        facts = ""
+        for fact, width in zip(row.facts, widths, strict=False):
+            said = one_line(fact, 60)
+            facts += _GAP + said + " " * (width - display_width(said))
         room = max(1, columns - 5 - display_width(here) - sum(widths) - len(_GAP) * len(widths))
         text = clip_to_width(one_line(row.text, _LONGEST), room)
         plain = "class:chosen" if chosen else ""
@@ -588,7 +538,7 @@ class Picker:
     def _preview(self) -> StyleAndTextTuples:
         if not self._found:
             return []
-        lines = self._previews.get(self._found[self._at][2].key, (_LOADING,))
+        lines = self._previews.get(self._found[self._at].key, (_LOADING,))
         room = max(1, self._size()[0] - 6)
         pieces: StyleAndTextTuples = []
         for line in lines[:_PREVIEW_ROWS]:
@@ -602,7 +552,7 @@ class Picker:
 
 def _rows(
     of: Callable[[], StyleAndTextTuples],
-    height: Callable[[], int] | None = None,
+    height: int | Callable[[], int] | None = None,
     *,
     extend: bool = True,
 ) -> Window:
@@ -620,10 +570,6 @@ def _fact_widths(rows: Sequence[PickRow], *, most: int) -> list[int]:
             break
         widths.append(width)
     return widths
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * max(0, width - display_width(text))
 
 
 def _keys(picker: Picker) -> KeyBindings:

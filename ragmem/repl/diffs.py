@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ragmem.events import ToolFinished
 from ragmem.own_tools import EDITING_TOOLS
-from ragmem.repl.output import fold, gutter
+from ragmem.repl.output import Gutter, fold
 from ragmem.text import counted, display_width, reveal
 
 FOLD_ROWS = 40
@@ -154,9 +154,9 @@ class ChangeBlock:
         if console.no_color or console.color_system is None:
             colors = "none"
         tally = f"  {self._change.tally}" if self._change.path else ""
-        yield gutter(f"{self._title}{tally}", mark="● ", style="bold")
+        yield Gutter(f"{self._title}{tally}", mark="● ", style="bold")
         if not self._named and self._change.path:
-            yield gutter(self._change.path, mark=_MARGIN, rest=_MARGIN)
+            yield Gutter(self._change.path, mark=_MARGIN, rest=_MARGIN)
         styles = _styles(self._change, colors)
 
         def lines(at: int) -> list[Text]:
@@ -226,7 +226,7 @@ def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:
     if not asked:
         return ChangeBlock(change)
     done = "created" if change.creates else "edited"
-    return gutter(f"{done} {change.path}  {change.tally}", mark="  ✓ ", style="green")
+    return Gutter(f"{done} {change.path}  {change.tally}", mark="  ✓ ", style="green")
 
 
 # --- colours within a line ----------------------------------------------------

@@ -5,10 +5,7 @@ pager.
 import contextlib
 import os
 import re
-import shlex
-import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,6 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
-from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -36,15 +32,15 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import Style
 
-from ragmem.config import environment
 from ragmem.redact import redact
 from ragmem.repl import early
 from ragmem.repl.completion import menu_rows
-from ragmem.repl.terminal import ChatQuestion, Host, PickList, PickQuestion, PickRow
+from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import clean, visible
 from ragmem.themes import Theme
 
 if TYPE_CHECKING:
+    from ragmem.repl.chat import ChatLoop
     from ragmem.repl.input import LiveTerminal
 
 _MENU_ROWS = 10
@@ -63,11 +59,7 @@ _STYLE = {
     "chosen": "bold",
     "match": "bold underline ansicyan",
     "argument": "ansicyan",
-    "code": "ansicyan",
-    "strong": "bold",
-    "emphasis": "italic",
-    "bold": "bold",
-    "underline": "underline",
+    **{name: name for name in ("bold", "italic", "underline")},
     **{name: f"ansi{name}" for name in _COLORS},
     **{f"bright_{name}": f"ansibright{name}" for name in _COLORS},
 }
@@ -170,55 +162,34 @@ def _cells(row: Mapping[int, Char], shows: Mapping[str, bool]) -> int:
 
 # --- keys, pastes and prompts ------------------------------------------------
 
-_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _ANSWER_BEGINS = "\x1b]11;"
 _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,60})(?:\x07|\x1b\\)")
 _BEGUN_ANSWER = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,60}\x1b?)?)?)?)?\Z")
 _FOLD_LINES, _FOLD_CHARS = 5, 1_000
 _KEPT_WHOLE = 20_000
-_LOADED_BYTES = 4_000_000
 
 
 class KeyParser(Vt100Parser):
-    """Makes keys of what a terminal sends, with pastes of megabytes in linear time.
+    """Makes keys of what a terminal sends, but for its answers about its background.
 
-    prompt-toolkit's own parser looks for a paste's end in all of the paste, each
-    time that more of it comes; so pastes are taken out before it.
+    `told` is called with these.
     """
 
     def __init__(
         self, take: Callable[[KeyPress], None], told: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`told` is called with the terminal's answers about its background, which are no keys."""
         super().__init__(take)
         self._told = told
-        self._pasted: list[str] | None = None
-        """Pieces of a paste that has begun."""
         self._held = ""
-        """What may be the beginning of a paste's mark, or of an answer."""
+        """What may be the beginning of an answer."""
 
     def feed(self, data: str) -> None:
         """Take more of what the terminal sent."""
-        data, found = self._held + data, "yes"
-        while found:
-            mark = _PASTE_START if self._pasted is None else _PASTE_END
-            text, found, data = data.partition(mark)
-            self._held = "" if found else _begun(mark, text)
-            if self._pasted is None:
-                text = _ANSWER.sub(self._answer, text)
-                if not found and (answer := _BEGUN_ANSWER.search(text)):
-                    self._held = max(self._held, answer[0], key=len)
-            text = text.removesuffix(self._held)
-            if self._pasted is not None:
-                self._pasted.append(text)
-                if found:
-                    pasted, self._pasted = "".join(self._pasted), None
-                    self.feed_key_callback(KeyPress(Keys.BracketedPaste, pasted))
-            else:
-                super().feed(text)
-                if found:
-                    super().flush()
-                    self._pasted = []
+        text = _ANSWER.sub(self._answer, self._held + data)
+        begun = _BEGUN_ANSWER.search(text)
+        held, self._held = begun[0] if begun else "", ""
+        super().feed(text.removesuffix(held))  # which calls this anew where a paste begins
+        self._held += held
 
     def _answer(self, found: re.Match[str]) -> str:
         self._told(found[1])
@@ -226,16 +197,10 @@ class KeyParser(Vt100Parser):
 
     def flush(self) -> None:
         """Take what is held as keys: nothing follows that could belong to it."""
-        if self._pasted is None and not self._held.startswith(_ANSWER_BEGINS):
+        if not self._held.startswith(_ANSWER_BEGINS):
             held, self._held = self._held, ""
             super().feed(held)
             super().flush()
-
-
-def _begun(mark: str, text: str) -> str:
-    """Return as much of a mark's beginning as a text ends with."""
-    sizes = range(len(mark) - 1, 0, -1)
-    return next((mark[:size] for size in sizes if text.endswith(mark[:size])), "")
 
 
 class Pastes:
@@ -290,22 +255,12 @@ class PromptHistory(FileHistory):
             self._whole = {folded: kept}
             self.append_string(folded)
 
-    def load_history_strings(self) -> list[str]:
-        """Return prompts, the newest first; none where there is no file or it can't be read."""
+    def load_history_strings(self) -> Iterable[str]:
+        """Return prompts, the newest first; none where the file can't be read."""
         try:
-            with self._file.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _LOADED_BYTES))
-                lines = file.read().decode("utf-8", "replace").split("\n")
+            return list(super().load_history_strings())
         except OSError:
             return []
-        prompts: list[list[str]] = [[]]
-        for line in lines:
-            if line.startswith("+"):
-                prompts[-1].append(line[1:])
-            elif prompts[-1]:
-                prompts.append([])
-        return ["\n".join(prompt) for prompt in reversed(prompts) if prompt]
 
     def store_string(self, string: str) -> None:
         """Append a prompt to the file."""
@@ -316,56 +271,28 @@ class PromptHistory(FileHistory):
             super().store_string(self._whole.get(string, string))
 
 
-class EarlierPrompts:
-    """The prompts of the history, to be picked from: each once, the newest first."""
+def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
+    """Ask for a prompt of the history: each once, the newest first; the answer is the prompt."""
 
-    def __init__(self, history: PromptHistory, pastes: Pastes) -> None:
-        self._history = history
-        self._pastes = pastes
-        self.prompts: list[str] = []
-        """Each at the place that is its row's key; empty until they are read."""
-        self.question = PickQuestion(
-            title="Earlier prompts",
-            lists=(PickList("", self._rows),),
-            nothing="There are no earlier prompts.",
-            preview=self._beginning,
-        )
+    async def rows() -> list[PickRow]:
+        found = dict.fromkeys([prompt async for prompt in history.load()])
+        return [PickRow(key=each, text=each, also=pastes.unfold(each)) for each in found]
 
-    async def _rows(self) -> list[PickRow]:
-        found = dict.fromkeys([prompt async for prompt in self._history.load()])
-        self.prompts = list(found)
-        return [
-            PickRow(key=str(at), text=prompt, also=self._pastes.unfold(prompt))
-            for at, prompt in enumerate(self.prompts)
-        ]
+    async def beginning(prompt: str) -> list[str]:
+        return [line for line in pastes.unfold(prompt).split("\n") if line.strip()]
 
-    async def _beginning(self, key: str) -> list[str]:
-        prompt = self._pastes.unfold(self.prompts[int(key)])
-        return [line for line in prompt.split("\n") if line.strip()]
-
-
-def pager_command() -> list[str]:
-    """Return the command that shows long texts; empty where there is none."""
-    try:
-        named = shlex.split(environment().get("PAGER", ""))
-    except ValueError:
-        named = []
-    return named or [name for name in ("less", "more") if shutil.which(name)][:1]
-
-
-def shown_by(pager: Sequence[str], text: str) -> bool:
-    """Show text by a command that reads it; whether it could be started."""
-    try:
-        subprocess.run(pager, input=text.encode("utf-8", "replace"), check=False)
-    except OSError:
-        return False
-    return True
+    return PickQuestion(
+        title="Earlier prompts",
+        lists=(PickList("", rows),),
+        nothing="There are no earlier prompts.",
+        preview=beginning,
+    )
 
 
 # --- layout ----------------------------------------------------------------
 
 
-def chat_layout(terminal: "LiveTerminal", host: Host) -> Layout:
+def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
     """Return the rows, from top to bottom; the draft has the focus."""
     draft = Window(
         BufferControl(terminal.buffer),
@@ -415,7 +342,7 @@ def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
     return [("class:prompt", early.prompt() if number == wrapped == 0 else "  ")]
 
 
-def _live(terminal: "LiveTerminal", host: Host) -> StyleAndTextTuples:
+def _live(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:
     pieces: StyleAndTextTuples = []
     most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
     for line in host.live(terminal.columns, most):
@@ -445,18 +372,12 @@ def _asked(terminal: "LiveTerminal") -> StyleAndTextTuples:
     return pieces
 
 
-def _toolbar(terminal: "LiveTerminal", host: Host) -> StyleAndTextTuples:
-    if terminal.about_to_leave:
-        return [("class:warning", "  Ctrl-C again to leave")]
-    if terminal.about_to_go_back:
-        return [("class:warning", "  Esc again to go back to before a prompt")]
-    if terminal.answers_with_words:
-        return [("class:warning", "  text in the prompt · empty it to answer")]
+def _toolbar(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:
+    if terminal.hint:
+        return [("class:warning", f"  {terminal.hint}")]
     if terminal.picker:
-        hint = "  Enter picks · Esc leaves · type to find"
-        return [("class:dim", hint)]
-    row = host.toolbar(terminal.columns)
-    return [(_classes(style), text) for style, text in row]
+        return [("class:dim", "  Enter picks · Esc leaves · type to find")]
+    return [(_classes(style), text) for style, text in host.toolbar(terminal.columns)]
 
 
 def _classes(style: str) -> str:

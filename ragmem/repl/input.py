@@ -6,6 +6,7 @@ what is typed.
 """
 
 import asyncio
+import pydoc
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -29,6 +30,7 @@ from ragmem.config import environment
 from ragmem.repl import early
 from ragmem.repl.completion import (
     ChatCompleter,
+    Picker,
     command_at,
     is_marked,
     mention_at,
@@ -37,30 +39,29 @@ from ragmem.repl.completion import (
 from ragmem.repl.drawing import (
     ChatRenderer,
     ChatTerminal,
-    EarlierPrompts,
     KeyParser,
     Pastes,
     PromptHistory,
     chat_layout,
-    pager_command,
-    shown_by,
+    earlier_prompts,
     style_of,
 )
 from ragmem.repl.terminal import (
     LEAVE_WITHIN_S,
     ChatQuestion,
     EditingKeys,
-    Host,
     PickQuestion,
     PressedTwice,
     Submission,
+    T,
+    Terminal,
     suspend,
 )
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
 if TYPE_CHECKING:
-    from ragmem.repl.completion import Picker
+    from ragmem.repl.chat import ChatLoop
 
 # A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
@@ -72,23 +73,15 @@ REDRAW_S = 0.03
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
 next of a sequence."""
-_OFFERED_AGAIN = 5
 _GO_BACK, _EXPAND = "/rewind", "/expand"
 _ERASE_ROW = "\x1b[K"
 
 
-class LiveTerminal:
-    """A `ragmem.repl.terminal.Terminal` whose prompt stays at the bottom of a real one."""
-
-    picks = True
+class LiveTerminal(Terminal):
+    """One whose prompt stays at the bottom of a real one."""
 
     def __init__(
-        self,
-        host: Host,
-        *,
-        history: Path,
-        colors: Colors | None = None,
-        editing: EditingKeys = "emacs",
+        self, host: "ChatLoop", *, history: Path, colors: Colors | None, editing: EditingKeys
     ) -> None:
         """Show a chat; without `colors` in none."""
         self._host = host
@@ -150,16 +143,13 @@ class LiveTerminal:
 
     @property
     def columns(self) -> int:
-        """Return the width, in cells."""
         return self._app.output.get_size().columns
 
     @property
     def rows(self) -> int:
-        """Return the height, in cells."""
         return self._app.output.get_size().rows
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Take input until `close`."""
 
         def first_render(_: object) -> None:
             self._app.after_render -= first_render
@@ -174,12 +164,10 @@ class LiveTerminal:
             self._host.leave(129)
 
     def close(self) -> None:
-        """End `run`."""
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
 
     def write(self, text: str) -> None:
-        """Print above the prompt; while an editor or a pager has the screen, when it is left."""
         if self._away:
             self._held.append(text)
             return
@@ -203,7 +191,6 @@ class LiveTerminal:
         self._restyle()
 
     def recolor(self) -> None:
-        """Draw in the theme that holds now, and ask for the background where it depends on it."""
         self._restyle()
         if self._colors.asks:
             self.signal(ASKS_BACKGROUND)
@@ -213,42 +200,27 @@ class LiveTerminal:
         self.refresh()
 
     def clear(self) -> None:
-        """Empty the screen; what has scrolled away stays."""
         self._app.renderer.clear()
 
     def signal(self, sequence: str) -> None:
-        """Send what moves no cursor, such as the bell."""
         self._output.write_raw(sequence)
         self._output.flush()
 
     def refresh(self) -> None:
-        """Show what is live anew."""
         self._app.invalidate()
 
     def offer(self) -> None:
-        """Complete anew what is being typed, unless somebody goes through what is offered."""
-        self._offer(_OFFERED_AGAIN)
-
-    def _offer(self, tries: int) -> None:
-        if not self.completes() or self._gone_to is not None:
-            return
-        # Where something is offered already, nothing would begin.
-        self.buffer.complete_state = None
-        self.buffer.start_completion()
-        if tries:
-            # Nor does it while what was offered before is still being made.
-            asyncio.get_running_loop().call_later(0.1, self._offer_if_none, tries - 1)
-
-    def _offer_if_none(self, tries: int) -> None:
-        if self.buffer.complete_state is None:
-            self._offer(tries)
+        state = self.buffer.complete_state
+        if self.completes() and state is None:
+            self.buffer.start_completion()
+        elif self.completes() and state and not state.completions:
+            # While it is still being made, nothing else would begin.
+            asyncio.get_running_loop().call_later(0.1, self.offer)
 
     def idle(self) -> None:
-        """Draw anew; the prompt is there already."""
         self.refresh()
 
     def put_back(self, text: str) -> None:
-        """Put text before the draft."""
         self.buffer.set_document(Document(_joined(text, self.buffer.text)))
 
     async def ask(self, question: ChatQuestion) -> str | None:
@@ -282,15 +254,13 @@ class LiveTerminal:
         async with self._asking:
             return await self._picked(self._picking(question))
 
-    def _picking(self, question: PickQuestion) -> "Picker":
+    def _picking(self, question: PickQuestion) -> Picker:
         """Open a picker: the next key is typed there."""
-        from ragmem.repl.completion import Picker
-
-        picker = self.picker = Picker(question, size=self._size, refresh=self.refresh)
+        picker = self.picker = Picker(question, self._size, self.refresh)
         self._app.layout.focus(picker.filter)
         return picker
 
-    async def _picked(self, picker: "Picker") -> str | None:
+    async def _picked(self, picker: Picker) -> str | None:
         try:
             return await picker.picked()
         finally:
@@ -499,14 +469,13 @@ class LiveTerminal:
     def search_history(self) -> None:
         """Pick one of the earlier prompts into the draft."""
         if not self.question and not self.picker:
-            earlier = EarlierPrompts(self._history, self._pastes)
-            picker = self._picking(earlier.question)
-            self._searching = asyncio.create_task(self._take_earlier(picker, earlier))
+            picker = self._picking(earlier_prompts(self._history, self._pastes))
+            self._searching = asyncio.create_task(self._take_earlier(picker))
 
-    async def _take_earlier(self, picker: "Picker", earlier: EarlierPrompts) -> None:
+    async def _take_earlier(self, picker: Picker) -> None:
         async with self._asking:
             if (picked := await self._picked(picker)) is not None:
-                self.buffer.set_document(Document(earlier.prompts[int(picked)]))
+                self.buffer.set_document(Document(picked))
 
     def edit(self) -> None:
         """Open the draft in $VISUAL or $EDITOR."""
@@ -524,16 +493,13 @@ class LiveTerminal:
             self._leave_screen(suspended())
 
     async def page(self, text: str) -> None:
-        """Open the text in $PAGER, or less; print it where there is none."""
-        pager = [] if self._away else pager_command()
-        if not pager or not await self.lend(lambda: shown_by(pager, text)):
-            self.write(text)
+        """Open the text in $PAGER, or less."""
+        await self.lend(lambda: pydoc.pager(text))
 
-    async def lend(self, work: Callable[[], bool]) -> bool:
-        """Have work that needs the whole terminal done in a thread; return what it returns."""
+    async def lend(self, work: Callable[[], T]) -> T:
         while self._away:
             await asyncio.wait({self._away})
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def lent() -> None:
             done.set_result(await run_in_terminal(work, in_executor=True))
@@ -570,20 +536,15 @@ class LiveTerminal:
         return command_at(before) is not None or mention_at(before) is not None
 
     @property
-    def about_to_leave(self) -> bool:
-        """Return whether Ctrl-C was pressed a moment ago, with nothing to interrupt or clear."""
-        return self._leaving.is_pending and not self.buffer.text
-
-    @property
-    def about_to_go_back(self) -> bool:
-        """Return whether Esc was pressed a moment ago, with nothing to stop."""
-        return self._going_back.is_pending and not self.buffer.text
-
-    @property
-    def answers_with_words(self) -> bool:
-        """Return whether a question waits for a key, and the draft holds more than that."""
-        asks = self.question is not None and bool(self.question.choices)
-        return asks and bool(self.buffer.text) and not (self._choice() or self._word())
+    def hint(self) -> str:
+        """Return what is to be known of the next key, where it does more than it usually does."""
+        if self._leaving.is_pending and not self.buffer.text:
+            return "Ctrl-C again to leave"
+        if self._going_back.is_pending and not self.buffer.text:
+            return "Esc again to go back to before a prompt"
+        is_key = not self.buffer.text or self._choice() or self._word()
+        asks = self.question is not None and self.question.choices
+        return "" if is_key or not asks else "text in the prompt · empty it to answer"
 
     # --- inner ways ---------------------------------------------------------
 
@@ -621,7 +582,7 @@ class LiveTerminal:
         self._app.key_processor.feed_multiple(keys)
 
 
-def _key_bindings(terminal: LiveTerminal, host: Host) -> KeyBindings:
+def _key_bindings(terminal: LiveTerminal, host: "ChatLoop") -> KeyBindings:
     """Return which keys do what; ours go before prompt-toolkit's own."""
     keys = KeyBindings()
     typing = has_focus(terminal.buffer)

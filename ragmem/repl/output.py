@@ -6,7 +6,6 @@ and address, images their address, HTML stays text: no escape sequence but our
 own colours, and nothing that is left out in silence.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from io import StringIO
@@ -18,6 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown, TableElement
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.style import Style
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +26,7 @@ from rich.theme import Theme
 from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
-from ragmem.repl.terminal import Terminal
+from ragmem.repl.terminal import Line, Terminal
 from ragmem.text import clusters, counted, display_width, duration, one_line, visible
 from ragmem.themes import Colors, ThemeName
 
@@ -68,9 +68,6 @@ SAMPLE = (
 """What shows how a theme looks: words, and how they are painted."""
 
 
-_ERASE_TO_END = "\x1b[K"
-
-
 class ChatOutput:
     """Prints above the prompt, once and for good."""
 
@@ -81,8 +78,6 @@ class ChatOutput:
         self._mode = mode
         self.colors = colors or Colors()
         self._last: Kind | None = None
-        self._held = ""
-        """What the person has sent, and is printed with what comes of it."""
 
     @property
     def width(self) -> int:
@@ -91,19 +86,14 @@ class ChatOutput:
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part."""
-        painted = paint(what, width=self.width, mode=self._mode)
-        self._print(self.colors.theme.recolor(painted), kind)
-
-    def _print(self, painted: str, kind: Kind) -> None:
-        if held := self.let_go():
-            self.prompt(held)
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
         closes |= kind == "recall" and self._last == "prompt"
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
-        self.terminal.write(gap + painted)
+        painted = paint(what, width=self.width, mode=self._mode)
+        self.terminal.write(gap + self.colors.theme.recolor(painted))
 
     def choose_theme(self, name: ThemeName) -> bool:
         """Paint in another theme from now on; whether that shows before the next start."""
@@ -112,13 +102,6 @@ class ChatOutput:
         self.colors.choose(name)
         self.terminal.recolor()
         return True
-
-    def sample(self, name: ThemeName) -> None:
-        """Print a row as a theme paints it."""
-        row = clipped((f"  {name:<6}", "bold"), *((f" {word} ", style) for word, style in SAMPLE))
-        mode: ColorMode = "mono" if name == "plain" and self._mode == "color" else self._mode
-        painted = paint(row, width=self.width, mode=mode)
-        self._print(self.colors.of(name).recolor(painted), "notice")
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a notice."""
@@ -140,35 +123,15 @@ class ChatOutput:
         """Print what the person has sent."""
         self.show(prompt_row(shown), "prompt")
 
-    def copyable(self, text: str) -> None:
-        """Print a row that the terminal itself wraps, so that it can be copied in one piece."""
-        row = visible(text)
-        # In a row that is filled to its end, there is nothing behind that could be seen.
-        ends_early = self._mode != "none" and display_width(row) % self.width
-        self._print(f"{row}{_ERASE_TO_END if ends_early else ''}\n", "notice")
-
-    def hold(self, shown: str) -> None:
-        """Print what the person has sent with the first that comes of it, or never."""
-        self._held = shown
-
-    def let_go(self) -> str:
-        """Forget what is held; return it."""
-        held, self._held = self._held, ""
-        return held
-
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
         self.terminal.clear()
         self._last = None
 
-    async def page(self, text: str) -> None:
-        """Let a long text be read as `Terminal.page` does."""
-        await self.terminal.page(await asyncio.to_thread(visible, text))
-
 
 def prompt_row(shown: str) -> RenderableType:
     """Return what the person has sent, as it stands above its answer."""
-    return gutter(visible(shown), mark=early.prompt(), style="bold", words=True)
+    return Gutter(visible(shown), mark=early.prompt(), style="bold", words=True)
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
@@ -177,7 +140,15 @@ def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
     Lines carry no trailing blanks, so that a terminal which is made narrower
     does not wrap them.
     """
-    console = Console(
+    console = _console(width, mode)
+    with console.capture() as capture:
+        # Texts that stand alone would be joined, and wrapped where they are to be clipped.
+        console.print(Group(*what))
+    return _TRAILING_BLANKS.sub(r"\1", capture.get()).strip("\n") + "\n"
+
+
+def _console(width: int, mode: ColorMode) -> Console:
+    return Console(
         file=StringIO(),
         width=max(1, width),
         force_terminal=mode != "none",
@@ -189,10 +160,29 @@ def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
         emoji=False,
         theme=_THEME,
     )
-    with console.capture() as capture:
-        # Texts that stand alone would be joined, and wrapped where they are to be clipped.
-        console.print(Group(*what))
-    return _TRAILING_BLANKS.sub(r"\1", capture.get()).strip("\n") + "\n"
+
+
+def live_rows(what: RenderableType, width: int) -> list[Line]:
+    """Return the rows of what would be printed, without blank ones around it."""
+    rows: list[Line] = []
+    for segments in _console(width, "color").render_lines(what, pad=False):
+        row = [(_names(segment.style), segment.text) for segment in segments]
+        while row and not row[-1][1].strip():
+            row.pop()
+        if row or rows:
+            rows.append((*row[:-1], (row[-1][0], row[-1][1].rstrip())) if row else ())
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+def _names(style: Style | None) -> str:
+    """Return what `ragmem.repl.drawing` calls a style."""
+    if style is None:
+        return ""
+    color = style.color.name if style.color and not style.color.is_default else ""
+    shown = [name for name in ("bold", "italic", "underline", "dim") if getattr(style, name)]
+    return " ".join(filter(None, (color, *shown)))
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -231,27 +221,24 @@ def wrap(text: str, width: int) -> list[str]:
     return rows
 
 
-class _Gutter:
-    """Text whose rows each stand behind a margin, cut for the width that it is printed at."""
+class Gutter:
+    """Text behind a margin that it can't imitate, cut for the width that it is printed at.
 
-    def __init__(self, text: str, mark: str, rest: str, style: str, words: bool) -> None:
-        self._text, self._mark, self._rest, self._style = text, mark, rest, style
+    `mark` stands before the first row, `rest` before the others. Every character stays; with
+    `words` rows end between words, and lose the blanks there.
+    """
+
+    def __init__(
+        self, text: str, *, mark: str, rest: str = "", style: str = "", words: bool = False
+    ) -> None:
+        self._text, self._mark, self._style = text, mark, style
+        self._rest = rest or " " * display_width(mark)
         self._cut = wrap if words else fold
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         rows = self._cut(self._text, max(1, options.max_width - display_width(self._mark)))
         for i, row in enumerate(rows):
             yield Text((self._rest if i else self._mark) + row, self._style)
-
-
-def gutter(
-    text: str, *, mark: str, rest: str = "", style: str = "", words: bool = False
-) -> RenderableType:
-    """Put text behind a margin that it can't imitate: `mark` first, then `rest`.
-
-    Every character stays; with `words` rows end between words, and lose the blanks there.
-    """
-    return _Gutter(text, mark, rest or " " * display_width(mark), style, words)
 
 
 def clipped(*parts: tuple[str, str]) -> Text:
@@ -293,7 +280,7 @@ def tool_result(event: ToolFinished) -> RenderableType:
         said = [*said[:_RESULT_LINES], f"… {more} more lines · {early.expand_key()}"]
     text = "\n".join([said[0] + time, *said[1:]])
     style = "red" if event.failed else "dim"
-    return gutter(text, mark=_RESULT_MARK, style=style, words=True)
+    return Gutter(text, mark=_RESULT_MARK, style=style, words=True)
 
 
 def command_block(title: str, event: ToolFinished) -> RenderableType:
@@ -316,10 +303,10 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
         lines = lines[-most:]
     elif lines:
         first, *lines = lines
-        parts.append(gutter(first, mark=_RESULT_MARK, style="dim" if passed else "", words=True))
+        parts.append(Gutter(first, mark=_RESULT_MARK, style="dim" if passed else "", words=True))
     if lines:
         text = "\n".join(lines)
-        parts.append(gutter(text, mark="    ", style="dim" if passed else "", words=True))
+        parts.append(Gutter(text, mark="    ", style="dim" if passed else "", words=True))
     return Group(*parts)
 
 
@@ -354,13 +341,13 @@ def command_result(event: ToolFinished) -> RenderableType:
     if (more := len(lines) - _FIRST - _LAST) > 1:
         left_out = f"… {more:,} more lines · {early.expand_key()} …"
         lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
-    printed = [gutter("\n".join(lines), mark="  ")] if lines else []
+    printed = [Gutter("\n".join(lines), mark="  ")] if lines else []
     return Group(*printed, Text.assemble("  ", mark, (said, "red" if event.failed else "dim")))
 
 
 def notice(event: Notice) -> RenderableType:
     """Return what is said beside the answer."""
-    return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
+    return Gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
 
 
 def thoughts_row(lasted_ms: int) -> Text:
@@ -375,15 +362,15 @@ def memory_row(text: str) -> Text:
 
 def failure(message: str, hint: str) -> RenderableType:
     """Say what went wrong, and what to do."""
-    lines = [gutter(visible(message), mark="✗ ", style="red", words=True)]
+    lines = [Gutter(visible(message), mark="✗ ", style="red", words=True)]
     if hint:
-        lines.append(gutter(visible(hint), mark="  ", words=True))
+        lines.append(Gutter(visible(hint), mark="  ", words=True))
     return Group(*lines)
 
 
 def closing(event: TurnFinished) -> RenderableType:
     """Return the last line of a turn: how it ended, and what it cost."""
-    sums = gutter(spent(event.usage, event.duration_ms), mark="  ", style="dim", words=True)
+    sums = Gutter(spent(event.usage, event.duration_ms), mark="  ", style="dim", words=True)
     match event.subtype:
         case "success":
             return sums

@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Group
 from rich.text import Text
 
+from ragmem.administration import Administration
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
@@ -22,13 +23,14 @@ from ragmem.memory.files import FileChange, Rewind, rewind_to, taken_back
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.window import result_text, subject_of
 from ragmem.messages import Json
+from ragmem.pages import html, markdown
 from ragmem.records import REWIND, UNDO, ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
-from ragmem.repl.output import ChatOutput, clipped, gutter, listing
+from ragmem.repl.output import ChatOutput, Gutter
 from ragmem.repl.recalled import items_text, rule
 from ragmem.repl.session import ChatSession
-from ragmem.repl.terminal import YES_NO, ChatQuestion, PickList, PickQuestion, PickRow
+from ragmem.repl.terminal import YES_NO, ChatQuestion, PickQuestion, PickRow
 from ragmem.text import counted, one_line, plain, plain_or_quoted, visible
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import decode
@@ -38,14 +40,12 @@ from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from ragmem.repl.commands import Then
-    from ragmem.repl.session import ChatSession
 
 _LONG_LINES, _LONG_CHARS = 6, 1_000
 """From so much on a prompt is shown folded when its session is resumed, or was a paste."""
 _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
 _ASKED_CHARS = 60
-_LISTED = 20
 _MOST_BYTES = 4_000_000
 
 
@@ -73,13 +73,12 @@ async def expand(said: str, chat: ChatSession) -> None:
     found = await _shortened(chat)
     if not found:
         raise UsageError("Nothing of this session was shown in short yet.")
-    number = said or await _chosen(found, chat.output)
+    number = said or await chat.output.terminal.pick(_question(found))
     if not number:
         return
     if not (number.isdecimal() and 0 < int(number) <= len(found)):
         raise UsageError(f"There is no {number} in the list.", hint="/expand shows it.")
-    chosen = found[int(number) - 1]
-    await chat.output.page(await asyncio.to_thread(_whole, chosen))
+    await chat.output.terminal.page(await asyncio.to_thread(_whole, found[int(number) - 1]))
 
 
 async def _shortened(chat: ChatSession) -> list[Shortened]:
@@ -99,21 +98,14 @@ async def _shortened(chat: ChatSession) -> list[Shortened]:
         later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
         found.insert(sum(later), memory)
     if conversation and len(turns) > 1:
+        last_turn, count = turns[-1], counted(len(turns), "turn")
+        said = last_turn.assistant_message or last_turn.asked
+        whole = Shortened(
+            "All of this session", count, len(turns), last_turn.timestamp, said, None, conversation
+        )
         # Who has just come back wants to read it; later it is on the screen in part.
-        found.insert(len(found) if chat.turn_count else 0, _all_of(conversation))
+        found.insert(len(found) if chat.turn_count else 0, whole)
     return found
-
-
-def _all_of(conversation: SessionTurns) -> Shortened:
-    last = conversation.turns[-1]
-    return Shortened(
-        "All of this session",
-        counted(len(conversation.turns), "turn"),
-        last.turn_index,
-        last.timestamp,
-        last.assistant_message or last.asked,
-        conversation=conversation,
-    )
 
 
 def shortened_of(turn: Turn) -> list[Shortened]:
@@ -123,9 +115,8 @@ def shortened_of(turn: Turn) -> list[Shortened]:
         text, file = result_text(call), _output_file(call)
         lines = counted(text.rstrip("\n").count("\n") + 1, "line")
         size = "kept in a file" if file else lines
-        found.append(
-            Shortened(subject_of(call), size, turn.turn_index, call.started_at, text, file)
-        )
+        title = subject_of(call)
+        found.append(Shortened(title, size, turn.turn_index, call.started_at, text, file))
     if turn.reasoning and turn.reasoning.strip():
         size = f"{len(turn.reasoning):,} characters"
         found.append(Shortened("Thoughts", size, turn.turn_index, turn.timestamp, turn.reasoning))
@@ -138,41 +129,28 @@ def shortened_of(turn: Turn) -> list[Shortened]:
 
 def _output_file(call: ToolCall) -> Path | None:
     """Return where all that a command printed is, where that is more than the model was shown."""
-    try:
-        result = json.loads(call.result or "{}")
-    except ValueError:
-        return None
-    name = result.get("output_file") if isinstance(result, dict) else None
-    return Path(name) if isinstance(name, str) else None
-
-
-async def _chosen(found: Sequence[Shortened], output: ChatOutput) -> str:
-    if output.terminal.picks:
-        return await output.terminal.pick(_question(found)) or ""
-    rows = [f"{at:>4}  {_title(each)}  {each.what}" for at, each in enumerate(found, 1)]
-    output.show(listing("\n".join(rows[:_LISTED])))
-    said = await output.terminal.ask(ChatQuestion("Which one? A number; nothing for none:"))
-    return (said or "").strip()
+    with suppress(ValueError, AttributeError):
+        name = json.loads(call.result or "{}").get("output_file")
+        return Path(name) if isinstance(name, str) else None
+    return None
 
 
 def _question(found: Sequence[Shortened]) -> PickQuestion:
     now = datetime.now(UTC)
 
-    async def rows() -> list[PickRow]:
-        return [
-            PickRow(
-                key=str(at),
-                text=_title(each),
-                facts=(each.what, f"turn {each.turn_index}", when(each.at, now)),
-            )
-            for at, each in enumerate(found, 1)
-        ]
-
     async def end(key: str) -> list[str]:
         text = found[int(key) - 1].text[-_PREVIEW_CHARS:]
         return [line for line in text.split("\n") if line.strip()][-2:]
 
-    return PickQuestion(title="Open", lists=(PickList("", rows),), preview=end)
+    rows = [
+        PickRow(
+            key=str(at),
+            text=_title(each),
+            facts=(each.what, f"turn {each.turn_index}", when(each.at, now)),
+        )
+        for at, each in enumerate(found, 1)
+    ]
+    return PickQuestion(title="Open", rows=rows, preview=end)
 
 
 def _title(each: Shortened) -> str:
@@ -182,9 +160,7 @@ def _title(each: Shortened) -> str:
 def _whole(chosen: Shortened) -> str:
     """Return its text; of a command all that its file still has, of a session all turns."""
     if chosen.conversation:
-        from ragmem.pages import markdown
-
-        return markdown(chosen.conversation.session, chosen.conversation.turns)
+        return visible(markdown(chosen.conversation.session, chosen.conversation.turns))
     text = chosen.text
     if chosen.file:
         try:
@@ -194,45 +170,41 @@ def _whole(chosen: Shortened) -> str:
                     text += f"\n\nThere is more of it in {chosen.file}."
         except OSError:
             text += f"\n\n{chosen.file} is not there any more; this is what is kept of it."
-    return f"{_title(chosen)}\nturn {chosen.turn_index} · {chosen.what}\n\n{text.rstrip()}\n"
+    head = f"{_title(chosen)}\nturn {chosen.turn_index} · {chosen.what}"
+    return visible(f"{head}\n\n{text.rstrip()}\n")
 
 
 # --- all of it in a file -----------------------------------------------------
 
-_FORMATS = {".md": "md", ".markdown": "md", ".txt": "md", ".json": "json", ".html": "html"}
-_FORMATS[".htm"] = "html"
+_FORMATS = {".md": "md", ".json": "json", ".html": "html"}
 
 
-async def export(name: str, chat: "ChatSession") -> None:
+async def export(name: str, chat: ChatSession) -> None:
     """Write the session into a file that this user alone can read; by its name in which form.
 
     What stands there already is replaced only when the person says so.
     """
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to export.")
-    session_id = chat.session.session_id
-    file = _place(chat.app.cwd, name or f"session-{short_id(session_id)}.md")
+    session_id, folder = chat.session.session_id, chat.app.cwd
+    file = _place(folder, name or f"session-{short_id(session_id)}.md")
     form = _FORMATS.get(file.suffix.lower())
     if form is None:
         raise UsageError(
             f"What form {visible(file.name)} is to have is not known.",
             hint="Its name ends with .md, .json or .html.",
         )
-    conversation = await chat.app.memory.load_session(session_id)
+    conversation = await _conversation(chat)
+    session, turns = conversation.session, conversation.turns
     if form == "json":
-        data = await _json(chat, session_id)
+        _, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
     else:
-        from ragmem.pages import html, markdown
-
         page = html if form == "html" else markdown
-        data = await asyncio.to_thread(
-            lambda: page(conversation.session, conversation.turns).encode()
-        )
-    if await _written(file, data, chat):
-        turns = counted(len(conversation.turns), "turn")
-        chat.output.note(f"{turns} in {_named(file, chat.app.cwd)}")
-    else:
-        chat.output.note("Nothing was written.")
+        data = await asyncio.to_thread(lambda: page(session, turns).encode())
+    if not await _written(file, data, chat):
+        return chat.output.note("Nothing was written.")
+    shown = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return chat.output.note(f"{counted(len(turns), 'turn')} in {visible(str(shown))}")
 
 
 def _place(folder: Path, name: str) -> Path:
@@ -240,12 +212,6 @@ def _place(folder: Path, name: str) -> Path:
         return folder / Path(name).expanduser()
     except RuntimeError as error:  # `~somebody` who is not there
         raise UsageError(f"{visible(name)} is no path: {error}") from None
-
-
-def _named(file: Path, folder: Path) -> str:
-    """Return a file's path as it is shown: from the folder on, where it lies below that."""
-    inside = file.is_relative_to(folder)
-    return visible(str(file.relative_to(folder) if inside else file))
 
 
 def _replacing(file: Path) -> ChatQuestion:
@@ -257,14 +223,7 @@ def _replacing(file: Path) -> ChatQuestion:
     return ChatQuestion(f"{shown} is there, of {at:%Y-%m-%d %H:%M}. Replace it?", YES_NO)
 
 
-async def _json(chat: "ChatSession", session_id: str) -> bytes:
-    from ragmem.administration import Administration
-
-    _, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
-    return data
-
-
-async def _written(file: Path, data: bytes, chat: "ChatSession") -> bool:
+async def _written(file: Path, data: bytes, chat: ChatSession) -> bool:
     """Return whether it was: a file that is there stays unless the person gives it up."""
     try:
         try:
@@ -279,6 +238,10 @@ async def _written(file: Path, data: bytes, chat: "ChatSession") -> bool:
             hint="/export followed by another name.",
         ) from None
     return True
+
+
+async def _conversation(chat: ChatSession) -> SessionTurns:
+    return await chat.app.memory.load_session(chat.session.session_id)
 
 
 # --- what it changed in files ------------------------------------------------
@@ -298,7 +261,11 @@ async def diff(named: str, chat: ChatSession) -> None:
     output = chat.output
     turns = await _turns(chat)
     back = rewind_to(turns, 0)
-    changes = [each for each in back.changes if not named or _is_named(each, named)]
+    changes = [
+        each
+        for each in back.changes
+        if not named or each.path == named or each.path.endswith(f"/{named}")
+    ]
     if not changes:
         what = f"has not changed {one_line(named, 200)}" if named else "has changed no file"
         undone = ", but for what was taken back" if taken_back(turns) else ""
@@ -314,7 +281,10 @@ async def diff(named: str, chat: ChatSession) -> None:
         if before == now:
             output.note(f"{one_line(change.path, 400)} is as it was.")
             continue
-        output.show(_block(change, before, now, folds=not named), "tool")
+        old, new = (decode(each or b"").text for each in (before, now))
+        text, _, _ = unified_diff(old, new, change.path, creates=before is None)
+        hint = f"/diff {change.path} shows all"
+        output.show(ChangeBlock(read_change(text), folds=not named, hint=hint), "tool")
         if now is None:
             output.note("  It is gone since.")
         elif hashlib.sha256(now).hexdigest() != change.after or not change.unbroken:
@@ -323,31 +293,17 @@ async def diff(named: str, chat: ChatSession) -> None:
         output.note(told.strip())
 
 
-def _is_named(change: FileChange, named: str) -> bool:
-    return change.path == named or change.path.endswith(f"/{named}")
-
-
 def _by_commands(back: Rewind) -> str:
     if not back.command_count:
         return ""
     return f" Changes made by {counted(back.command_count, 'command')} are not shown."
 
 
-def _block(
-    change: FileChange, before: bytes | None, now: bytes | None, *, folds: bool
-) -> ChangeBlock:
-    old, new = (decode(each or b"").text for each in (before, now))
-    text, _, _ = unified_diff(old, new, change.path, creates=before is None)
-    hint = f"/diff {change.path} shows all"
-    return ChangeBlock(read_change(text), folds=folds, hint=hint)
-
-
 async def undo(_: str, chat: ChatSession) -> None:
     """Take back what the last turn that changed files did to them; the conversation stays.
 
     It is asked for where other turns came after it. A file that others have changed since is left
-    as it is. A second time takes back the turn
-    before.
+    as it is. A second time takes back the turn before.
     """
     restorer, output = _restorer(chat), chat.output
 
@@ -400,9 +356,7 @@ def _told(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]
 
 
 async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
-    if not chat.can_be_resumed:
-        return ()
-    return (await chat.app.memory.load_session(chat.session.session_id)).turns
+    return (await _conversation(chat)).turns if chat.can_be_resumed else ()
 
 
 async def rewind(number: str, chat: ChatSession) -> "Then":
@@ -413,9 +367,9 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     output = chat.output
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
-    turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
+    turns = await _turns(chat)
     last = len(turns)
-    chosen = number or await _choose(turns, output)
+    chosen = number or await output.terminal.pick(turn_question(turns))
     if not chosen:
         return None
     if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
@@ -442,7 +396,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {since} is no "
         "longer in this conversation."
     )
-    output.show(Group(rule(output.width), gutter(told, mark="  ", words=True)))
+    output.show(Group(rule(output.width), Gutter(told, mark="  ", words=True)))
     if answer:
         # The session that was left is told of it: whoever resumes it finds the files so.
         done = await _restore(back, chat)
@@ -455,7 +409,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
             gone_back = _told(f"what {since} did to files", done, gone)
         await left.record(REWIND, UNDO, gone_back)
     await _undo_again(turns[: back.turn_index], turns[back.turn_index :], chat)
-    if output.terminal.picks and not turns[back.turn_index].is_undo:
+    if not turns[back.turn_index].is_undo:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
@@ -473,19 +427,6 @@ async def _undo_again(kept: Sequence[Turn], left: Sequence[Turn], chat: ChatSess
         paths = ", ".join(map(plain_or_quoted, sorted(set().union(*gone.values()))))
         told = {"text": f"The person has taken back edits of: {paths}.", "taken_back": gone}
         await chat.record("/undo", UNDO, told)
-
-
-async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
-    if output.terminal.picks:
-        return await output.terminal.pick(turn_question(turns)) or ""
-    asked = (turn for turn in turns if not turn.is_undo)
-    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.asked, 1_000)) for turn in asked)
-    shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
-    output.show(Group(*shown[-_LISTED:]))
-    said = await output.terminal.ask(
-        ChatQuestion("Back to before which turn? A number; nothing for none:")
-    )
-    return (said or "").strip()
 
 
 async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
@@ -533,9 +474,8 @@ def _tell(
     for each in done:
         if each.kept and each.path in doubtful:
             secrets = ", but for its secrets," if each.kept.suffix else ""
-            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in this file:"
-            output.show(Text(said), "notice")
-            output.copyable(str(each.kept))
+            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in {each.kept}"
+            output.show(Text(visible(said)), "notice")
     if heading:
         output.say(heading)
     for each in done:

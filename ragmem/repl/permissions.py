@@ -10,8 +10,8 @@ from ragmem.errors import ConfigError, UsageError
 from ragmem.repl.about import MODES, sandbox
 from ragmem.repl.output import columns
 from ragmem.repl.session import ChatSession
-from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
-from ragmem.text import one_line, visible
+from ragmem.repl.terminal import ChatQuestion, PickQuestion, PickRow
+from ragmem.text import one_line
 from ragmem.tools.patterns import OUTSIDE, read_rule
 
 Kind = Literal["allow", "deny"]
@@ -49,10 +49,9 @@ async def permissions(said: str, chat: ChatSession) -> None:
     verb, _, text = said.partition(" ")
     text = text.strip()
     if not verb:
-        await _show(chat)
-        if chat.output.terminal.picks:
-            return await _choose(chat)
-        return chat.output.note(_HOW)
+        rows = [("mode", MODES[chat.options.permission_mode][2]), ("sandbox", await sandbox(chat))]
+        chat.output.show(columns(rows))
+        return await _choose(chat)
     if verb not in (*_VERBS, "remove") or not text:
         raise UsageError("What about it?", hint=_HOW)
     if verb != "remove":
@@ -139,13 +138,6 @@ def _remove(entry: _Entry, chat: ChatSession) -> None:
         chat.always_count -= 1
 
 
-async def _show(chat: ChatSession) -> None:
-    rows = [("mode", MODES[chat.options.permission_mode][2]), ("sandbox", await sandbox(chat))]
-    if not chat.output.terminal.picks:
-        rows += [(each.told, visible(each.text)) for each in _entries(chat)]
-    chat.output.show(columns(rows))
-
-
 # --- the list that one chooses from --------------------------------------------------
 
 _NEW: dict[Kind, str] = {
@@ -159,7 +151,12 @@ async def _choose(chat: ChatSession) -> None:
     """Let rules be added, taken away and put elsewhere, until the person leaves the list."""
     while True:
         entries = _entries(chat)
-        picked = await chat.output.terminal.pick(_question(entries))
+        rows = [
+            PickRow(key=str(at), text=each.text, facts=(_KINDS[each.kind], PLACES[each.place]))
+            for at, each in enumerate(entries)
+        ]
+        rows += [PickRow(key=kind, text=text) for kind, text in _NEW.items()]
+        picked = await chat.output.terminal.pick(PickQuestion(title="Permissions", rows=rows))
         if picked is None:
             return
         if kind := next((each for each in _NEW if each == picked), None):
@@ -168,30 +165,15 @@ async def _choose(chat: ChatSession) -> None:
             await _put_elsewhere(entries[int(picked)], chat)
 
 
-def _question(entries: Sequence[_Entry]) -> PickQuestion:
-    async def rows() -> list[PickRow]:
-        held = [
-            PickRow(key=str(at), text=each.text, facts=(_KINDS[each.kind], PLACES[each.place]))
-            for at, each in enumerate(entries)
-        ]
-        return [*held, *(PickRow(key=kind, text=text) for kind, text in _NEW.items())]
-
-    return PickQuestion(title="Permissions", lists=(PickList("rules", rows),))
-
-
 async def _add(kind: Kind, chat: ChatSession) -> None:
-    text = await chat.output.terminal.ask(ChatQuestion(_WHICH))
-    if not (text or "").strip():
+    text = await chat.output.terminal.ask(ChatQuestion(_WHICH)) or ""
+    if not text.strip():
         return
-    rule = _checked(text or "", chat)
-    if place := await _place(kind, rule, chat):
-        keep_rules([rule], chat, kind, place)
-
-
-async def _place(kind: Kind, rule: str, chat: ChatSession) -> str | None:
+    rule = _checked(text, chat)
     places = tuple(each for each in PLACES.items() if kind == "allow" or each[0] != "s")
     label = f"Where is {one_line(rule, 80)} {_KINDS[kind]}?"
-    return await chat.output.terminal.ask(ChatQuestion(label, places))
+    if place := await chat.output.terminal.ask(ChatQuestion(label, places)):
+        keep_rules([rule], chat, kind, place)
 
 
 async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:

@@ -19,7 +19,7 @@ from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import expand_key, prompt, sign
-from ragmem.repl.output import clipped, gutter, to_person
+from ragmem.repl.output import Gutter, clipped, to_person
 from ragmem.text import (
     ago,
     bar,
@@ -316,8 +316,8 @@ def card(
     head = " · ".join(filter(None, (named, turns, when)))
     told = (one_line(fact, _FACT_CHARS) for fact in facts(recap, last))
     return Group(
-        gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
-        *(gutter(fact, mark="    ", words=True) for fact in told),
+        Gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
+        *(Gutter(fact, mark="    ", words=True) for fact in told),
     )
 
 
@@ -428,7 +428,7 @@ def _printed(call: ToolCall) -> RenderableType:
     more = len(lines) - _OUTPUT_LINES
     kept = [f"… {counted(more, 'earlier line')}", *lines[more:]] if more > 0 else lines
     text = "\n".join(one_line(line, _FACT_CHARS) for line in kept)
-    return gutter(text, mark="  ", style="dim" if call.success else "red")
+    return Gutter(text, mark="  ", style="dim" if call.success else "red")
 
 
 def rule(width: int) -> Text:

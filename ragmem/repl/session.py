@@ -4,7 +4,6 @@ Nothing heavy is imported before a session is opened.
 """
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,7 +20,6 @@ from ragmem.events import (
     MessageFinished,
     ModelCallStarted,
     Recalled,
-    TextDelta,
     TurnFinished,
 )
 from ragmem.ids import short_id
@@ -35,18 +33,15 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.memory.context import SessionRecap
-    from ragmem.memory.recall import SimilarSession
     from ragmem.messages import Json
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver
-    from ragmem.tools.skills import OwnCommand, SkillSet
+    from ragmem.tools.skills import OwnCommand
 
-NO_SESSIONS = "There are no sessions in this folder yet"
 _WELCOME = (
     "All that is said and done here is remembered, on this machine. @path names a file, !command "
     "runs one, #text is remembered for good, Shift-Tab changes what may be done without asking."
 )
-_LISTED = 20
 _SEARCHED = 10_000
 _SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
 """Of the last answer, at most and at least: between them as much as half of the screen has."""
@@ -126,13 +121,26 @@ class ChatSession:
         opening: Opening,
     ) -> "ChatSession":
         """Begin; raises what `App` raises when a session or an agent can't be had."""
-        session = await _first_session(app, opening)
+        found: Session | None = None
+        if opening.resume:
+            found = await _named_session(app, opening.resume)
+        elif opening.continue_last:
+            found = await app.continue_session(chats=True)
+        session = found or await app.start_session(title=opening.title)
+        if found and opening.fork:
+            session = await app.fork_session(found)
         renames = opening.title and session.turn_count and session.title != opening.title
         if renames and app.memory.records:
             session = await app.memory.rename(session.session_id, opening.title)
         skill_set = await app.skill_set(session)
         if skill_set.question:
-            await _ask_of_project(skill_set, output)
+            output.say(
+                f"{skill_set.question}. They tell the agent what to do, in the words of whoever "
+                "wrote them."
+            )
+            answer = await output.terminal.ask(ChatQuestion("Use them?", YES_NO))
+            if answer is not None:
+                skill_set.answer(answer == "y")
         agent = await _agent(app, session, options, approver, output)
         chat = cls(app, options, approver, output, session, agent)
         chat.commands = skill_set.commands
@@ -186,8 +194,7 @@ class ChatSession:
     async def go_on_with(self, **changed: str) -> None:
         """Another `model` or `effort` in the same session; all stays when it can't be had."""
         options = msgspec.structs.replace(self.options, **changed)
-        session = await self._as_stored()
-        await self._exchange(session, options)
+        await self._exchange(await self._as_stored(), options)
 
     async def _go_to(self, session: Session) -> None:
         await self._exchange(session, self.options)
@@ -228,7 +235,7 @@ class ChatSession:
                 self.turn_count += 1
                 self._turns_known += 1
                 self.spent += usage
-                self.cost_usd = _more(self.cost_usd, usage)
+                self.cost_usd = with_more(self.cost_usd, usage)
 
     @property
     def can_be_resumed(self) -> bool:
@@ -249,13 +256,11 @@ class ChatSession:
 
     # --- what is said of it -----------------------------------------------------
 
-    def _where(self) -> str:
-        home = os.path.expanduser("~")
-        return folder_name(str(self.app.cwd), home, max(20, self.output.width - 30))
-
     async def greet(self, opening: Opening) -> None:
         """Say where we are, how to go on with what was last done here, and what the app has."""
-        self.output.note(f"ragmem {__version__} · {self._where()} · /help")
+        room = max(20, self.output.width - 30)
+        where = folder_name(str(self.app.cwd), environment().get("HOME") or "~", room)
+        self.output.note(f"ragmem {__version__} · {where} · /help")
         self.tell_notices()
         if self.session.turn_count:
             await self._show_past()
@@ -321,7 +326,7 @@ class ChatSession:
         except (StoreError, UsageError):
             return ""
         if last is None:
-            return await self._welcome() if await self._is_first() else ""
+            return await self._welcome()
         when = ago(last.last_activity_at, datetime.now(UTC))
         recap = await self._recap(last)
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
@@ -331,24 +336,18 @@ class ChatSession:
         )
 
     async def _welcome(self) -> str:
-        """What the first chat of a person begins with, and where there is more to remember."""
+        """What a person's first chat begins with, and where there is more to remember."""
         from ragmem.importers.importer import agents_here
 
-        found = await asyncio.to_thread(agents_here, environment())
-        if not found:
-            return _WELCOME
-        *others, last = found
-        names = f"{', '.join(others)} and {last}" if others else last
-        return f"{_WELCOME}\nSessions of {names} are here too: `ragmem import` brings them."
-
-    async def _is_first(self) -> bool:
-        """Return whether the person has no session at all yet."""
-        if not self.app.memory.records:
-            return False
-        try:
-            return not await self.app.memory.sessions(SessionQuery(mine=True, limit=1))
-        except StoreError:
-            return False
+        with suppress(StoreError):
+            query = SessionQuery(mine=True, limit=1)
+            if self.app.memory.records and not await self.app.memory.sessions(query):
+                found = await asyncio.to_thread(agents_here, environment())
+                *others, last = found or [""]
+                names = f"{', '.join(others)} and {last}" if others else last
+                also = f"\nSessions of {names} are here too: `ragmem import` brings them."
+                return _WELCOME + (also if found else "")
+        return ""
 
     async def _recap(self, session: Session) -> "SessionRecap | None":
         try:
@@ -370,7 +369,7 @@ class ChatSession:
         output, session = self.output, self.session
         turns = (await self.app.memory.load_session(session.session_id)).turns
         for turn in turns:
-            self.cost_usd = _more(self.cost_usd, turn.usage)
+            self.cost_usd = with_more(self.cost_usd, turn.usage)
         last = turns[-1] if turns else None
         output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
         if last and replays:
@@ -392,25 +391,11 @@ class ChatSession:
         output.show(rule(output.width))
 
 
-def _more(cost_usd: float | None, usage: Usage) -> float | None:
+def with_more(cost_usd: float | None, usage: Usage) -> float | None:
     """What it comes to with one more turn; None for good once a price was not known."""
     if not usage.model_calls:
         return cost_usd
     return None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
-
-
-async def sessions_here(app: "App") -> list[Session]:
-    """Return the sessions of the folder, the newest first."""
-    return await app.sessions_here(_LISTED)
-
-
-def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: str = "") -> None:
-    """Number sessions, and mark the one that is open."""
-    from ragmem.listings import sessions_table
-    from ragmem.repl.output import listing
-
-    table = sessions_table(found, datetime.now(UTC), width=output.width, current=current)
-    output.show(listing(table))
 
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
@@ -438,92 +423,35 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         await app.memory.join(project, others[0], chosen=True)
 
 
-async def pick_session(
-    found: Sequence[Session], output: "ChatOutput", *, current: str = ""
-) -> str | None:
-    """Let the person choose one by its number in a printed list; None when they don't."""
-    show_sessions(found, output, current=current)
-    said = await output.terminal.ask(
-        ChatQuestion("Which one? A number or an id; nothing for none:")
-    )
-    said = (said or "").strip()
-    if said.isdecimal() and 1 <= int(said) <= len(found):
-        return found[int(said) - 1].session_id
-    return said or None
-
-
-async def choose_session(app: "App", output: "ChatOutput", *, current: str = "") -> str | None:
-    """Let the person choose where to go on; None when they choose none, or there is none."""
-    if output.terminal.picks:
-        from ragmem.repl.choices import session_question
-
-        return await output.terminal.pick(session_question(app, current=current))
-    if found := await sessions_here(app):
-        return await pick_session(found, output, current=current)
-    output.note(f"{NO_SESSIONS}.")
-    return None
-
-
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
     """Let the person choose where `-r` names no session; None when they choose none."""
     if opening.resume != "":
         return opening
-    if not output.terminal.picks and not await sessions_here(app):
-        output.say(f"{NO_SESSIONS}: this is a new one.")
-        return msgspec.structs.replace(opening, resume=None)
-    chosen = await choose_session(app, output)
+    from ragmem.repl.choices import session_question
+
+    chosen = await output.terminal.pick(session_question(app))
     return msgspec.structs.replace(opening, resume=chosen) if chosen else None
 
 
 async def _agent(
-    app: "App",
-    session: Session,
-    options: "Options",
-    approver: "Approver",
-    output: "ChatOutput",
+    app: "App", session: Session, options: "Options", approver: "Approver", output: "ChatOutput"
 ) -> "Agent":
     """Make the agent; of the small local model, get the weights first if the person says so."""
     try:
         agent = await app.agent(session, options, approver)
     except NoWeights as lacking:
-        if not await _get_weights(app, output, lacking):
+        from ragmem.llm.local import QUESTION, fetch
+
+        output.say(str(lacking))
+        if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
+            raise
+        # What gets them shows on the terminal how far it is.
+        got = fetch(app.paths)
+        if not await output.terminal.lend(lambda: asyncio.run(got).is_file()):
             raise
         agent = await app.agent(session, options, approver)
     agent.prepare()
     return agent
-
-
-async def _get_weights(app: "App", output: "ChatOutput", lacking: NoWeights) -> bool:
-    """Get the small model's weights if the person wants them; whether they are there then."""
-    from ragmem.llm.local import QUESTION, fetch
-
-    output.say(str(lacking))
-    if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
-        return False
-    # What gets them shows on the terminal how far it is.
-    got = fetch(app.paths)
-    return await output.terminal.lend(lambda: asyncio.run(got).is_file())
-
-
-async def _ask_of_project(skill_set: "SkillSet", output: "ChatOutput") -> None:
-    """Ask once whether the agent may use what the project brings for agents."""
-    output.say(
-        f"{skill_set.question}. They tell the agent what to do, in the words of whoever wrote them."
-    )
-    answer = await output.terminal.ask(ChatQuestion("Use them?", YES_NO))
-    if answer is not None:
-        skill_set.answer(answer == "y")
-
-
-async def _first_session(app: "App", opening: Opening) -> Session:
-    session: Session | None = None
-    if opening.resume:
-        session = await _named_session(app, opening.resume)
-    elif opening.continue_last:
-        session = await app.continue_session(chats=True)
-    if session is None:
-        return await app.start_session(title=opening.title)
-    return await app.fork_session(session) if opening.fork else session
 
 
 async def _named_session(app: "App", reference: str) -> Session:
@@ -547,7 +475,7 @@ async def _named_session(app: "App", reference: str) -> Session:
 class Reminder:
     """Tells once, at the start of a session, that there were sessions like it.
 
-    It looks for them while the model thinks, and tells between two pieces of its answer.
+    It looks for them while the model thinks, and tells behind the answer or a part of it.
     The question's vector is at hand by then: recall has just made it. What is not found
     before the answer is whole stays unsaid, and so does every failure.
     """
@@ -555,7 +483,6 @@ class Reminder:
     def __init__(self, chat: ChatSession, prompt: str) -> None:
         self._chat = chat
         self._prompt = prompt
-        self._speaking = False
         self._line = ""
         self._looking: asyncio.Task[None] | None = None
         begins = not chat.turn_count and not chat.session.turn_count
@@ -563,15 +490,12 @@ class Reminder:
 
     def see(self, event: Event) -> None:
         """Follow the turn."""
-        match event:
-            case ContextBuilt() if self._wanted:
-                self._wanted = False
-                self._looking = asyncio.create_task(self._look())
-            case TextDelta():
-                self._speaking = True
-            case MessageFinished():
-                self._speaking = False
-                self._tell()
+        if isinstance(event, ContextBuilt) and self._wanted:
+            self._wanted = False
+            self._looking = asyncio.create_task(self._look())
+        elif isinstance(event, MessageFinished) and self._line:
+            self._chat.output.say(self._line)
+            self._line = ""
 
     def close(self) -> None:
         """Stop looking: the turn is over."""
@@ -579,44 +503,35 @@ class Reminder:
             self._looking.cancel()
 
     async def _look(self) -> None:
+        from ragmem.memory.recall import similar_sessions
+
+        app, session = self._chat.app, self._chat.session
+        if app.embedder is None or app.memory.floor is None:
+            return
+        everywhere = app.config.memory.scope == "all"
         with suppress(RagmemError):
-            if found := await _similar(self._chat, self._prompt):
-                self._line = _reminder(found)
-                self._tell()
-
-    def _tell(self) -> None:
-        if self._line and not self._speaking:
-            line, self._line = self._line, ""
-            self._chat.output.say(line)
-
-
-async def _similar(chat: ChatSession, prompt: str) -> "list[SimilarSession]":
-    """Find past sessions of the project, or of all where recall goes so far, like a prompt."""
-    from ragmem.memory.recall import similar_sessions
-
-    app = chat.app
-    if app.embedder is None or app.memory.floor is None:
-        return []
-    everywhere = app.config.memory.scope == "all"
-    return await similar_sessions(
-        await app.store(),
-        app.embedder,
-        prompt,
-        floor=app.memory.floor,
-        limit=_MOST_SIMILAR,
-        project_ids=() if everywhere else (chat.session.project_id,),
-        without=(chat.session.session_id,),
-        embedded_now=_EMBEDDED_NOW,
-    )
+            found = await similar_sessions(
+                await app.store(),
+                app.embedder,
+                self._prompt,
+                floor=app.memory.floor,
+                limit=_MOST_SIMILAR,
+                project_ids=() if everywhere else (session.project_id,),
+                without=(session.session_id,),
+                embedded_now=_EMBEDDED_NOW,
+            )
+            self._line = _reminder([each.session for each in found])
 
 
-def _reminder(found: "list[SimilarSession]") -> str:
+def _reminder(found: Sequence[Session]) -> str:
     """Name the sessions, the nearest first."""
+    if not found:
+        return ""
     now = datetime.now(UTC)
-    named = []
-    for session in (each.session for each in found):
-        when = ago(session.last_activity_at, now)
-        title = one_line(session.called, _TITLE_CHARS)
-        named.append(f"{title} ({short_id(session.session_id)}, {when})")
-    how_many = counted(len(found), "session")
-    return f"You had {how_many} like this one: {'; '.join(named)}. /resume goes on with one."
+    named = "; ".join(
+        f"{one_line(each.called, _TITLE_CHARS)} ({short_id(each.session_id)}, "
+        f"{ago(each.last_activity_at, now)})"
+        for each in found
+    )
+    count = counted(len(found), "session")
+    return f"You had {count} like this one: {named}. /resume goes on with one."

@@ -6,18 +6,25 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
+from ragmem.errors import RagmemError
 from ragmem.repl import early
-from ragmem.text import clean, visible
+from ragmem.text import clean, clip_to_width, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.repl.chat import ChatLoop
 
 Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
+T = TypeVar("T")
 EditingKeys = Literal["emacs", "vi"]
 LEAVE_WITHIN_S = 2.0
+_LISTED = 20
+_WHICH = "Which one? A number; nothing for none:"
 _LOOK_S = 0.1
 """So often one in the background looks whether the terminal is its own again."""
 
@@ -68,77 +75,40 @@ class PickList(msgspec.Struct, frozen=True):
     """Raises RagmemError where they can't be had, which is shown."""
 
 
+Preview = Callable[[str], Awaitable[Sequence[str | Line]]]
+
+
 class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be picked from a list, or from one of several lists."""
+    """Something to be picked from rows, or from one of several lists of them."""
 
     title: str
-    lists: tuple[PickList, ...]
+    rows: Sequence[PickRow] = ()
+    lists: tuple[PickList, ...] = ()
+    """Where the rows are still to be had."""
     nothing: str = "There is nothing here."
     """Shown where a list is empty."""
-    preview: Callable[[str], Awaitable[Sequence[str | Line]]] | None = None
+    preview: Preview | None = None
     """What is told of a row, by its key, before it is picked."""
     on_marked: Callable[[str], object] = lambda _: None
     """Told the key of each row that the person goes to."""
 
-
-class Host(Protocol):
-    """What the person does at a terminal, and what is shown around the prompt."""
-
-    def submit(self, submission: Submission) -> None:
-        """Take what was sent off with Enter."""
-
-    def stop(self) -> bool:
-        """End the answer, as Esc or the first Ctrl-C ask for; whether there was one."""
-        ...
-
-    def take_back(self) -> str | None:
-        """Return, as it was shown, the last prompt that waits, which waits no more; or None."""
-        ...
-
-    def leave(self, exit_code: int) -> None:
-        """End the chat: Ctrl-D, Ctrl-C twice, the end of input."""
-
-    def live(self, columns: int, rows: int) -> list[Line]:
-        """Return what is going on, in at most so many rows, shown above the prompt meanwhile."""
-        ...
-
-    def toolbar(self, columns: int) -> Line:
-        """Return what is always shown below the prompt, within so many columns."""
-        ...
-
-    def next_mode(self) -> None:
-        """Go on to the next permission mode, as Shift-Tab asks for."""
-
-    @property
-    def commands(self) -> Mapping[str, str]:
-        """Return the slash commands that can be completed: name to what it is for."""
-        ...
-
-    def values(self, command: str) -> Sequence[tuple[str, str]] | None:
-        """Return what can follow a slash command, and what each is; None where that is anything.
-
-        May be called in any thread. Where there is more later, `Terminal.offer` tells.
-        """
-        ...
-
-    @property
-    def files(self) -> Sequence[str] | None:
-        """Return the files that can be mentioned; None until they are listed."""
-        ...
+    async def load(self, place: int = 0) -> Sequence[PickRow]:
+        """Return the rows of the list at a place; raises RagmemError where they can't be had."""
+        return await self.lists[place].load() if self.lists else self.rows
 
 
-class Terminal(Protocol):
+class Terminal:
     """Where the chat is shown and typed. All of it belongs to the event loop's thread."""
 
     @property
     def columns(self) -> int:
         """Return the width, in cells."""
-        ...
+        return shutil.get_terminal_size().columns
 
     @property
     def rows(self) -> int:
         """Return the height, in cells."""
-        ...
+        return shutil.get_terminal_size().lines
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Take input until `close`; `ready` is called as soon as a person can type."""
@@ -150,24 +120,19 @@ class Terminal(Protocol):
         """Print above the prompt. The text may hold our own escape sequences, never others'."""
 
     def clear(self) -> None:
-        """Empty the screen, where that can be."""
-        return
+        """Empty the screen, where that can be; what has scrolled away stays."""
 
     def recolor(self) -> None:
         """Draw in the theme that holds now, and ask for the background where it depends on it."""
-        return
 
     def signal(self, sequence: str) -> None:
         """Send a sequence of our own that shows nothing in the window: its title, the bell."""
-        return
 
     def refresh(self) -> None:
         """Show what is live anew."""
-        return
 
     def offer(self) -> None:
         """Complete anew what is being typed: there is more to offer."""
-        return
 
     def idle(self) -> None:
         """Show that all that was sent off is done, and that the next is waited for."""
@@ -177,22 +142,35 @@ class Terminal(Protocol):
 
     async def page(self, text: str) -> None:
         """Let a long text be read, until the person has done so."""
+        self.write(text)
 
-    async def lend(self, work: Callable[[], bool]) -> bool:
+    async def lend(self, work: Callable[[], T]) -> T:
         """Have work that needs the whole terminal done in a thread; return what it returns."""
-        ...
+        return await asyncio.to_thread(work)
 
     async def ask(self, question: ChatQuestion) -> str | None:
         """Return the key of a choice, or a line; None when the person refuses to answer."""
-        ...
-
-    @property
-    def picks(self) -> bool:
-        """Return whether `pick` can be used: elsewhere lists are printed, and asked about."""
-        ...
+        raise NotImplementedError
 
     async def pick(self, question: PickQuestion) -> str | None:
-        """Return the key of the row that was picked; None when the person picks none."""
+        """Return the key of the row that is picked, here by its number; None for none."""
+        try:
+            rows = await question.load()
+        except RagmemError as error:
+            self.write(f"{visible(str(error))}\n")
+            return None
+        if not rows:
+            self.write(f"{question.nothing}\n")
+            return None
+        for number, row in enumerate(rows[:_LISTED], 1):
+            told = "  ".join(one_line(each, 400) for each in (row.text, *filter(None, row.facts)))
+            mark = "●" if row.is_current else " "
+            self.write(f"{clip_to_width(f'{number:>4} {mark} {told}', self.columns)}\n")
+        if len(rows) > _LISTED:
+            self.write(f"     and {len(rows) - _LISTED} more\n")
+        while said := (await self.ask(ChatQuestion(_WHICH)) or "").strip():
+            if said.isdecimal() and 0 < int(said) <= len(rows):
+                return rows[int(said) - 1].key
         return None
 
 
@@ -226,7 +204,7 @@ class PlainTerminal(Terminal):
     works waits there or is queued.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: "ChatLoop") -> None:
         self._host = host
         self._bytes = b""
         self._lines: list[str] = []
@@ -236,18 +214,7 @@ class PlainTerminal(Terminal):
         self._leaving = PressedTwice()
         self._is_lent = False
 
-    @property
-    def columns(self) -> int:
-        """Return the width, in cells."""
-        return shutil.get_terminal_size().columns
-
-    @property
-    def rows(self) -> int:
-        """Return the height, in cells."""
-        return shutil.get_terminal_size().lines
-
     async def run(self, ready: Callable[[], None]) -> None:
-        """Take input until `close`."""
         loop = asyncio.get_running_loop()
         fd = sys.stdin.fileno()
         loop.add_reader(fd, self._read)
@@ -260,7 +227,6 @@ class PlainTerminal(Terminal):
             loop.remove_signal_handler(signal.SIGINT)
 
     def close(self) -> None:
-        """End `run`."""
         self._closed.set()
 
     def write(self, text: str) -> None:
@@ -270,20 +236,13 @@ class PlainTerminal(Terminal):
         sys.stdout.flush()
 
     def idle(self) -> None:
-        """Print the prompt."""
         self.write(early.prompt())
 
     def put_back(self, text: str) -> None:
         """Show the text, to be copied: a line once read can't be put back."""
         self.write(f"\nnot sent: {visible(text)}\n")
 
-    picks = False
-
-    async def page(self, text: str) -> None:
-        """Print it."""
-        self.write(text)
-
-    async def lend(self, work: Callable[[], bool]) -> bool:
+    async def lend(self, work: Callable[[], T]) -> T:
         """Have it done, and read nothing of what is typed meanwhile."""
         loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
         loop.remove_reader(fd)

@@ -28,13 +28,13 @@ from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND, UPDATE_TASKS
 from ragmem.repl.diffs import ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
+    Gutter,
     Kind,
     answer,
     clipped,
     closing,
     command_block,
     command_result,
-    gutter,
     memory_row,
     notice,
     prompt_row,
@@ -205,7 +205,7 @@ class TurnView:
 
     def _tasks_left(self) -> list[Part]:
         """Show the whole list, for the scrollback, where something of it is left."""
-        return [("tool", gutter(self._tasks, mark="  ", words=True))] if self._tasks else []
+        return [("tool", Gutter(self._tasks, mark="  ", words=True))] if self._tasks else []
 
     def _take_tasks(self, title: str, event: ToolFinished) -> list[Part]:
         """Keep the list in sight, and say how far it is; where nothing can be live, all of it."""
@@ -276,7 +276,7 @@ class TurnView:
             mark = "  ✓ " if event.success else "  ✗ "
             style = "red" if event.failed else "green"
             text = visible(event.display)
-            return [("closing", gutter(text, mark=mark, style=style, words=True))]
+            return [("closing", Gutter(text, mark=mark, style=style, words=True))]
         named = self._titled(event, title, success=not event.failed)
         return [*named, ("tool", tool_result(event))]
 
@@ -430,7 +430,7 @@ class Approvals:
             if folded and answer in ("y", "a", "p", "v"):
                 self._output.show(ProposalBlock(proposal, folds=False))
                 said = "All of it is above now: please answer."
-                self._output.show(gutter(said, mark="  ", style="bold", words=True), "closing")
+                self._output.show(Gutter(said, mark="  ", style="bold", words=True), "closing")
                 folded = False
                 continue
             match answer:
@@ -526,17 +526,17 @@ class ProposalBlock:
         if self._change:
             yield self._change
         elif proposal.kind == "plan":
-            yield gutter(reveal(proposal.title), mark="? ", style="bold yellow", words=True)
+            yield Gutter(reveal(proposal.title), mark="? ", style="bold yellow", words=True)
             yield answer(proposal.body)
         else:
-            yield gutter(reveal(proposal.title), mark="? ", style="bold yellow")
-            yield gutter(reveal(proposal.body), mark="│ ", rest="│ ")
+            yield Gutter(reveal(proposal.title), mark="? ", style="bold yellow")
+            yield Gutter(reveal(proposal.body), mark="│ ", rest="│ ")
             if proposal.body.count("\n") >= _LONG_ROWS or len(proposal.body) > _LONG_CHARS:
                 yield Text(f"  {proposal.size}", style="dim")
             if proposal.kind == "command" and not proposal.for_good:
-                yield gutter(_NO_RULE, mark="  ", style="dim", words=True)
+                yield Gutter(_NO_RULE, mark="  ", style="dim", words=True)
         for each in proposal.warnings:
-            yield gutter(reveal(each), mark="! ", style="bold yellow")
+            yield Gutter(reveal(each), mark="! ", style="bold yellow")
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
@@ -554,4 +554,4 @@ def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
 
 
 def _told(text: str, style: str) -> RenderableType:
-    return gutter(text, mark="  ", style=style, words=True)
+    return Gutter(text, mark="  ", style=style, words=True)

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from ragmem.repl.about import LONG_S, Attention
 from tests.repl.fake_app import EVIL
 from tests.repl.pty_chat import FakeChat
@@ -53,13 +51,6 @@ def test_only_the_end_of_a_long_wait_rings() -> None:
     window.now = LONG_S
     window.attention.ended()
     assert window.sent == ["\x07"]
-
-
-@pytest.mark.parametrize("environ", [{"TERM_PROGRAM": "WezTerm"}, {"TERM": "xterm-kitty"}])
-def test_a_terminal_that_notifies_is_told_in_words(environ: dict[str, str]) -> None:
-    window = Window(title=False, **environ)
-    window.attention.needs_person()
-    assert window.sent == ["\x1b]9;ragmem needs you\x1b\\"]
 
 
 def test_nothing_is_sent_where_both_are_switched_off_and_no_title_to_a_bare_console() -> None:

@@ -636,7 +636,7 @@ def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
 def test_a_dumb_terminal_asks_for_a_number(tmp_path: Path) -> None:
     """`-r` without a value, where the cursor is never moved."""
     with FakeChat(tmp_path, "past", "resume=", env={"TERM": "dumb"}) as chat:
-        chat.wait_for(r"1  00000001  \d+ (month|year)s? ago +2 +Past work\nWhich one\?")
+        chat.wait_for(r"   1   Past work  2 turns  \d+ (month|year)s?\nWhich one\?")
         chat.send("1\n")
         chat.wait_for(r"↩ Past work · 2 turns")
         assert b"\x1b" not in chat.raw
@@ -663,15 +663,14 @@ def test_completion(tmp_path: Path) -> None:
 
 
 def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
-    """Before that `@` says so; what is typed is completed without another key."""
+    """What is typed is completed without another key."""
     (tmp_path / "readme.md").write_text("")
     with FakeChat(tmp_path, "files=held") as chat:
         chat.wait_until_loaded()
         chat.send("see @readm")
-        chat.wait_for_screen(r"the files are being listed …")
+        chat.wait_for_screen(r"^› see @readm$")
         chat.let("files")
         chat.wait_for_screen(r"^  ▸ readme\.md$")
-        assert "being listed" not in chat.screen
         assert "› see @readm" in chat.screen
         chat.send("\t\r")
         chat.until(lambda: chat.prompts == ["see @readme.md "])
@@ -747,9 +746,9 @@ def test_another_locale(tmp_path: Path) -> None:
         assert chat.exit_code() == 0
 
 
-@pytest.mark.parametrize("lines", [200_000, pytest.param(2_000_000, marks=pytest.mark.campaign)])
-def test_a_huge_paste(chat: FakeChat, lines: int) -> None:
-    """A megabyte, with escapes in it, arrives whole and as text; ten do too."""
+def test_a_huge_paste(chat: FakeChat) -> None:
+    """A megabyte, with escapes in it, arrives whole and as text."""
+    lines = 200_000
     text = f"x{ESC}[2J" + "line\n" * lines + "end"
     chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
     chat.wait_for_screen(rf"^› \[pasted {lines + 1} lines\]")

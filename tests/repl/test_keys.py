@@ -153,16 +153,7 @@ def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(tmp_path: Path) -> No
 
 
 def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: FakeChat) -> None:
-    """By its letters, or by what it is called elsewhere."""
-    for typed, meant in {
-        "themes": "theme",
-        "models": "model",
-        "setting": "config",
-        "settings": "config",
-        "hlep": "help",
-        "history": "sessions",
-        "remeber": "pin",
-    }.items():
+    for typed, meant in {"themes": "theme", "models": "model", "hlep": "help"}.items():
         chat.send(f"/{typed}\r")
         chat.wait_for(rf"^✗ There is no command /{typed}\.\n  Did you mean /{meant}\?")
     chat.send("/zzzz\r")
