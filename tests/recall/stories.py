@@ -208,9 +208,9 @@ class Teller:
             quote=turn.user_message[:200],
             at=turn.started_at,
         )
-        draft = Draft(
-            content=learned.content, kind=learned.kind, scope=learned.scope, evidence=(evidence,)
-        )
+        # As the extractor takes what a model says nothing of.
+        scope = learned.scope or ("project" if learned.kind == "preference" else None)
+        draft = Draft(content=learned.content, kind=learned.kind, scope=scope, evidence=(evidence,))
         new = await facts.remember(draft, session.project_id)
         if learned.supersedes and new.memory:
             query = MemoryQuery(everywhere=True, with_superseded=True)

@@ -211,9 +211,9 @@ def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> M
         return "project"
     if kind == "rule" and _EVERYWHERE.search(plain(source.quote)):
         return "user"
-    if item.scope == "project" and not is_about_person(content):
-        return "project"
-    return None
+    # What somebody likes in one project is seldom what they like in all.
+    is_here = item.scope == "project" or (kind == "preference" and item.scope != "user")
+    return "project" if is_here and not is_about_person(content) else None
 
 
 def _subjects(item: Extracted) -> tuple[str, ...]:
