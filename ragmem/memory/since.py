@@ -6,7 +6,6 @@ both can tell.
 
 import asyncio
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,6 +20,7 @@ from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
+    CLAUSE,
     opening,
     own_words,
     particulars,
@@ -78,7 +78,6 @@ _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_CHANGES, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
-_CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 
 _UNDONE = Regex(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
@@ -228,7 +227,7 @@ def _is_put_off(flat: str) -> bool:
     """Whether a part of a plain sentence says when to do something, and not what happens then."""
     return any(
         _LATER.search(part) is not None and _HAPPENS.search(part) is None
-        for part in _CLAUSE.split(flat)
+        for part in CLAUSE.split(flat)
     )
 
 
@@ -706,7 +705,7 @@ class Aftermath:
     def steps_done(self, what: str, at: datetime) -> list[str]:
         """For each part of what is open what the later turn came to that was about it, or nothing;
         what says nothing is done by whatever came later."""
-        steps = [words for words in map(_words, _CLAUSE.split(what)) if words]
+        steps = [words for words in map(_words, CLAUSE.split(what)) if words]
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:

@@ -10,13 +10,16 @@ of them, or that the answer takes note of, says how work is to be done from then
 
 import re
 from datetime import datetime
+from itertools import chain
 from typing import Literal
 
 import msgspec
 
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
+from ragmem.memory.facts.trust import words_of
 from ragmem.memory.facts.words import (
+    CLAUSE,
     holds_secret,
     is_about_person,
     own_words,
@@ -538,6 +541,9 @@ _ENOUGH = 3
 _LEAST_WORDS_OF_A_WISH = 3
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
+_ANSWER_SENTENCES, _LEAST_ECHOED, _ECHOED = 3, 3, 0.6
+"""In so many first sentences of it a part of so many terms or more has so many of the sentence that
+it takes up."""
 
 _AGREED = (
     r"^(?:(?:sure|ok(?:ay)?|(?:you're )?right|yes|good|fine|sorry|(?:my )?(?:apologies|mistake)|"
@@ -637,6 +643,18 @@ def _without_past(flat: str) -> str:
     return ", ".join([p for p in parts if not _TELLS_OF_BEFORE.search(p)] or parts)
 
 
+def _is_echoed(sentence: str, answer: str) -> bool:
+    """Whether the answer begins by saying much the same, or that it is not so, in a few words: what
+    is only done once is told in others."""
+    said = words_of(sentence)
+    for part in chain(*map(CLAUSE.split, sentences(answer)[:_ANSWER_SENTENCES])):
+        words = words_of(part)
+        least = 1 if _NOT_SO.search(plain(part)) else _LEAST_ECHOED
+        if len(words) >= least and len(words & said) >= _ECHOED * len(words):
+            return True
+    return False
+
+
 def is_wish(sentence: str, answer: str) -> bool:
     """Whether a sentence of the person says how things are to be, and not only this once; an answer
     that takes note of it is a sign of that."""
@@ -646,20 +664,22 @@ def is_wish(sentence: str, answer: str) -> bool:
     in_passing = _IN_PASSING.search(flat) is not None
     is_of_work = _OF_WORK.search(flat) is not None or _OF_ANSWERS.search(flat) is not None
     of_what = [is_of_work, _IN_GENERAL.search(flat) is not None]
+    shown = sum(is_willed) + sum(of_what)
+    shown += sum(sign.search(flat) is not None for sign in (_NOT_SO, _WORKS_SO))
+    echoed = shown > 0 and _is_echoed(sentence, answer)
     # What only says that something is not so may be a fault that is reported.
-    may_be = any(is_willed) or ((noted or in_passing) and any(of_what))
+    may_be = any(is_willed) or echoed or ((noted or in_passing) and any(of_what))
     if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS_OF_A_WISH or not may_be:
         return False
-    signs = sum(is_willed) + in_passing + sum(of_what) + 2 * noted
-    signs += sum(sign.search(flat) is not None for sign in (_NOT_SO, _WORKS_SO))
+    signs = shown + in_passing + 2 * noted + echoed
     against = (_ONCE.search(flat) is not None) + (_TELLS_OF_BEFORE.search(flat) is not None)
     against += 2 * (_ORDER.search(flat) is not None)
     return signs - against >= _ENOUGH
 
 
 def is_of_person(flat: str) -> bool:
-    """Whether a plain sentence that says how things are to be holds wherever somebody works: it says
-    so, is about answers, or tells how they are or work.
+    """Whether what a plain sentence says is to be so holds wherever somebody works: where it says
+    that, is about answers, or tells how they are or work.
     """
     signs = (_EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
     return any(sign.search(flat) is not None for sign in signs)

@@ -285,18 +285,21 @@ async def test_what_a_model_finds(store: Store) -> None:
 async def test_what_a_model_says_is_liked_is_of_the_project_unless_it_says_of_the_person(
     store: Store,
 ) -> None:
+    liked = "preference"
     await happened(store, "Take htmx and nothing else. I read short functions more easily.")
     learner = Learner(
         store,
         said(
-            a_memory("htmx alone", "Take htmx and nothing else.", kind="preference", scope=""),
-            a_memory("Short functions", "I read short functions", kind="preference", scope="user"),
+            a_memory(
+                "htmx and nothing else", "Take htmx and nothing else.", kind="preference", scope=""
+            ),
+            a_memory("Short functions", "I read short functions", kind=liked, scope="user"),
         ),
     )
     await learner.learn()
-    liked = await learner.facts.preferences(HERE)
-    assert {m.content: m.scope for m in liked} == {
-        "htmx alone": "project",
+    found = await learner.facts.preferences(HERE)
+    assert {m.content: m.scope for m in found} == {
+        "htmx and nothing else": "project",
         "Short functions": "user",
     }
 

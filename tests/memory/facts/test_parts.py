@@ -389,6 +389,25 @@ def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "answer", "kinds"),
+    [
+        (
+            "et pas de singleton, j'ai souffert",
+            "`Game` crée tout. Pas de singleton : c'est fait.",
+            1,
+        ),
+        ("et pas de singleton, j'ai souffert", "`Game` crée tout ce qu'il faut.", 0),
+        ("British spelling in all comments, not American.", "British spelling it is.", 1),
+        ("British spelling in all comments, not American.", "Changed in four files.", 0),
+        ("jamais entre 18 et 20h le mardi", "Compris : rien le mardi de 18 à 20 h.", 1),
+    ],
+)
+def test_what_the_answer_says_again_is_a_wish(text: str, answer: str, kinds: int) -> None:
+    found = episodes(text, answer, NOW)
+    assert [each.kind for each in found] == ["preference"] * kinds
+
+
+@pytest.mark.parametrize(
     ("text", "scope"),
     [
         ("I am colour-blind, so no red and green in charts please.", None),
