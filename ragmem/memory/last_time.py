@@ -286,8 +286,7 @@ def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, Replac
         return f"(as it was then; since: {one_line(past[turn.turn_id].by, _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
-    is_past = after.of_turn(turn) or after.is_taken_up(told, turn)
-    return f"{_THEN if is_past else ''}{told}"
+    return f"{_THEN if after.of_turn(turn) else ''}{told}"
 
 
 def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:

@@ -6,7 +6,6 @@ both can tell.
 
 import asyncio
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,6 +20,7 @@ from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
+    CLAUSE,
     opening,
     own_words,
     particulars,
@@ -52,12 +52,9 @@ from ragmem.text import Regex, one_line
 _DONE, _SAID_DONE = 0.5, 0.75
 """What is open counts as done when a later turn that did something holds so much of its words, or
 one that only speaks of it so much."""
-_REVISED, _REVISED_NEAR, _REPEATED = 0.5, 0.34, 0.6
+_REVISED, _REPEATED = 0.5, 0.6
 """So much of what a sentence tells stands in a later one that takes it back: with words for a
 change, or without them where both name something that the other does not."""
-_TAKEN_UP = 0.35
-"""So much of what is told of an older session stands in a turn of a newer one that goes on with it:
-where it is told beside that one, a mark too many costs nothing."""
 _REVALUED = 0.2
 """The same, where a word has another number there, or both say what the same is or has."""
 _ON_THE_SAME = 0.2
@@ -78,7 +75,6 @@ _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_CHANGES, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
-_CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 
 _UNDONE = Regex(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
@@ -148,19 +144,6 @@ _ASKS_OPEN = Regex(
     r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
     r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
 )
-_ITEM = Regex(r"\s*(?:[-*+]|\d+[.)])\s+(?:\[([ xX])\]\s+)?")
-"""The beginning of a list's item, with its box where it has one."""
-_BOX_IN_CODE = Regex(r"`[^`\n]*\[[ xX]\][^`\n]*`")
-_SAMPLE = Regex(
-    r"\b(?:examples?|e\.?g|samples?|templates?|syntax|looks? like|like (?:this|so|that)|such as|"
-    r"beispiele?|z\. ?b|vorlage|muster|so aus|exemples?|modele|comme (?:ceci|cela|ca|suit))\b"
-)
-"""In what stands before a list: it is shown, and no part of the work."""
-_OWN_PLAN = Regex(
-    r"^plan\b|\b(?:(?:my|our|the|mein|unser|der|mon|notre|le) plan|next|i(?:'ll| will| am)|"
-    r"we(?:'ll| will)|ich|wir|als nachstes|je|nous|on va|ensuite)\b"
-)
-"""In what stands before a list: the agent tells of its own work."""
 _POINTS = Regex(
     r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
     r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
@@ -215,12 +198,11 @@ def left_open(turn: Turn) -> list[str]:
     """
     asked = [s for s in sentences(own_words(turn.user_message)) if _is_put_off(plain(s))]
     found, before = list[str](), ""
-    for sentence in sentences(_without_samples(turn)):
-        said = _BOX_IN_CODE.sub(" ", sentence)
+    for said in sentences(prose(turn.assistant_message)):
         # What the person puts off themselves an answer only agrees to.
         if states_undone(_LATER.sub(" ", plain(said)) if asked else said):
-            found.append(_with_what_it_means(sentence, before, turn))
-        before = sentence
+            found.append(_with_what_it_means(said, before, turn))
+        before = said
     return [each for each in (*asked, *found) if not each.endswith("?")]
 
 
@@ -228,7 +210,7 @@ def _is_put_off(flat: str) -> bool:
     """Whether a part of a plain sentence says when to do something, and not what happens then."""
     return any(
         _LATER.search(part) is not None and _HAPPENS.search(part) is None
-        for part in _CLAUSE.split(flat)
+        for part in CLAUSE.split(flat)
     )
 
 
@@ -256,24 +238,6 @@ def _drops(turn: Turn) -> bool:
         for each in said
         if not each.endswith("?")
     )
-
-
-def _without_samples(turn: Turn) -> str:
-    """The answer's prose without lists that are shown as samples, nor what is ticked off.
-
-    A list with boxes is the agent's own where it says so before it, or has done something.
-    """
-    did = any(map(subject_of, turn.tool_calls))
-    kept, before = list[str](), ""
-    for line in prose(turn.assistant_message).split("\n"):
-        if (item := _ITEM.match(line)) is None:
-            kept.append(line)
-            before = plain((sentences(line) or [before])[-1])
-            continue
-        is_own = did or item[1] is None or _OWN_PLAN.search(before) or states_undone(before)
-        if is_own and not _SAMPLE.search(before) and item[1] in (None, " "):
-            kept.append(line[item.end() :])
-    return "\n".join(kept)
 
 
 def _request(turn: Turn) -> str:
@@ -581,15 +545,14 @@ async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Ali
 class Aftermath:
     """Turns in the order of time, against which what was said before each is held.
 
-    `memories` are what was learned from turns, in other words. What is `near` the question at hand,
-    by its turns' ids, is more likely about the same. `meant` says which turns mean the same.
+    `memories` are what was learned from turns, in other words. `meant` says which turns mean the
+    same.
     """
 
     def __init__(
         self,
         turns: Iterable[Turn],
         memories: Collection[MemoryRecord] = (),
-        near: Collection[str] = (),
         meant: Alike | None = None,
     ) -> None:
         self._meant = meant or Alike()
@@ -602,7 +565,6 @@ class Aftermath:
         self._counts = Counter(term for each in self._terms for term in each)
         self._weights: dict[Word, float] = {}
         self._stated: dict[str, list[_Statement]] = {}
-        self._near = frozenset(near).union(memory.memory_id for memory in memories)
         self._told: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
             *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
             *((said_at(m), m, frozenset(chain(*_words(m.content)))) for m in memories),
@@ -706,7 +668,7 @@ class Aftermath:
     def steps_done(self, what: str, at: datetime) -> list[str]:
         """For each part of what is open what the later turn came to that was about it, or nothing;
         what says nothing is done by whatever came later."""
-        steps = [words for words in map(_words, _CLAUSE.split(what)) if words]
+        steps = [words for words in map(_words, CLAUSE.split(what)) if words]
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:
@@ -720,16 +682,6 @@ class Aftermath:
                 return in_short(turn, _QUOTED, _QUOTED)
         return ""
 
-    def is_taken_up(self, told: str, turn: Turn) -> bool:
-        """Whether a newer session goes on with what is told of a turn."""
-        words = _words(told)
-        return any(
-            later.session_id != turn.session_id
-            and later.timestamp > turn.timestamp
-            and self._share(words, held) >= _TAKEN_UP
-            for later, held in zip(self._turns, self._terms, strict=True)
-        )
-
     def revised(self, texts: Iterable[str], at: datetime, told_in: Collection[str] = ()) -> str:
         """The newest later statement that takes one of the texts back; empty where none does.
 
@@ -739,13 +691,12 @@ class Aftermath:
         for said, later, held in self._told:
             if said <= at:
                 break
-            least = _REVISED_NEAR if _id(later) in self._near else _REVISED
             # No sentence of it holds more than the whole of it.
             left = [each for each in told if self._share(each.words, held) >= _REVALUED]
             if not left or _id(later) in told_in:
                 continue
             for statement in self._statements(later):
-                if any(self._takes_back(statement, each, least) for each in left):
+                if any(self._takes_back(statement, each) for each in left):
                     return one_line(statement.text, _QUOTED)
         return ""
 
@@ -755,7 +706,7 @@ class Aftermath:
             self._stated[_id(later)] = list(map(_statement, _stated(later)))
         return self._stated[_id(later)]
 
-    def _takes_back(self, later: _Statement, told: _Statement, least: float) -> bool:
+    def _takes_back(self, later: _Statement, told: _Statement) -> bool:
         is_other = bool(told.subject and later.subject) and told.subject.isdisjoint(later.terms)
         if is_other and later.is_change:
             # It was replaced where all that was said of it is said of the other now.
@@ -770,9 +721,8 @@ class Aftermath:
         if redated and told.dates.isdisjoint(later.dates):
             revalued = True
         if later.is_change or revalued:
-            least = _REVISED_NEAR if told.particulars & later.particulars else least
             is_same = not told.subject.isdisjoint(later.subject)
-            least = _REVALUED if revalued or is_same else least
+            least = _REVALUED if revalued or is_same else _REVISED
             shared = _shared(told.words, later.terms)
             # One word in common is what many sentences have that are about something else.
             telling = revalued or is_same or len(shared) > 1 or len(told.words) == 1

@@ -224,23 +224,6 @@ def test_more_is_told_of_the_newest_session_than_of_others() -> None:
     ]
 
 
-def test_what_a_newer_session_goes_on_with_is_told_as_it_was_then() -> None:
-    """Beside the newer one, which says how it is; what only shares a word with it stands."""
-    turns = [
-        a_turn(
-            1, "Paint the shed.", "Its walls are green now, with two coats of oil paint on them."
-        ),
-        a_turn(
-            2, "Plant a hedge.", "Hornbeam grows along the whole of the fence, as a hedge of it."
-        ),
-    ]
-    newer = since(a_turn(1, "The hedge?", "The hornbeam hedge along the fence is cut."))
-    newer = msgspec.structs.replace(newer, session_id=new_id())
-    told = recap(SESSION, turns, later=[newer])
-    assert told.outcome.startswith("(as it was then; taken further since) Plant a hedge.")
-    assert [each[:15] for each in told.before] == ["Paint the shed."]
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -252,44 +235,6 @@ def test_what_a_newer_session_goes_on_with_is_told_as_it_was_then() -> None:
 )
 def test_what_an_answer_leaves_undone_is_open(said: str) -> None:
     assert recap(SESSION, [a_turn(1, "Go.", f"Done. {said}")]).open == (said,)
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        "A task list in Markdown:\n\n- [ ] not done\n- [x] done",
-        "- [ ] not done\n- [x] done",
-        "It would look like this:\n\n1. Water the ferns (still to do)\n2. Prune",
-        "Zum Beispiel:\n* Noch offen: die Farne\n* Giessen",
-        "Par exemple :\n\n- [ ] pas encore fait",
-        "Like this:\n\n    - [ ] not done yet\n    - [x] done",
-        "Write `- [ ] not done` for what is open.",
-        "> - [ ] not done\n> The rest is still missing.",
-        "````markdown\n```\nThe rest is still missing.\n```\n````",
-        "~~~\n```\nThe rest is still missing.\n~~~",
-        "```text\n```python\nThe rest is still missing.\n```",
-        "My plan:\n- [x] the legend, which was not done",
-    ],
-)
-def test_what_is_shown_as_a_sample_is_not_open(shown: str) -> None:
-    turn = a_turn(1, "How do I write a list of tasks?", f"So it goes. Look.\n\n{shown}\n")
-    assert recap(SESSION, [turn]).open == ()
-
-
-def test_a_check_list_of_the_agents_own_work_is_open() -> None:
-    """Told as its plan, or where it did something."""
-    listed = "- [x] Draw the map\n- [ ] The legend is not done"
-    for lead, calls in (("Next steps:", ()), ("Status:", (edit("map.py"),))):
-        turn = a_turn(1, "Draw the map.", f"{lead}\n\n{listed}", calls=calls)
-        assert recap(SESSION, [turn]).open[-1:] == ("The legend is not done",)
-    sample = a_turn(1, "Go.", f"The template looks like this:\n{listed}", calls=(edit("t.md"),))
-    assert recap(SESSION, [sample]).open == ()
-    plain = a_turn(
-        1,
-        "Go.",
-        "It is drawn, for example. So far:\n\n- The legend is still missing.\n- It has colours.",
-    )
-    assert recap(SESSION, [plain]).open == ("The legend is still missing.",)
 
 
 def test_of_the_persons_own_words_only_what_is_put_off_is_open() -> None:
@@ -481,8 +426,7 @@ def test_what_is_said_alike_of_other_things_takes_nothing_back(
 ) -> None:
     """How an answer begins and what was done say nothing of what it is about."""
     turn, after = a_turn(1, *said), since(a_turn(2, *later))
-    near = Aftermath([turn, after], near={turn.turn_id, after.turn_id})
-    assert (near.of_turn(turn), Aftermath([turn, after]).of_turn(turn)) == ("", "")
+    assert Aftermath([turn, after]).of_turn(turn) == ""
 
 
 def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:

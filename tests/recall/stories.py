@@ -20,7 +20,9 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Draft
+from ragmem.memory.facts.episodes import is_of_person
 from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.facts.words import plain
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries.summarizer import Summarizer
@@ -208,9 +210,11 @@ class Teller:
             quote=turn.user_message[:200],
             at=turn.started_at,
         )
-        draft = Draft(
-            content=learned.content, kind=learned.kind, scope=learned.scope, evidence=(evidence,)
-        )
+        scope = learned.scope
+        if learned.kind == "preference" and not is_of_person(plain(evidence.quote)):
+            # As the extractor takes what a model says nothing of.
+            scope = scope or "project"
+        draft = Draft(content=learned.content, kind=learned.kind, scope=scope, evidence=(evidence,))
         new = await facts.remember(draft, session.project_id)
         if learned.supersedes and new.memory:
             query = MemoryQuery(everywhere=True, with_superseded=True)

@@ -323,7 +323,7 @@ class Collector:
 
         def marked() -> tuple[list[Hit], Material]:
             memories = [fact.memory for fact in known.facts]
-            after = Aftermath(turns, memories, {hit.record_id for hit in hits}, meant)
+            after = Aftermath(turns, memories, meant)
             facts = [
                 msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
                 if fact.memory.project_id == project_id

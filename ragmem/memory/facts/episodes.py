@@ -10,13 +10,16 @@ of them, or that the answer takes note of, says how work is to be done from then
 
 import re
 from datetime import datetime
+from itertools import chain
 from typing import Literal
 
 import msgspec
 
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
+from ragmem.memory.facts.trust import words_of
 from ragmem.memory.facts.words import (
+    CLAUSE,
     holds_secret,
     is_about_person,
     own_words,
@@ -466,10 +469,10 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
         kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
     elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
-    elif speaker == "person" and is_preference(sentence):
-        kind = "preference"
-    elif speaker == "person" and not _is_ban_of_now(flat) and is_wish(sentence, answer):
-        kind, scope = "preference", None if is_of_person(sentence) else "project"
+    elif speaker == "person" and (
+        is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence, answer))
+    ):
+        kind, scope = "preference", None if is_of_person(flat) else "project"
     else:
         return []
     content = _what_to_remember(sentence) if kind == "fact" else sentence
@@ -538,6 +541,9 @@ _ENOUGH = 3
 _LEAST_WORDS_OF_A_WISH = 3
 _ANSWER_CHARS = 160
 """In so many at its beginning an answer takes note."""
+_ANSWER_SENTENCES, _LEAST_ECHOED, _ECHOED = 3, 3, 0.6
+"""In so many first sentences of it a part of so many terms or more has so many of the sentence that
+it takes up."""
 
 _AGREED = (
     r"^(?:(?:sure|ok(?:ay)?|(?:you're )?right|yes|good|fine|sorry|(?:my )?(?:apologies|mistake)|"
@@ -558,22 +564,24 @@ _BAN = Regex(
     r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)"
     r"\w{2,}(?!\w| any ?more\b| mehr\b| plus\b)"
 )
-_OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, *_OTHERS = (
+_OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _NOT_SO, _WORKS_SO = (
     Regex(pattern)
     for pattern in (
+        # What is said of work
+        r"\b(?:answers?|repl(?:y|ies)|explanations?|antworten|reponses?)\b",
         # What work is made of
         r"\b(?:code|coding|comments?|docstrings?|commits?|messages?|names?|naming|named|"
         r"identifiers?|abbreviations?|tests?|mocks?|functions?|methods?|classes|lines?|indent\w*|"
-        r"tabs?|spaces?|types?|type hints|annotations?|answers?|repl(?:y|ies)|explanations?|"
+        r"tabs?|spaces?|types?|type hints|annotations?|"
         r"units?|dates?|emojis?|style|quotes|commas?|semicolons?|dependenc\w+|packages?|librar\w+|"
         r"frameworks?|branch(?:es)?|prs?|pull requests?|docs?|documentation|headings?|titles?|"
         r"figures?|plots?|charts?|columns?|diffs?|english|german|french|spanish|spelling|"
         r"sentences?|words|colou?rs?|"
         r"kommentare?n?|namen|bezeichner|abkurzungen|funktionen|methoden|zeilen?|zeichen|"
-        r"einruckung\w*|antworten|einheiten|datum|satze?n?|worter|meldungen|uberschriften|"
+        r"einruckung\w*|einheiten|datum|satze?n?|worter|meldungen|uberschriften|"
         r"spalten?|diagramme?|farben|deutsch\w*|englisch\w*|franzosisch\w*|abhangigkeiten|"
         r"pakete?|bibliotheken|"
-        r"commentaires?|noms?|fonctions?|variables?|lignes?|indentation|reponses?|unites?|"
+        r"commentaires?|noms?|fonctions?|variables?|lignes?|indentation|unites?|"
         r"phrases?|mots|titres?|graphiques?|couleurs?|colonnes?|francais|anglais|allemand|"
         r"dependances?|paquets?|bibliotheques?|abreviations?)\b",
         # That somebody wants it
@@ -627,13 +635,24 @@ _ORDER = Regex(
     r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
 """What is to be done now, or holds for now."""
-_SPEAKS_OF_SELF = Regex(r"\b(?:i|i'(?:m|d|ve)|my|ich|mein\w*|mir|mich|je|j'\w+|mon|ma|mes|moi)\b")
 
 
 def _without_past(flat: str) -> str:
     """Less the parts of a sentence that tell of before, where something else is said in it."""
     parts = _PART.split(flat)
     return ", ".join([p for p in parts if not _TELLS_OF_BEFORE.search(p)] or parts)
+
+
+def _is_echoed(sentence: str, answer: str) -> bool:
+    """Whether the answer begins by saying much the same, or that it is not so, in a few words: what
+    is only done once is told in others."""
+    said = words_of(sentence)
+    for part in chain(*map(CLAUSE.split, sentences(answer)[:_ANSWER_SENTENCES])):
+        words = words_of(part)
+        least = 1 if _NOT_SO.search(plain(part)) else _LEAST_ECHOED
+        if len(words) >= least and len(words & said) >= _ECHOED * len(words):
+            return True
+    return False
 
 
 def is_wish(sentence: str, answer: str) -> bool:
@@ -643,22 +662,24 @@ def is_wish(sentence: str, answer: str) -> bool:
     noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
     is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED)]
     in_passing = _IN_PASSING.search(flat) is not None
-    of_what = [sign.search(flat) is not None for sign in (_OF_WORK, _IN_GENERAL)]
+    is_of_work = _OF_WORK.search(flat) is not None or _OF_ANSWERS.search(flat) is not None
+    of_what = [is_of_work, _IN_GENERAL.search(flat) is not None]
+    shown = sum(is_willed) + sum(of_what)
+    shown += sum(sign.search(flat) is not None for sign in (_NOT_SO, _WORKS_SO))
+    echoed = shown > 0 and _is_echoed(sentence, answer)
     # What only says that something is not so may be a fault that is reported.
-    may_be = any(is_willed) or ((noted or in_passing) and any(of_what))
+    may_be = any(is_willed) or echoed or ((noted or in_passing) and any(of_what))
     if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS_OF_A_WISH or not may_be:
         return False
-    signs = sum(is_willed) + in_passing + sum(of_what) + 2 * noted
-    signs += sum(sign.search(flat) is not None for sign in _OTHERS)
+    signs = shown + in_passing + 2 * noted + echoed
     against = (_ONCE.search(flat) is not None) + (_TELLS_OF_BEFORE.search(flat) is not None)
     against += 2 * (_ORDER.search(flat) is not None)
     return signs - against >= _ENOUGH
 
 
-def is_of_person(sentence: str) -> bool:
-    """Whether somebody tells in it how they like to work, or answers in general, wherever that is:
-    what else is said of oneself can be a matter of this project alone.
+def is_of_person(flat: str) -> bool:
+    """Whether what a plain sentence says is to be so holds wherever somebody works: where it says
+    that, is about answers, or tells how they are or work.
     """
-    flat = plain(sentence)
-    of_self = _SPEAKS_OF_SELF.search(flat) is not None
-    return of_self and any(sign.search(flat) for sign in (_OF_WORK, _IN_GENERAL))
+    signs = (_EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
+    return any(sign.search(flat) is not None for sign in signs)

@@ -15,7 +15,7 @@ import msgspec
 
 from ragmem.memory.dates import days
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.episodes import episodes
+from ragmem.memory.facts.episodes import episodes, is_of_person
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
@@ -211,9 +211,11 @@ def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> M
         return "project"
     if kind == "rule" and _EVERYWHERE.search(plain(source.quote)):
         return "user"
-    if item.scope == "project" and not is_about_person(content):
-        return "project"
-    return None
+    scope = item.scope
+    if kind == "preference" and not scope:
+        # What somebody likes in one project is seldom what they like in all.
+        scope = "user" if is_of_person(plain(source.quote)) else "project"
+    return "project" if scope == "project" and not is_about_person(content) else None
 
 
 def _subjects(item: Extracted) -> tuple[str, ...]:

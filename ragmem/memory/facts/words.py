@@ -39,6 +39,8 @@ _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
 _SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
 _SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
 _PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
+CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
+"""Where one part of a sentence ends."""
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _WORD = Regex(r"\w+")
 _FENCES = ("```", "~~~")

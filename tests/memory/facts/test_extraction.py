@@ -282,6 +282,28 @@ async def test_what_a_model_finds(store: Store) -> None:
     assert ill.evidence[0].quote == "Mickael is ill, and David is my brother."
 
 
+async def test_what_a_model_says_is_liked_is_of_the_project_unless_it_says_of_the_person(
+    store: Store,
+) -> None:
+    liked = "preference"
+    await happened(store, "Take htmx and nothing else. I read short functions more easily.")
+    learner = Learner(
+        store,
+        said(
+            a_memory(
+                "htmx and nothing else", "Take htmx and nothing else.", kind="preference", scope=""
+            ),
+            a_memory("Short functions", "I read short functions", kind=liked, scope="user"),
+        ),
+    )
+    await learner.learn()
+    found = await learner.facts.preferences(HERE)
+    assert {m.content: m.scope for m in found} == {
+        "htmx and nothing else": "project",
+        "Short functions": "user",
+    }
+
+
 async def test_a_rule_in_the_persons_words(store: Store) -> None:
     """A rule is what the person said, word for word; of the project, or of all."""
     rule = "From now on never commit to main without a review."

@@ -388,10 +388,40 @@ def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
     assert (found.content, found.scope) == ("Never push to main.", None)
 
 
-def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
-    [own] = episodes("I am colour-blind, so no red and green in charts please.", "", NOW)
-    [here] = episodes("No red and green in the charts please.", "", NOW)
-    assert (own.scope, here.scope) == (None, "project")
+@pytest.mark.parametrize(
+    ("text", "answer", "kinds"),
+    [
+        (
+            "et pas de singleton, j'ai souffert",
+            "`Game` crée tout. Pas de singleton : c'est fait.",
+            1,
+        ),
+        ("et pas de singleton, j'ai souffert", "`Game` crée tout ce qu'il faut.", 0),
+        ("British spelling in all comments, not American.", "British spelling it is.", 1),
+        ("British spelling in all comments, not American.", "Changed in four files.", 0),
+        ("jamais entre 18 et 20h le mardi", "Compris : rien le mardi de 18 à 20 h.", 1),
+    ],
+)
+def test_what_the_answer_says_again_is_a_wish(text: str, answer: str, kinds: int) -> None:
+    found = episodes(text, answer, NOW)
+    assert [each.kind for each in found] == ["preference"] * kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("I am colour-blind, so no red and green in charts please.", None),
+        ("Short replies please, no emojis.", None),
+        ("No emojis in commit messages please, in all my repos.", None),
+        ("No red and green in the charts please.", "project"),
+        ("No tabs please, the next treasurer has to read it and I want peace.", "project"),
+        ("Avoid wildcard imports.", "project"),
+    ],
+)
+def test_a_wish_holds_elsewhere_where_it_is_of_the_person(text: str, scope: str | None) -> None:
+    """Of what they are, of answers, or said of everywhere; else the project's alone."""
+    [wish] = episodes(text, "", NOW)
+    assert (wish.kind, wish.scope) == ("preference", scope)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +430,7 @@ def test_a_wish_holds_elsewhere_when_somebody_speaks_of_themselves() -> None:
         ("Short names only, please. That goes for all my repos.", "user"),
         ("Nur kurze Namen, bitte. Das gilt in allen Projekten.", "user"),
         ("Toujours des noms courts, s'il te plaît. Ça vaut pour tous mes projets.", "user"),
-        ("Short names only, please. That holds for tests too.", None),
+        ("Short names only, please. That holds for tests too.", "project"),
     ],
 )
 def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | None) -> None:
