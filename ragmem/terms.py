@@ -281,8 +281,9 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
     found: dict[str, QueryTerm] = {}
     for match in _CHUNK.finditer(text):
         chunk = match.group()
+        before = text[max(0, match.start() - 8) : match.start()].rstrip(" \t\"'«“(¿¡-*>#")
         # German writes every noun like a name.
-        is_first = own == "german" or _starts_sentence(text, match.start())
+        is_first = own == "german" or not before or before[-1] in ".!?:\n"
         kind_of_chunk = _kind(chunk, first=is_first)
         idle = all(is_stop_word(p, own) for p in _JOINT.split(chunk.casefold()) if p)
         for language in stemmers:
@@ -323,11 +324,6 @@ def _door(text: str) -> str:
     # What no store or regular expression trips over, in one form of each character.
     text = clean(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
-
-
-def _starts_sentence(text: str, at: int) -> bool:
-    before = text[max(0, at - 8) : at].rstrip(" \t\"'«“(¿¡-*>#")
-    return not before or before[-1] in ".!?:\n"
 
 
 def _kind(chunk: str, *, first: bool) -> TermKind:
@@ -386,7 +382,7 @@ def _stems(chunk: str) -> list[str]:
 def _number(chunk: str) -> list[tuple[str, TermKind]]:
     if "," in chunk or "_" in chunk:
         chunk = chunk.replace(",", "").replace("_", "")
-    out: list[tuple[str, TermKind]] = [(_clip(chunk), "number")]
+    out: list[tuple[str, TermKind]] = [(chunk[:LONGEST], "number")]
     if re.fullmatch(r"\d{4}-\d\d-\d\d", chunk):
         out.append((chunk[:7], "part"))
     if release := _RELEASE.fullmatch(chunk):
@@ -407,7 +403,7 @@ def _compound(chunk: str, language: str) -> list[tuple[str, TermKind]]:
     if _HASH.fullmatch(whole):
         return [*out, (whole[:_HASH_START], "part")]
     if version := _VERSION.fullmatch(chunk):
-        number = _clip(version.group(1).casefold())
+        number = version.group(1).casefold()[:LONGEST]
         return [*out, *(_number(number) if _NUMBER.fullmatch(number) else [(number, "number")])]
     if measure := _MEASURE.fullmatch(chunk):
         return [*out, (measure.group(1), "digits")]
@@ -420,7 +416,7 @@ def _compound(chunk: str, language: str) -> list[tuple[str, TermKind]]:
     for piece in pieces:
         if _NUMBER.fullmatch(piece):
             if len(piece) > 1:
-                out.append((_clip(piece), "part"))
+                out.append((piece[:LONGEST], "part"))
             continue
         out += _piece(piece, language, alone=len(pieces) == 1)
     return out
@@ -436,7 +432,7 @@ def _piece(piece: str, language: str, *, alone: bool) -> list[tuple[str, TermKin
     for subword in subwords:
         if subword.isdigit():
             if len(subword) > 1:
-                out.append((_clip(subword), "part"))
+                out.append((subword[:LONGEST], "part"))
             continue
         runs = _ALPHA_RUN.findall(subword)
         if runs != [subword] and len(subword) <= LONGEST and (len(subwords) > 1 or not alone):
@@ -456,10 +452,6 @@ def _unspaced(chunk: str, language: str) -> list[tuple[str, TermKind]]:
         else:
             out += [t for rest in _CHUNK.findall(piece) for t in _expanded(rest, language)]
     return out
-
-
-def _clip(term: str) -> str:
-    return term[:LONGEST]
 
 
 def _folded(word: str) -> str:

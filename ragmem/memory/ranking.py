@@ -119,7 +119,9 @@ def rank(
     ranked = []
     for i, candidate in enumerate(found):
         session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
-        beside = _needs_context(candidate, weights.short)
+        # From 1, for a turn of one passage, to 0: what surrounds a long one counts less.
+        beside = 1 / (1 + (max(0, candidate.passages - 1) / weights.short) ** 2)
+        days = max(0.0, (now - candidate.at) / timedelta(days=1))
         parts = (
             ("text", by_text[i]),
             ("vector", by_vector[i]),
@@ -128,7 +130,7 @@ def rank(
             ("session", beside * weights.session * session),
             ("time", weights.time * closeness(candidate.at, spans)),
             ("here", weights.here if candidate.session_id in session_ids else 0.0),
-            ("recency", weights.recency * _recency(candidate.at, now, weights.recency_days)),
+            ("recency", weights.recency * 0.5 ** (days / weights.recency_days)),
         )
         score = math.fsum(value for _, value in parts)
         ranked.append(Ranked(candidate=candidate, score=score, parts=parts))
@@ -243,10 +245,6 @@ def _near(one: Candidate, share: float) -> float | None:
     return share * one.whole + (1 - share) * one.similarity
 
 
-def _needs_context(one: Candidate, short: float) -> float:
-    return 1 / (1 + (max(0, one.passages - 1) / short) ** 2)
-
-
 _Places = Mapping[tuple[str, int], int]
 """Where each turn stands among the candidates, by its session and index."""
 
@@ -260,11 +258,6 @@ def _mean_around(c: Candidate, near: Sequence[float | None], places: _Places) ->
 def _text_before(c: Candidate, found: Sequence[Candidate], places: _Places) -> float:
     place = places.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
     return 0.0 if place is None else found[place].text
-
-
-def _recency(at: datetime, now: datetime, half_life_days: float) -> float:
-    days = max(0.0, (now - at) / timedelta(days=1))
-    return float(0.5 ** (days / half_life_days))
 
 
 def _alike(one: frozenset[str], other: frozenset[str], least: float) -> bool:

@@ -207,6 +207,10 @@ _DAY_SPENT = (
     "Background work has cost today what it may (${:,.2f}): until tomorrow summaries are cut from "
     "the turns, and no facts are looked for. memory.summaries.max_cost_usd_per_day sets it."
 )
+_UNUSABLE = (
+    "Background work could not use what {} answered {} times: {}. "
+    "Set model.summary to another one if that goes on."
+)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -524,7 +528,7 @@ class Summarizer:
             if away.until > now:
                 self._tell("away", away_text(away))
         elif tries.are_over:
-            self._tell("unusable", _unusable_text(model, wrong))
+            self._tell("unusable", _UNUSABLE.format(model, TRIES, one_line(wrong, PROBLEM_CHARS)))
         elif isinstance(error, ProviderUnavailable):
             await self._sleep(wait_s(tries.made, error.retry_after_s))
         elif tries.kept:
@@ -539,13 +543,6 @@ def away_text(away: Away) -> str:
     return (
         f"Background work does without {away.model} until {until}: "
         f"{one_line(away.problem, PROBLEM_CHARS)}"
-    )
-
-
-def _unusable_text(model: str, problem: str) -> str:
-    return (
-        f"Background work could not use what {model} answered {TRIES} times: "
-        f"{one_line(problem, PROBLEM_CHARS)}. Set model.summary to another one if that goes on."
     )
 
 
