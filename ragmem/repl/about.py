@@ -4,6 +4,7 @@ jobs and servers.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -137,7 +138,9 @@ async def settings(said: str, chat: ChatSession) -> None:
         return _keep_setting(first, value.strip(), chat)
     about, word = notes(), said.casefold()
     told = {key: " ".join((key, about[key], *choices(key))).casefold() for key in keys()}
-    found = [key for key in told if word in told[key]]
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")  # `vi` is in `provider`
+    found = [key for key in told if begins.search(told[key])]
+    found = found or [key for key in told if word in told[key]]
     if not found:
         raise UsageError(f"No setting has to do with {one_line(said, 60)!r}.", hint=nearest(first))
     for key in found:

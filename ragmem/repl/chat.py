@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,8 +263,10 @@ class ChatLoop:
 
     def submit(self, submission: Submission) -> None:
         """Queue a prompt; what only reads is answered at once beside a running turn."""
+        from ragmem.repl.commands import only_reads
+
         # Not beside another command: what is asked after /new is asked of the new session.
-        if self._view and self._only_reads(submission.text):
+        if self._view and only_reads(submission.text):
             task = asyncio.create_task(self._answer_beside(submission))
             self._readers.add(task)
             task.add_done_callback(self._read)
@@ -275,11 +277,6 @@ class ChatLoop:
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
-
-    def _only_reads(self, text: str) -> bool:
-        from ragmem.repl.commands import only_reads
-
-        return only_reads(text)
 
     async def _answer_beside(self, submission: Submission) -> None:
         from ragmem.repl.commands import run_command
@@ -428,12 +425,8 @@ class ChatLoop:
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
         await offer_to_join(app, output)
-        approvals = Approvals(output, self._decided, self.stop, self._keep_rules)
-
-        async def approve(proposal: "Proposal") -> "Decision":
-            return await self._waited_for(approvals(proposal))
-
-        chat = await ChatSession.open(app, options, approve, output, opening)
+        self._approvals = Approvals(output, self.stop, self._keep_rules)
+        chat = await ChatSession.open(app, options, self._approve, output, opening)
         own = {name: each.description for name, each in chat.commands.items()}
         self.commands = {**own, **self.commands}
         await chat.greet(opening)
@@ -455,23 +448,14 @@ class ChatLoop:
             self._arrived.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), _TOLD_WITHIN_S)
-            self._tell(chat)
+            told = chat.tell_notices()
             self._look_beside()
             if not self._queue and time.monotonic() - looked_at >= _OTHERS_S:
                 looked_at = time.monotonic()
-                if await chat.tell_of_others():
-                    self.terminal.idle()
+                told |= await chat.tell_of_others()
+            if told:
+                self.terminal.idle()
         return self._queue.popleft()
-
-    def _tell(self, chat: ChatSession) -> None:
-        """Say what comes up while nothing goes on, such as that memory is back."""
-        notices = chat.app.notices()
-        if notices and self._mode == "none":
-            self.terminal.write("\n")  # the prompt's line is left as it is
-        for text in notices:
-            chat.output.say(text)
-        if notices:
-            self.terminal.idle()
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
@@ -528,7 +512,8 @@ class ChatLoop:
                     await self._ask(prompt, chat)
         else:
             await self._ask(text, chat)
-        return chat.tell_notices()
+        chat.tell_notices()
+        return None
 
     async def _lend(self, command: str, chat: ChatSession) -> None:
         """Let a command of the person's own have the terminal; nothing of it is recorded."""
@@ -621,8 +606,10 @@ class ChatLoop:
             self._beside = beside
             self.terminal.refresh()
 
-    async def _waited_for(self, deciding: "Awaitable[Decision]") -> "Decision":
+    async def _approve(self, proposal: "Proposal") -> "Decision":
         """Let the person decide; meanwhile no clock runs."""
+        from ragmem.repl.turn import STOPPED
+
         view, attention = self._view, self._attention
         if view:
             view.pause()
@@ -630,7 +617,7 @@ class ChatLoop:
             attention.needs_person()
         self._held = []
         try:
-            decision = await deciding
+            decision = await self._approvals(proposal)
         finally:
             held, self._held = self._held, None
             if self._chat:
@@ -640,6 +627,12 @@ class ChatLoop:
             if attention and self._chat:
                 attention.attended()
                 self._name(self._chat)
+        # That a command is denied has been said; what comes of one that is allowed has a block.
+        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
+        # Of several files that are read at once, which one it was is not known by the tool's name.
+        names_it = proposal.kind != "path" or decision.reason == STOPPED
+        if view and is_told and names_it:
+            view.decided(proposal.tool_name, allowed=decision.allowed)
         if decision.remember and self._chat:
             self._chat.always_count += 1
         if decision.mode and self._chat:
@@ -651,13 +644,3 @@ class ChatLoop:
 
         if self._chat:
             keep_rules(rules, self._chat, "allow", place)
-
-    def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
-        from ragmem.repl.turn import STOPPED
-
-        # That a command is denied has been said; what comes of one that is allowed has a block.
-        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
-        # Of several files that are read at once, which one it was is not known by the tool's name.
-        names_it = proposal.kind != "path" or decision.reason == STOPPED
-        if self._view and is_told and names_it:
-            self._view.decided(proposal.tool_name, allowed=decision.allowed)
