@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,20 +95,7 @@ def run_chat(
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        mode, environ = _color_mode(look), environment()
-        colors = Colors()
-        if mode == "color":
-            colors = Colors(look.theme, msgspec.structs.asdict(look.colors), environ)
-        loop = ChatLoop(
-            start,
-            opening,
-            cwd=cwd,
-            history=history,
-            mode=mode,
-            colors=colors,
-            editing=editing,
-            leave=lambda c: _leave(left, c),
-        )
+        loop = ChatLoop(start, opening, cwd, history, look, editing, partial(_leave, left))
         _listen(left)
         return await _chat(loop, left)
 
@@ -195,19 +183,19 @@ class ChatLoop:
         self,
         start: Start,
         opening: Opening,
-        *,
         cwd: Path,
         history: Path,
-        mode: "ColorMode",
-        colors: Colors,
+        look: UiConfig,
         editing: EditingKeys,
         leave: Callable[[int], None],
     ) -> None:
         self._start = start
         self._opening = opening
         self._cwd = cwd
-        self._mode = mode
-        self._colors = colors
+        self._mode, self._colors = _color_mode(look), Colors()
+        if self._mode == "color":
+            own = msgspec.structs.asdict(look.colors)
+            self._colors = Colors(look.theme, own, environment())
         self.leave = leave
         first = [Submission(opening.prompt, opening.prompt)] if opening.prompt else []
         self._queue: deque[Submission] = deque(first)
@@ -231,10 +219,10 @@ class ChatLoop:
         self.commands: Mapping[str, str] = {}
         """The slash commands that can be completed: name to what it is for."""
         self.terminal: Terminal = PlainTerminal(self)
-        if mode != "none":
+        if self._mode != "none":
             from ragmem.repl.input import LiveTerminal
 
-            drawn = colors if mode == "color" else None
+            drawn = self._colors if self._mode == "color" else None
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
 
     @property

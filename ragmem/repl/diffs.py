@@ -149,7 +149,8 @@ class ChangeBlock:
 
     def is_folded(self, width: int) -> bool:
         """Return whether rows are left out at that width, in cells."""
-        return self._folds and sum(self._heights(width)) > FOLD_ROWS
+        heights = (len(fold(row.text, self._room(width))) for row in self._change.rows)
+        return self._folds and sum(heights) > FOLD_ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -166,28 +167,17 @@ class ChangeBlock:
         def lines(at: int) -> list[Text]:
             return self._lines(at, width, colors, styles.get(at, []))
 
-        every = range(len(self._change.rows))
-        if not self.is_folded(width):
-            for at in every:
-                yield from lines(at)
+        rows = [line for at in range(len(self._change.rows)) for line in lines(at)]
+        if not self._folds or len(rows) <= FOLD_ROWS:
+            yield from rows
             return
-        heights = self._heights(width)
-        first, first_rows = _reach(heights, FOLD_ROWS // 2)
-        last, last_rows = _reach(heights[::-1], (FOLD_ROWS - 1) // 2)
-        last = every[-1] - last
-        for at in every[: first + 1]:
-            yield from lines(at)[: first_rows if at == first else None]
+        yield from rows[: FOLD_ROWS // 2]
         hint = f" ({self._hint})" if self._hint else ""
-        yield Text(f"  … {counted(sum(heights) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
-        for at in every[last:]:
-            yield from lines(at)[-last_rows if at == last else None :]
+        yield Text(f"  … {counted(len(rows) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
+        yield from rows[-((FOLD_ROWS - 1) // 2) :]
 
     def _room(self, width: int) -> int:
         return max(1, width - display_width(_MARGIN) - self._digits - 3)
-
-    def _heights(self, width: int) -> list[int]:
-        room = self._room(width)
-        return [len(fold(row.text, room)) for row in self._change.rows]
 
     def _lines(self, at: int, width: int, colors: str, spans: list[_Span]) -> list[Text]:
         row = self._change.rows[at]
@@ -204,15 +194,6 @@ class ChangeBlock:
             lead = Text(f"{number:>{self._digits}} {row.sign or ' '} ", base)
             lines.append(Text.assemble(_MARGIN, lead, part))
         return lines
-
-
-def _reach(heights: list[int], rows: int) -> tuple[int, int]:
-    """Return in which line so many screen rows end, and how many rows of that line they hold."""
-    for at, height in enumerate(heights):
-        if height >= rows:
-            return at, rows
-        rows -= height
-    return len(heights) - 1, heights[-1]
 
 
 def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:

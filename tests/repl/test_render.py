@@ -298,19 +298,6 @@ read    1     2 years ago  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b…
 """)
 
 
-def test_sessions_are_numbered() -> None:
-    """What one can choose from."""
-    known = [
-        session(1, title="A title", turn_count=3, tags=("auth",), status="archived"),
-        session(2, last_message="the last question", turn_count=1),
-    ]
-    assert sessions_table(known, NOW, width=80, current=known[1].session_id) == snapshot("""\
-     ID        LAST ACTIVITY  TURNS  TITLE
-1    00000001  2 years ago    3      A title #auth (archived)
-2 ●  00000002  2 years ago    1      the last question
-""")
-
-
 def test_a_row_that_has_no_room_ends_with_an_ellipsis() -> None:
     """Also where it is printed by itself."""
     row = clipped(("● ", "green"), ("run_command make all and more", "bold"))

@@ -199,8 +199,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
 # --- in a chat --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
-@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+@pytest.mark.parametrize(("columns", "rows", "env"), [(120, 40, {}), (42, 20, {"NO_COLOR": "1"})])
 def test_what_goes_on_is_told_on_a_screen_of_any_size(
     tmp_path: Path, columns: int, rows: int, env: dict[str, str]
 ) -> None:
