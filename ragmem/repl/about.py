@@ -4,6 +4,7 @@ jobs and servers.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -23,20 +24,18 @@ from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
 
-MODES: dict[PermissionMode, tuple[str, str, str]] = {
-    "default": ("", "", "asks before edits and commands"),
-    "acceptEdits": ("warning", "edits allowed", "edits are allowed, commands are asked for"),
-    "plan": ("plan", "plan: reads only", "reads only"),
-    "bypassPermissions": ("danger", "everything allowed", "everything is allowed"),
-}
-"""How each mode is shown in the row, its name there (the usual one has none), what it does."""
-_SHORT_MODES = {
-    "edits allowed": "edits ok",
-    "plan: reads only": "plan",
-    "everything allowed": "all allowed",
-}
-
-
+MODES: dict[PermissionMode, tuple[str, str, str, str]] = {
+    "default": ("", "", "asks before edits and commands", ""),
+    "acceptEdits": (
+        "warning", "edits allowed", "edits are allowed, commands are asked for", "edits ok"
+    ),
+    "plan": ("plan", "plan: reads only", "reads only", "plan"),
+    "bypassPermissions": (
+        "danger", "everything allowed", "everything is allowed", "all allowed"
+    ),
+}  # fmt: skip
+"""How each mode is shown in the row, its name there (the usual one has none), what it does, and its
+name where there is little room."""
 _VALUE_CHARS, _PREVIEW_MARGIN = 15, 6
 
 
@@ -105,15 +104,15 @@ async def _store(chat: ChatSession) -> str:
 
 async def servers(_: str, chat: ChatSession) -> None:
     """Show the servers whose tools the agent may use, how each is, and what it has."""
-    found = chat.app.servers.all if chat.app.servers else []
-    if not found:
-        chat.output.note("No servers are configured; docs/agents.md tells how: [mcp.servers.NAME].")
-        return
     rows = []
-    for server in found:
+    for server in chat.app.servers.all if chat.app.servers else ():
         tools = ", ".join(tool.name for tool in server.tools)
         rows.append((server.name, visible(server.state + (f": {tools}" if tools else ""))))
-    chat.output.show(columns(rows))
+    if rows:
+        return chat.output.show(columns(rows))
+    return chat.output.note(
+        "No servers are configured; docs/agents.md tells how: [mcp.servers.NAME]."
+    )
 
 
 async def compact(_: str, chat: ChatSession) -> None:
@@ -137,7 +136,9 @@ async def settings(said: str, chat: ChatSession) -> None:
         return _keep_setting(first, value.strip(), chat)
     about, word = notes(), said.casefold()
     told = {key: " ".join((key, about[key], *choices(key))).casefold() for key in keys()}
-    found = [key for key in told if word in told[key]]
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")  # `vi` is in `provider`
+    found = [key for key in told if begins.search(told[key])]
+    found = found or [key for key in told if word in told[key]]
     if not found:
         raise UsageError(f"No setting has to do with {one_line(said, 60)!r}.", hint=nearest(first))
     for key in found:
@@ -349,12 +350,12 @@ def dollars(cost_usd: float) -> str:
 
 
 def _left(status: Status) -> list[_Piece]:
-    style, mode, _ = MODES[status.mode]
+    style, mode, _, short = MODES[status.mode]
     model, session, branch = map(visible, (status.model, status.session, status.branch))
     pieces = [
         _Piece(4, "dim", model, model.rpartition("/")[2]),
         _Piece(8 if status.is_named else _BESIDES, "dim", *_names(session)),
-        _Piece(0, style, mode, _SHORT_MODES.get(mode, "")),
+        _Piece(0, style, mode, short),
     ]
     if status.always_count:
         few = f"{status.always_count} always"

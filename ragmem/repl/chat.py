@@ -12,8 +12,9 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,20 +95,7 @@ def run_chat(
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        mode, environ = _color_mode(look), environment()
-        colors = Colors()
-        if mode == "color":
-            colors = Colors(look.theme, msgspec.structs.asdict(look.colors), environ)
-        loop = ChatLoop(
-            start,
-            opening,
-            cwd=cwd,
-            history=history,
-            mode=mode,
-            colors=colors,
-            editing=editing,
-            leave=lambda c: _leave(left, c),
-        )
+        loop = ChatLoop(start, opening, cwd, history, look, editing, partial(_leave, left))
         _listen(left)
         return await _chat(loop, left)
 
@@ -195,19 +183,19 @@ class ChatLoop:
         self,
         start: Start,
         opening: Opening,
-        *,
         cwd: Path,
         history: Path,
-        mode: "ColorMode",
-        colors: Colors,
+        look: UiConfig,
         editing: EditingKeys,
         leave: Callable[[int], None],
     ) -> None:
         self._start = start
         self._opening = opening
         self._cwd = cwd
-        self._mode = mode
-        self._colors = colors
+        self._mode, self._colors = _color_mode(look), Colors()
+        if self._mode == "color":
+            own = msgspec.structs.asdict(look.colors)
+            self._colors = Colors(look.theme, own, environment())
         self.leave = leave
         first = [Submission(opening.prompt, opening.prompt)] if opening.prompt else []
         self._queue: deque[Submission] = deque(first)
@@ -231,10 +219,10 @@ class ChatLoop:
         self.commands: Mapping[str, str] = {}
         """The slash commands that can be completed: name to what it is for."""
         self.terminal: Terminal = PlainTerminal(self)
-        if mode != "none":
+        if self._mode != "none":
             from ragmem.repl.input import LiveTerminal
 
-            drawn = colors if mode == "color" else None
+            drawn = self._colors if self._mode == "color" else None
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
 
     @property
@@ -263,8 +251,10 @@ class ChatLoop:
 
     def submit(self, submission: Submission) -> None:
         """Queue a prompt; what only reads is answered at once beside a running turn."""
+        from ragmem.repl.commands import only_reads
+
         # Not beside another command: what is asked after /new is asked of the new session.
-        if self._view and self._only_reads(submission.text):
+        if self._view and only_reads(submission.text):
             task = asyncio.create_task(self._answer_beside(submission))
             self._readers.add(task)
             task.add_done_callback(self._read)
@@ -275,11 +265,6 @@ class ChatLoop:
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
-
-    def _only_reads(self, text: str) -> bool:
-        from ragmem.repl.commands import only_reads
-
-        return only_reads(text)
 
     async def _answer_beside(self, submission: Submission) -> None:
         from ragmem.repl.commands import run_command
@@ -428,12 +413,8 @@ class ChatLoop:
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
         await offer_to_join(app, output)
-        approvals = Approvals(output, self._decided, self.stop, self._keep_rules)
-
-        async def approve(proposal: "Proposal") -> "Decision":
-            return await self._waited_for(approvals(proposal))
-
-        chat = await ChatSession.open(app, options, approve, output, opening)
+        self._approvals = Approvals(output, self.stop, self._keep_rules)
+        chat = await ChatSession.open(app, options, self._approve, output, opening)
         own = {name: each.description for name, each in chat.commands.items()}
         self.commands = {**own, **self.commands}
         await chat.greet(opening)
@@ -455,23 +436,14 @@ class ChatLoop:
             self._arrived.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), _TOLD_WITHIN_S)
-            self._tell(chat)
+            told = chat.tell_notices()
             self._look_beside()
             if not self._queue and time.monotonic() - looked_at >= _OTHERS_S:
                 looked_at = time.monotonic()
-                if await chat.tell_of_others():
-                    self.terminal.idle()
+                told |= await chat.tell_of_others()
+            if told:
+                self.terminal.idle()
         return self._queue.popleft()
-
-    def _tell(self, chat: ChatSession) -> None:
-        """Say what comes up while nothing goes on, such as that memory is back."""
-        notices = chat.app.notices()
-        if notices and self._mode == "none":
-            self.terminal.write("\n")  # the prompt's line is left as it is
-        for text in notices:
-            chat.output.say(text)
-        if notices:
-            self.terminal.idle()
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
         """Do one thing; whether files may have changed by it."""
@@ -528,7 +500,8 @@ class ChatLoop:
                     await self._ask(prompt, chat)
         else:
             await self._ask(text, chat)
-        return chat.tell_notices()
+        chat.tell_notices()
+        return None
 
     async def _lend(self, command: str, chat: ChatSession) -> None:
         """Let a command of the person's own have the terminal; nothing of it is recorded."""
@@ -621,8 +594,10 @@ class ChatLoop:
             self._beside = beside
             self.terminal.refresh()
 
-    async def _waited_for(self, deciding: "Awaitable[Decision]") -> "Decision":
+    async def _approve(self, proposal: "Proposal") -> "Decision":
         """Let the person decide; meanwhile no clock runs."""
+        from ragmem.repl.turn import STOPPED
+
         view, attention = self._view, self._attention
         if view:
             view.pause()
@@ -630,7 +605,7 @@ class ChatLoop:
             attention.needs_person()
         self._held = []
         try:
-            decision = await deciding
+            decision = await self._approvals(proposal)
         finally:
             held, self._held = self._held, None
             if self._chat:
@@ -640,6 +615,12 @@ class ChatLoop:
             if attention and self._chat:
                 attention.attended()
                 self._name(self._chat)
+        # That a command is denied has been said; what comes of one that is allowed has a block.
+        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
+        # Of several files that are read at once, which one it was is not known by the tool's name.
+        names_it = proposal.kind != "path" or decision.reason == STOPPED
+        if view and is_told and names_it:
+            view.decided(proposal.tool_name, allowed=decision.allowed)
         if decision.remember and self._chat:
             self._chat.always_count += 1
         if decision.mode and self._chat:
@@ -651,13 +632,3 @@ class ChatLoop:
 
         if self._chat:
             keep_rules(rules, self._chat, "allow", place)
-
-    def _decided(self, proposal: "Proposal", decision: "Decision") -> None:
-        from ragmem.repl.turn import STOPPED
-
-        # That a command is denied has been said; what comes of one that is allowed has a block.
-        is_told = proposal.kind in ("diff", "plan") or not decision.allowed
-        # Of several files that are read at once, which one it was is not known by the tool's name.
-        names_it = proposal.kind != "path" or decision.reason == STOPPED
-        if self._view and is_told and names_it:
-            self._view.decided(proposal.tool_name, allowed=decision.allowed)

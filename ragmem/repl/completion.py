@@ -79,9 +79,10 @@ class ChatCompleter(Completer):
         word, commands = fold(typed), self._host.commands
         for name in fitting([word], ((name, "", name) for name in commands)):
             text, _, arguments = commands[name].partition(f": /{name} ")
-            shown: StyleAndTextTuples = [("", "/"), *lit_pieces(name, [word])]
-            if arguments:
-                shown.append(("class:argument", f" {arguments}"))
+            shown: StyleAndTextTuples = [
+                ("", f"/{name}"),
+                ("class:argument", f" {arguments}".rstrip()),
+            ]
             needs_more = _OPTIONAL.sub("", arguments).strip()
             whole = f"/{name} " if needs_more else f"/{name}"
             yield Completion(whole, -len(typed) - 1, display=shown, display_meta=text)
@@ -90,16 +91,14 @@ class ChatCompleter(Completer):
         words = fold(typed).split()
         values = ((fold(" ".join(each)), "", each) for each in self._host.values(command) or ())
         for value, text in fitting(words, values)[:_SHOWN]:
-            shown = lit_pieces(one_line(value, _LONGEST), words)
-            told = one_line(text, _LONGEST)
+            shown, told = one_line(value, _LONGEST), one_line(text, _LONGEST)
             yield Completion(value, -len(typed), display=shown, display_meta=told)
 
     def _files(self, typed: str) -> Iterable[Completion]:
         for path in rank(typed, self._host.files or ())[:_SHOWN]:
-            shown = lit_pieces(path, [fold(typed)])
             # As `ragmem.tools.mentions` reads it.
             spelled = path if _PLAIN.fullmatch(path) else f'"{path}"'
-            yield Completion(f"@{spelled} ", -len(typed) - 1, display=shown)
+            yield Completion(f"@{spelled} ", -len(typed) - 1, display=path)
 
 
 def mention_at(before: str) -> str | None:
@@ -144,19 +143,6 @@ def rank(query: str, paths: Iterable[str]) -> list[str]:
 
 
 # --- how it is offered --------------------------------------------------------
-
-
-def lit_pieces(text: str, words: Sequence[str], style: str = "") -> StyleAndTextTuples:
-    """Return the text, with the letters that folded words were found at in another style."""
-    places = lit(words, fold(text))
-    pieces: StyleAndTextTuples = []
-    for at, char in enumerate(text):
-        one = f"{style} class:match" if at in places else style
-        if pieces and pieces[-1][0] == one:
-            pieces[-1] = (one, pieces[-1][1] + char)
-        else:
-            pieces.append((one, char))
-    return pieces
 
 
 def menu_rows(
@@ -301,11 +287,6 @@ def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
     return loose, (said != text) + (said not in text), kinds, spans
 
 
-def lit(words: Sequence[str], text: str) -> set[int]:
-    """Return the places in a folded text that folded words were found at."""
-    return {at for word in words for at in _places(word, text)}
-
-
 def _places(word: str, text: str) -> Sequence[int]:
     """Return where a word of the text begins so, else where it stands, else where its letters do.
 
@@ -315,8 +296,7 @@ def _places(word: str, text: str) -> Sequence[int]:
     while at > 0 and word and text[at - 1].isalnum():
         at = text.find(word, at + 1)
     if first >= 0:
-        start = first if at < 0 else at
-        return range(start, start + len(word))
+        return range(first if at < 0 else at, (first if at < 0 else at) + len(word))
     places = spread(word, text)
     is_near = places and places[-1] - places[0] < _WIDEST * len(word)
     return places if is_near else []
@@ -371,7 +351,6 @@ class Picker:
         self._all: list[tuple[str, str, PickRow]] | None = None
         """Rows behind their texts, and what stands beside these, as they are compared."""
         self._found: list[PickRow] = []
-        self._words: list[str] = []
         self._at = 0
         self._top = 0
         self._problem = ""
@@ -444,8 +423,7 @@ class Picker:
     def _filter(self) -> None:
         if self._all is None:
             return
-        self._words = fold(self.filter.text).split()
-        self._found = fitting(self._words, self._all)
+        self._found = fitting(fold(self.filter.text).split(), self._all)
         self._at = 0
         self._look()
 
@@ -527,10 +505,9 @@ class Picker:
         room = max(1, columns - 5 - display_width(here) - sum(widths) - len(_GAP) * len(widths))
         text = clip_to_width(one_line(row.text, _LONGEST), room)
         plain = "class:chosen" if chosen else ""
-        title = lit_pieces(text, self._words, plain)
-        pad = " " * (room - display_width(text))
+        beside = f"{' ' * (room - display_width(text))}{facts}".rstrip()
         head: StyleAndTextTuples = [("class:prompt", f"  {mark} "), ("class:tool", here)]
-        return [*head, *title, ("class:dim", f"{pad}{facts}".rstrip())]
+        return [*head, (plain, text), ("class:dim", beside)]
 
     def _rule(self) -> StyleAndTextTuples:
         return [("class:dim", "  " + sign("─", "-") * max(0, self._size()[0] - 4))]

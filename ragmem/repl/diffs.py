@@ -6,14 +6,18 @@ their own background, so that they can be read on a dark terminal and on a light
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
+from pygments.lexers import find_lexer_class_for_filename
+from pygments.token import string_to_tokentype
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.text import Text
 
 from ragmem.events import ToolFinished
@@ -44,13 +48,13 @@ WORD_TINTS: dict[str, str] = {"+": "color(231) on color(28)", "-": "color(231) o
 CODE_COLORS: dict[str, str] = {
     "Comment": "color(252)",
     "Keyword": "color(225)",
-    "String": "color(229)",
-    "Number": "color(195)",
-    "Function": "color(159)",
-    "Class": "color(159)",
-    "Decorator": "color(225)",
-    "Builtin": "color(195)",
-    "Tag": "color(225)",
+    "Literal.String": "color(229)",
+    "Literal.Number": "color(195)",
+    "Name.Function": "color(159)",
+    "Name.Class": "color(159)",
+    "Name.Decorator": "color(225)",
+    "Name.Builtin": "color(195)",
+    "Name.Tag": "color(225)",
 }
 """Of the fixed part of the 256 colours; each can be read on both of `TINTS`."""
 _FEW_COLORS = {"+": "green", "-": "red"}
@@ -145,7 +149,8 @@ class ChangeBlock:
 
     def is_folded(self, width: int) -> bool:
         """Return whether rows are left out at that width, in cells."""
-        return self._folds and sum(self._heights(width)) > FOLD_ROWS
+        heights = (len(fold(row.text, self._room(width))) for row in self._change.rows)
+        return self._folds and sum(heights) > FOLD_ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -162,28 +167,17 @@ class ChangeBlock:
         def lines(at: int) -> list[Text]:
             return self._lines(at, width, colors, styles.get(at, []))
 
-        every = range(len(self._change.rows))
-        if not self.is_folded(width):
-            for at in every:
-                yield from lines(at)
+        rows = [line for at in range(len(self._change.rows)) for line in lines(at)]
+        if not self._folds or len(rows) <= FOLD_ROWS:
+            yield from rows
             return
-        heights = self._heights(width)
-        first, first_rows = _reach(heights, FOLD_ROWS // 2)
-        last, last_rows = _reach(heights[::-1], (FOLD_ROWS - 1) // 2)
-        last = every[-1] - last
-        for at in every[: first + 1]:
-            yield from lines(at)[: first_rows if at == first else None]
+        yield from rows[: FOLD_ROWS // 2]
         hint = f" ({self._hint})" if self._hint else ""
-        yield Text(f"  … {counted(sum(heights) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
-        for at in every[last:]:
-            yield from lines(at)[-last_rows if at == last else None :]
+        yield Text(f"  … {counted(len(rows) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
+        yield from rows[-((FOLD_ROWS - 1) // 2) :]
 
     def _room(self, width: int) -> int:
         return max(1, width - display_width(_MARGIN) - self._digits - 3)
-
-    def _heights(self, width: int) -> list[int]:
-        room = self._room(width)
-        return [len(fold(row.text, room)) for row in self._change.rows]
 
     def _lines(self, at: int, width: int, colors: str, spans: list[_Span]) -> list[Text]:
         row = self._change.rows[at]
@@ -193,26 +187,13 @@ class ChangeBlock:
         text = Text(row.text, base)
         for start, end, style in spans:
             text.stylize(style, start, end)
-        pieces = fold(row.text, self._room(width))
-        cuts, position = [], 0
-        for piece in pieces[:-1]:
-            position += len(piece)
-            cuts.append(position)
+        cuts = accumulate(map(len, fold(row.text, self._room(width))[:-1]))
         lines = []
-        for i, part in enumerate(text.divide(cuts)):
+        for i, part in enumerate(text.divide(list(cuts))):
             number = str(row.number or "") if not i else ""
             lead = Text(f"{number:>{self._digits}} {row.sign or ' '} ", base)
             lines.append(Text.assemble(_MARGIN, lead, part))
         return lines
-
-
-def _reach(heights: list[int], rows: int) -> tuple[int, int]:
-    """Return in which line so many screen rows end, and how many rows of that line they hold."""
-    for at, height in enumerate(heights):
-        if height >= rows:
-            return at, rows
-        rows -= height
-    return len(heights) - 1, heights[-1]
 
 
 def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:
@@ -247,42 +228,29 @@ def _styles(change: Change, colors: str) -> dict[int, list[_Span]]:
 def _changed_words(rows: tuple[DiffRow, ...]) -> dict[int, list[tuple[int, int]]]:
     """Return where the words stand that differ between a line that goes and the one that comes."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for old, new in _pairs(rows):
-        a, b = (_WORDS.findall(rows[at].text) for at in (old, new))
-        if max(len(a), len(b)) > _MOST_WORDS:
+    for pair in _pairs(rows):
+        words: list[list[str]] = [_WORDS.findall(rows[at].text) for at in pair]
+        if max(map(len, words)) > _MOST_WORDS:
             continue
-        matcher = SequenceMatcher(None, a, b, autojunk=False)
+        matcher = SequenceMatcher(None, words[0], words[1], autojunk=False)
         if matcher.ratio() < _ALIKE:
             continue
-        for tag, a1, a2, b1, b2 in matcher.get_opcodes():
-            if tag != "equal":
-                _add_span(found.setdefault(old, []), a, a1, a2)
-                _add_span(found.setdefault(new, []), b, b1, b2)
+        ends = [list(accumulate(map(len, each), initial=0)) for each in words]
+        for tag, *places in matcher.get_opcodes():
+            for at, end, first, stop in zip(pair, ends, places[::2], places[1::2], strict=True):
+                if tag != "equal" and first < stop:
+                    found.setdefault(at, []).append((end[first], end[stop]))
     return found
-
-
-def _add_span(spans: list[tuple[int, int]], words: list[str], first: int, stop: int) -> None:
-    start = sum(map(len, words[:first]))
-    if length := sum(map(len, words[first:stop])):
-        spans.append((start, start + length))
 
 
 def _pairs(rows: tuple[DiffRow, ...]) -> list[tuple[int, int]]:
     """Return which lines stand for each other: the first that goes for the first that comes."""
+    signed = [(row.sign, at) for at, row in enumerate(rows) if row.sign != "\\"]
+    runs = [(sign, [at for _, at in run]) for sign, run in groupby(signed, key=itemgetter(0))]
     pairs: list[tuple[int, int]] = []
-    gone: list[int] = []
-    came: list[int] = []
-    for at, row in enumerate((*rows, DiffRow(" ", None, ""))):
-        if row.sign == "\\":
-            continue
-        if row.sign == "+":
-            came.append(at)
-            continue
-        if came or row.sign != "-":
+    for (before, gone), (after, came) in pairwise(runs):
+        if (before, after) == ("-", "+"):
             pairs += zip(gone, came, strict=False)
-            gone, came = [], []
-        if row.sign == "-":
-            gone.append(at)
     return pairs[:_MOST_PAIRS]
 
 
@@ -291,23 +259,16 @@ def _code_styles(change: Change) -> dict[int, list[_Span]]:
     texts = [row.text for row in change.rows]
     if sum(map(len, texts)) > _MOST_LEXED or max(map(len, texts), default=0) > _MOST_LEXED_LINE:
         return {}
-    from pygments.lexers import find_lexer_class_for_filename
-
     lexer = find_lexer_class_for_filename(change.path.strip('"'))
     if lexer is None:
         return {}
+    colors = {string_to_tokentype(of): Style.parse(color) for of, color in CODE_COLORS.items()}
+    code = Syntax("", lexer(stripnl=False), theme=ANSISyntaxTheme(colors))
     styles: dict[int, list[_Span]] = {}
     for sign in ("-", "+"):
         side = [at for at, row in enumerate(change.rows) if row.sign in (sign, " ")]
-        starts = list(accumulate((len(texts[at]) + 1 for at in side), initial=0))
-        code = "".join(f"{texts[at]}\n" for at in side)
-        for begin, kind, value in lexer().get_tokens_unprocessed(code):
-            color = next((CODE_COLORS[name] for name in reversed(kind) if name in CODE_COLORS), "")
-            position = begin
-            for part in value.split("\n") if color else ():
-                line = bisect_right(starts, position) - 1
-                if part and change.rows[side[line]].sign == sign:
-                    start = position - starts[line]
-                    styles.setdefault(side[line], []).append((start, start + len(part), color))
-                position += len(part) + 1
+        painted = code.highlight("\n".join(texts[at] for at in side)).split("\n")
+        for at, line in zip(side, painted, strict=False):
+            if change.rows[at].sign == sign:
+                styles[at] = [(span.start, span.end, str(span.style)) for span in line.spans]
     return styles

@@ -57,7 +57,6 @@ _STYLE = {
     "plan": "bold ansiblue",
     "danger": "bold ansired",
     "chosen": "bold",
-    "match": "bold underline ansicyan",
     "argument": "ansicyan",
     **{name: name for name in ("bold", "italic", "underline")},
     **{name: f"ansi{name}" for name in _COLORS},

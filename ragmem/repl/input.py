@@ -47,11 +47,9 @@ from ragmem.repl.drawing import (
     style_of,
 )
 from ragmem.repl.terminal import (
-    LEAVE_WITHIN_S,
     ChatQuestion,
     EditingKeys,
     PickQuestion,
-    PressedTwice,
     Submission,
     T,
     Terminal,
@@ -74,6 +72,8 @@ _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
 next of a sequence."""
 _GO_BACK, _EXPAND = "/rewind", "/expand"
+_LEAVE_HINT = "Ctrl-C again to leave"
+_BACK_HINT = "Esc again to go back to before a prompt"
 _ERASE_ROW = "\x1b[K"
 
 
@@ -98,9 +98,8 @@ class LiveTerminal(Terminal):
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
         self._last_key_at = float("-inf")
-        self._leaving, self._going_back = PressedTwice(), PressedTwice()
-        self._again = (False, False)
-        """Whether the key that is pressed is the second Ctrl-C, or the second Esc."""
+        self._first, self._before = "", ""
+        """What the last key does if it is pressed once more, and the one before it."""
         self.picker: Picker | None = None
         self._searching: asyncio.Task[None] | None = None
         self._away: asyncio.Task[None] | None = None
@@ -412,10 +411,10 @@ class LiveTerminal(Terminal):
             self._app.vi_state.input_mode = InputMode.NAVIGATION
         elif self._host.stop() or self.buffer.text:
             return
-        elif self._again[1]:
+        elif self._before == _BACK_HINT:
             self._host.submit(Submission(_GO_BACK, ""))
         else:
-            self._wait_for_another(self._going_back)
+            self._first = _BACK_HINT
 
     def escape_twice(self) -> None:
         """Do what two presses do that came so fast that they are one key."""
@@ -427,10 +426,6 @@ class LiveTerminal(Terminal):
         """Return whether Esc belongs to vi: with words typed, and first of all."""
         inserting = self._app.vi_state.input_mode != InputMode.NAVIGATION
         return self._app.editing_mode == EditingMode.VI and inserting and bool(self.buffer.text)
-
-    def _wait_for_another(self, key: PressedTwice) -> None:
-        key.repeated()
-        asyncio.get_running_loop().call_later(LEAVE_WITHIN_S, self.refresh)
 
     def interrupt(self) -> None:
         """Refuse to answer at Ctrl-C; else interrupt, then clear, then (twice) leave."""
@@ -445,10 +440,10 @@ class LiveTerminal(Terminal):
         elif self.buffer.text:
             self.buffer.reset()
             self._app.vi_state.input_mode = InputMode.INSERT
-        elif self._again[0]:
+        elif self._before == _LEAVE_HINT:
             self._host.leave(130)
         else:
-            self._wait_for_another(self._leaving)
+            self._first = _LEAVE_HINT
 
     def end(self) -> None:
         """Leave, or refuse to answer, at Ctrl-D on an empty line."""
@@ -538,10 +533,8 @@ class LiveTerminal(Terminal):
     @property
     def hint(self) -> str:
         """Return what is to be known of the next key, where it does more than it usually does."""
-        if self._leaving.is_pending and not self.buffer.text:
-            return "Ctrl-C again to leave"
-        if self._going_back.is_pending and not self.buffer.text:
-            return "Esc again to go back to before a prompt"
+        if self._first:
+            return self._first
         is_key = not self.buffer.text or self._choice() or self._word()
         asks = self.question is not None and self.question.choices
         return "" if is_key or not asks else "text in the prompt · empty it to answer"
@@ -564,8 +557,7 @@ class LiveTerminal(Terminal):
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()
-        # Only the next key can be the second of two.
-        self._again = (self._leaving.forget(), self._going_back.forget())
+        self._before, self._first = self._first, ""
 
     async def _quiet(self) -> None:
         loop = asyncio.get_running_loop()

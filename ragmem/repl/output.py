@@ -123,6 +123,11 @@ class ChatOutput:
         """Print what the person has sent."""
         self.show(prompt_row(shown), "prompt")
 
+    def copyable(self, text: str) -> None:
+        """Print a row that the terminal itself wraps, so that it can be copied in one piece."""
+        self._last = "notice"
+        self.terminal.write(f"{visible(text)}\n")
+
     def clear(self) -> None:
         """Begin at the top of an empty screen."""
         self.terminal.clear()

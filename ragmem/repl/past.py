@@ -474,8 +474,9 @@ def _tell(
     for each in done:
         if each.kept and each.path in doubtful:
             secrets = ", but for its secrets," if each.kept.suffix else ""
-            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in {each.kept}"
-            output.show(Text(visible(said)), "notice")
+            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in this file:"
+            output.show(Text(said), "notice")
+            output.copyable(str(each.kept))
     if heading:
         output.say(heading)
     for each in done:

@@ -2,6 +2,7 @@
 picture, and a session that one comes back to.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -48,16 +49,9 @@ _KINDS = {
     "Last Time": ("earlier session", "earlier sessions"),
 }
 """What an item of each section is called, one and several; in the order in which they count."""
-_SHORT = {
-    "earlier turn": "turn",
-    "earlier turns": "turns",
-    "place in code": "place",
-    "places in code": "places",
-    "earlier session": "session",
-    "earlier sessions": "sessions",
-}
+_IN_LONG = re.compile(r"earlier | in code")
+"""What a narrow row leaves out of these."""
 _MARK = "◆ recalled "
-_GAP = "    "
 _STEP = 2
 _QUOTED_CHARS = 2_000
 
@@ -67,21 +61,17 @@ class MemoryLine:
 
     def __init__(self, recalled: Sequence[Recalled]) -> None:
         counts = Counter(_kind(each) for each in recalled)
-        self._parts = [(count, kind[count > 1]) for kind, count in counts.items()]
+        self._said = " · ".join(f"{count} {kind[count > 1]}" for kind, count in counts.items())
         tokens = estimate_tokens(sum(each.chars for each in recalled))
-        self._tokens = f"{in_short(tokens)} token{'s' * (tokens != 1)}"
+        self._tokens = f"    {in_short(tokens)} token{'s' * (tokens != 1)}"
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         """Take the longest form that fits on a row."""
-        said = [f"{count} {name}" for count, name in self._parts]
-        brief = [f"{count} {_SHORT.get(name, name)}" for count, name in self._parts]
-        row = Text(f"{_MARK}{' · '.join(said)}", "cyan", no_wrap=True, overflow="ellipsis")
-        whole = f"{row.plain}{_GAP}{self._tokens}"
-        if display_width(whole) <= options.max_width:
-            row.append(f"{_GAP}{self._tokens}", "dim")
-        elif display_width(row.plain) > options.max_width:
-            row.plain = f"{_MARK}{' · '.join(brief)}"
-        yield row
+        said, room = f"{_MARK}{self._said}", options.max_width
+        if display_width(said) > room:
+            said = _IN_LONG.sub("", said)
+        fits = display_width(said + self._tokens) <= room
+        yield clipped((said, "cyan"), (self._tokens if fits else "", "dim"))
 
 
 def memory_line(recalled: Sequence[Recalled]) -> MemoryLine | None:
@@ -112,19 +102,19 @@ def about(item: Recalled, now: datetime) -> list[str]:
 
 async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
     """Return an item as it is kept, down to the turn that it comes from."""
-    head: list[Line] = [(0, one_line(item.label, 400)), (_STEP, " · ".join(about(item, now)))]
+    told_of = " · ".join(about(item, now))
+    head: list[Line] = [(0, one_line(item.label, 400)), (_STEP, told_of)]
     match _kind(item)[0]:
         case "memory":
             facts = facts_of(app.memory)
             chain = await chain_of(await facts.find(item.id), facts, await app.store())
-            return [*told(chain, now), (0, ""), (0, f"In this request: {head[1][1]}")]
+            return [*told(chain, now), (0, ""), (0, f"In this request: {told_of}")]
         case "earlier turn":
-            return [*head, *await _turns(app, [item.id])]
+            return head + await _turns(app, [item.id])
         case "summary":
-            return [*head, *await _summary(app, item.id)]
+            return head + await _summary(app, item.id)
         case "earlier session":
-            session = await app.memory.find_session(item.id)
-            recap = await app.memory.recap(session)
+            recap = await app.memory.recap(await app.memory.find_session(item.id))
             lines = [(_STEP, one_line(each, _QUOTED_CHARS)) for each in recap.lines()]
             return [*head, (0, ""), (0, one_line(recap.head(now), 400)), *lines]
     return head
@@ -140,8 +130,7 @@ async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
         of = f" “{one_line(session.called, 60)}”" if session else ""
         where = f"turn {turn.turn_index} of session {short_id(turn.session_id)}{of}"
         lines += [(0, ""), (0, f"{minute(turn.started_at)} · {where}")]
-        asked, answered = turn.asked, turn.said
-        lines += _quote("You", asked) + _quote("Answer", answered)
+        lines += _quote("You", turn.asked) + _quote("Answer", turn.said)
         if turn.tool_calls:
             names = Counter(call.tool_name for call in turn.tool_calls)
             calls = ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in names.items())
@@ -213,15 +202,22 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
     room = estimate_tokens(context.max_chars)
     said = f"{in_short(context.tokens)} of {in_short(room)} tokens"
     cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(said) - 3))
-    rows: list[Text] = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
-    rows.append(clipped((_ROOM, "dim")))
+    rows = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
+    dim = [_ROOM]
     if window:
         share = f"{context.tokens / window * 100:.0f}%"
-        told = f"{share} of the {in_short(window)} tokens that the model takes in"
-        rows.append(clipped((told, "dim")))
-    rows.append(Text())
-    rows += _parts(context, width, items=items)
-    if left_out := _left_out(context):
+        dim.append(f"{share} of the {in_short(window)} tokens that the model takes in")
+    rows += [
+        *(clipped((each, "dim")) for each in dim),
+        Text(),
+        *_parts(context, width, items=items),
+    ]
+    left_out = ", ".join(
+        f"{each.dropped:,}{' characters' * (each.name in _NOT_ITEMS)} of {_name(each)}"
+        for each in context.sections
+        if each.dropped
+    )
+    if left_out:
         rows.append(clipped((f"left out: {left_out}", "dim")))
     if context.fallback:
         rows.append(Text("The store could not answer: pruned history.", style="yellow"))
@@ -234,15 +230,14 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
 
 def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
     shown = [section for section in context.sections if section.chars]
-    names = [_name(section) for section in shown]
     frame = context.chars - sum(section.chars for section in shown)
-    column = max(map(display_width, [*names, _FRAME]), default=0)
+    column = max(map(display_width, [*map(_name, shown), _FRAME]))
     cells = _BAR if width >= _NARROW else _LEAST_BAR
-    for name, section in zip(names, shown, strict=True):
+    for section in shown:
         filled = bar(section.chars, section.budget, cells) if section.budget else " " * cells
-        pad = " " * (column - display_width(name))
+        name = _name(section)
         yield clipped(
-            (f"{name}{pad}", "bold"),
+            (name + " " * (column - display_width(name)), "bold"),
             (f"  {_tokens(section.chars):>5}  ", ""),
             (filled, "cyan"),
             (f"  {_told(section)}".rstrip(), "dim"),
@@ -271,16 +266,6 @@ def _told(section: ContextSection) -> str:
     first = _line(section.items[0].label)
     more = f" and {len(section.items) - 1} more" if len(section.items) > 1 else ""
     return f"{first}{more}" if not more or len(first) < _BAR else f"{len(section.items)}: {first} …"
-
-
-def _left_out(context: Context) -> str:
-    """What found no room, by part."""
-    said = []
-    for section in context.sections:
-        if section.dropped:
-            of = " characters" if section.name in _NOT_ITEMS else ""
-            said.append(f"{section.dropped:,}{of} of {_name(section)}")
-    return ", ".join(said)
 
 
 def _name(section: ContextSection) -> str:
@@ -314,28 +299,22 @@ def card(
     turns = counted(session.turn_count, "turn")
     when = f"last used {ago(session.last_activity_at, now)}"
     head = " · ".join(filter(None, (named, turns, when)))
-    told = (one_line(fact, _FACT_CHARS) for fact in facts(recap, last))
-    return Group(
-        Gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
-        *(Gutter(fact, mark="    ", words=True) for fact in told),
-    )
-
-
-def facts(recap: "SessionRecap | None", last: Turn | None) -> list[str]:
-    """Return a line for what was decided and done, one for what was cut off or is open."""
-    told = []
-    if recap:
-        told += [f"decided: {'; '.join(recap.decided)}"] if recap.decided else []
-        told += [f"changed: {', '.join(recap.changed)}"] if recap.changed else []
-        failed = "; ".join(map(without_verdict, recap.failed))
-        told += [f"did not work: {failed}"] if failed else []
-    if cut := cut_off(last):
-        told.append(f"cut off: {cut}")
+    told = {"cut off": cut_off(last)}
     if recap:
         # That the last turn was cut off is told in more words.
         is_open = [each for each in recap.open if not (last and each == unfinished(last))]
-        told += [f"open: {'; '.join(is_open)}"] if is_open else []
-    return told
+        told = {
+            "decided": "; ".join(recap.decided),
+            "changed": ", ".join(recap.changed),
+            "did not work": "; ".join(map(without_verdict, recap.failed)),
+            **told,
+            "open": "; ".join(is_open),
+        }
+    facts = (one_line(f"{of}: {said}", _FACT_CHARS) for of, said in told.items() if said)
+    return Group(
+        Gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
+        *(Gutter(fact, mark="    ", words=True) for fact in facts),
+    )
 
 
 def without_verdict(failure: str) -> str:
@@ -348,14 +327,12 @@ def cut_off(turn: Turn | None) -> str:
     if turn is None or turn.status not in _CUT_OFF:
         return ""
     ended = f"turn {turn.turn_index} {_CUT_OFF[turn.status]}"
-    finished = [call for call in turn.tool_calls if call.result]
-    unknown = [call for call in turn.tool_calls if not call.result]
-    names = [one_line(call.tool_name, 60) for call in finished[-_CUT_CALLS:]]
-    earlier = len(finished) - len(names)
-    names = [f"{earlier} more", *names] if earlier > 0 else names
-    after = f" after {', '.join(names)}" if names else ""
-    if unknown:
-        running = ", ".join(f"`{one_line(subject_of(call), 80)}`" for call in unknown)
+    finished = [one_line(call.tool_name, 60) for call in turn.tool_calls if call.result]
+    if (more := len(finished) - _CUT_CALLS) > 0:
+        finished = [f"{more} more", *finished[more:]]
+    after = f" after {', '.join(finished)}" if finished else ""
+    unknown = (f"`{one_line(subject_of(c), 80)}`" for c in turn.tool_calls if not c.result)
+    if running := ", ".join(unknown):
         return f"{ended}{after}; running then: {running}"
     if turn.assistant_message:
         return f"{ended} in the middle of its answer{f',{after}' if after else ''}"
@@ -370,8 +347,8 @@ def short_turns(turns: Sequence[Turn], *, before: int) -> list[RenderableType]:
     more = f"… {counted(before, 'earlier turn')} · " if before else ""
     rows: list[RenderableType] = [clipped((f"  {more}{expand_key()} shows all", "dim"))]
     for turn in turns:
-        rows.append(clipped((f"  {prompt()}", ""), (one_line(turn.asked, _FACT_CHARS), "")))
-        rows.append(clipped(("    ", ""), (_came_to(turn), "dim")))
+        rows.append(clipped((f"  {prompt()}{one_line(turn.asked, _FACT_CHARS)}", "")))
+        rows.append(clipped((f"    {_came_to(turn)}", "dim")))
     return rows
 
 
@@ -402,13 +379,12 @@ def call_rows(turn: Turn) -> list[RenderableType]:
         return [_printed(call) for call in turn.tool_calls]
     if turn.status not in _CUT_OFF:
         return []
-    calls = turn.tool_calls[-_CUT_CALLS:]
-    more = len(turn.tool_calls) - len(calls)
-    rows: list[RenderableType] = [clipped((f"  … {counted(more, 'earlier call')}", "dim"))]
-    rows = rows if more > 0 else []
-    for call in calls:
+    rows: list[RenderableType] = []
+    if (more := len(turn.tool_calls) - _CUT_CALLS) > 0:
+        rows.append(clipped((f"  … {counted(more, 'earlier call')}", "dim")))
+    for call in turn.tool_calls[-_CUT_CALLS:]:
         if said := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
-            rows.append(clipped(("  ", ""), (said, "")))
+            rows.append(clipped((f"  {said}", "")))
         rows.append(_row(call))
     return rows
 

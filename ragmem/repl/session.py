@@ -20,6 +20,7 @@ from ragmem.events import (
     MessageFinished,
     ModelCallStarted,
     Recalled,
+    TextDelta,
     TurnFinished,
 )
 from ragmem.ids import short_id
@@ -295,10 +296,12 @@ class ChatSession:
         self.output.say(f"Another process has added {turns}. The next answer knows of that.")
         return True
 
-    def tell_notices(self) -> None:
-        """Say what the app wants to have said."""
-        for text in dict.fromkeys(self.app.notices()):
+    def tell_notices(self) -> bool:
+        """Say what the app wants to have said; whether anything was."""
+        told = dict.fromkeys(self.app.notices())
+        for text in told:
             self.output.say(text)
+        return bool(told)
 
     @property
     def is_named(self) -> bool:
@@ -475,15 +478,14 @@ async def _named_session(app: "App", reference: str) -> Session:
 class Reminder:
     """Tells once, at the start of a session, that there were sessions like it.
 
-    It looks for them while the model thinks, and tells behind the answer or a part of it.
-    The question's vector is at hand by then: recall has just made it. What is not found
-    before the answer is whole stays unsaid, and so does every failure.
+    It looks for them while the model thinks: the question's vector is at hand by then, since
+    recall has just made it. What is not found before the answer begins stays unsaid, and so does
+    every failure.
     """
 
     def __init__(self, chat: ChatSession, prompt: str) -> None:
         self._chat = chat
         self._prompt = prompt
-        self._line = ""
         self._looking: asyncio.Task[None] | None = None
         begins = not chat.turn_count and not chat.session.turn_count
         self._wanted = begins and chat.app.memory.records and chat.app.embedder is not None
@@ -493,12 +495,11 @@ class Reminder:
         if isinstance(event, ContextBuilt) and self._wanted:
             self._wanted = False
             self._looking = asyncio.create_task(self._look())
-        elif isinstance(event, MessageFinished) and self._line:
-            self._chat.output.say(self._line)
-            self._line = ""
+        elif isinstance(event, TextDelta):
+            self.close()
 
     def close(self) -> None:
-        """Stop looking: the turn is over."""
+        """Stop looking."""
         if self._looking:
             self._looking.cancel()
 
@@ -520,13 +521,12 @@ class Reminder:
                 without=(session.session_id,),
                 embedded_now=_EMBEDDED_NOW,
             )
-            self._line = _reminder([each.session for each in found])
+            if found:
+                self._chat.output.say(_reminder([each.session for each in found]))
 
 
 def _reminder(found: Sequence[Session]) -> str:
     """Name the sessions, the nearest first."""
-    if not found:
-        return ""
     now = datetime.now(UTC)
     named = "; ".join(
         f"{one_line(each.called, _TITLE_CHARS)} ({short_id(each.session_id)}, "

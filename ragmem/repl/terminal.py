@@ -22,7 +22,6 @@ Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
 T = TypeVar("T")
 EditingKeys = Literal["emacs", "vi"]
-LEAVE_WITHIN_S = 2.0
 _LISTED = 20
 _WHICH = "Which one? A number; nothing for none:"
 _LOOK_S = 0.1
@@ -174,28 +173,6 @@ class Terminal:
         return None
 
 
-class PressedTwice:
-    """The first of two presses of a key that do something together; forgotten after a moment."""
-
-    def __init__(self) -> None:
-        self._asked_at = float("-inf")
-
-    @property
-    def is_pending(self) -> bool:
-        """Return whether the next press is the second."""
-        return asyncio.get_running_loop().time() - self._asked_at < LEAVE_WITHIN_S
-
-    def forget(self) -> bool:
-        """Forget the first, since another key was pressed; whether there was one."""
-        pending, self._asked_at = self.is_pending, float("-inf")
-        return pending
-
-    def repeated(self) -> bool:
-        """Count one more; whether it was the second."""
-        pending, self._asked_at = self.is_pending, asyncio.get_running_loop().time()
-        return pending
-
-
 class PlainTerminal(Terminal):
     """One of lines, for TERM=dumb and for output that is not a terminal.
 
@@ -211,7 +188,8 @@ class PlainTerminal(Terminal):
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._closed = asyncio.Event()
-        self._leaving = PressedTwice()
+        self._leaving = False
+        """Whether Ctrl-C was the last that was pressed."""
         self._is_lent = False
 
     async def run(self, ready: Callable[[], None]) -> None:
@@ -285,7 +263,7 @@ class PlainTerminal(Terminal):
             self._line(clean(line.decode("utf-8", "surrogateescape")).rstrip("\r"))
 
     def _line(self, line: str) -> None:
-        self._leaving.forget()
+        self._leaving = False
         if self._reply(line):
             return
         if line.endswith("\\"):
@@ -307,9 +285,10 @@ class PlainTerminal(Terminal):
     def _interrupt(self) -> None:
         if self._is_lent or self._reply(None) or self._host.stop():
             return
-        if self._leaving.repeated():
+        if self._leaving:
             self._host.leave(130)
             return
+        self._leaving = True
         self._lines.clear()
         self.write("\nCtrl-C again to leave\n")
         self.idle()

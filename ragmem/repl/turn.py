@@ -24,7 +24,7 @@ from ragmem.events import (
     ToolStarted,
     TurnFinished,
 )
-from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND, UPDATE_TASKS
+from ragmem.own_tools import RUN_COMMAND, UPDATE_TASKS
 from ragmem.repl.diffs import ChangeBlock, edit_result, read_change
 from ragmem.repl.output import (
     ChatOutput,
@@ -92,6 +92,16 @@ _TAIL_ROWS = 5
 """Of what a command prints while it runs."""
 
 
+class _Call:
+    """A call that runs."""
+
+    def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
+        self.started, self.begun = started, begun
+        self.waited = waited
+        """Seconds that the person had been waited for when it began."""
+        self.printed: ToolProgress | None = None
+
+
 class TurnView:
     """Turns a turn's events into what is printed, and into what is live meanwhile."""
 
@@ -114,16 +124,10 @@ class TurnView:
         """Whether how long was thought is said, since it can be opened."""
         self._stream = MarkdownStream()
         self._last_block = ""
-        self._tasks = tasks
+        self.tasks = tasks
         """The agent's list, a row each; empty where there is none, or all is done."""
         self._tasks_changed = False
-        self._tools: dict[str, ToolStarted] = {}
-        self._begun: dict[str, float] = {}
-        """When each that runs began, on the clock; while the person was waited for, it did not."""
-        self._waited_before: dict[str, float] = {}
-        """Seconds that the person had been waited for when each began."""
-        self._printed: dict[str, ToolProgress] = {}
-        self._last_titled = ""
+        self._calls: dict[str, _Call] = {}
         self._thinks_since: float | None = None
         """When the thoughts began, on the clock, that nothing has followed yet."""
         self._answering = False
@@ -161,7 +165,7 @@ class TurnView:
                 parts: list[Part] = self._thoughts()
                 self._answering, self._retry = False, None
             case ToolProgress():
-                self._printed[event.tool_call_id] = event
+                self._progress(event)
                 return []
             case ToolStarted():
                 parts = self._start(event)
@@ -175,8 +179,7 @@ class TurnView:
                 parts = [("notice", notice(event))]
             case TurnFinished():
                 self.ends_without_plan = event.subtype == "success" and not self._planned
-                waited_ms = round(self._waited * 1000)
-                own_ms = max(0, event.duration_ms - waited_ms)
+                own_ms = max(0, event.duration_ms - round(self._waited * 1000))
                 event = msgspec.structs.replace(event, duration_ms=own_ms)
                 left = self._tasks_left() if self._tasks_changed else []
                 parts = [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
@@ -198,27 +201,22 @@ class TurnView:
             return []
         return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
 
-    @property
-    def tasks(self) -> str:
-        """Return the agent's list as it is now; empty where nothing of it is left."""
-        return self._tasks
-
     def _tasks_left(self) -> list[Part]:
         """Show the whole list, for the scrollback, where something of it is left."""
-        return [("tool", Gutter(self._tasks, mark="  ", words=True))] if self._tasks else []
+        return [("tool", Gutter(self.tasks, mark="  ", words=True))] if self.tasks else []
 
     def _take_tasks(self, title: str, event: ToolFinished) -> list[Part]:
         """Keep the list in sight, and say how far it is; where nothing can be live, all of it."""
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
-        self._tasks, self._tasks_changed = rows if is_left else "", True
+        self.tasks, self._tasks_changed = rows if is_left else "", True
         head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{UPDATE_TASKS} "), 300), ""))
         parts: list[Part] = [("tool", head)]
         return parts if self._shows_live else [*parts, *self._tasks_left()]
 
     def _task_rows(self, columns: int, rows: int) -> list[Line]:
         """Return what has room of the list: what is being done, and what follows."""
-        tasks = self._tasks.split("\n") if self._tasks else []
+        tasks = self.tasks.split("\n") if self.tasks else []
         doing = next((i for i, row in enumerate(tasks) if row[:1] != _TASK_SIGNS[0]), 0)
         first = max(0, min(doing - 1, len(tasks) - rows))
         return [
@@ -230,33 +228,23 @@ class TurnView:
         """Take note that the person was shown what this tool is about to change, and decided."""
         self._decided[tool_name] = allowed
 
-    def _titled(self, call: ToolStarted | ToolFinished, title: str, *, success: bool) -> list[Part]:
-        """Name a call, unless its name is the last thing that was printed."""
-        if not self._shows_live and self._last_titled == call.tool_call_id:
-            return []
-        return [("tool", tool_title(title, success=success))]
-
     def _start(self, event: ToolStarted) -> list[Part]:
-        self._tools[event.tool_call_id] = event
-        self._begun[event.tool_call_id] = self._clock()
-        self._waited_before[event.tool_call_id] = self._waited
+        self._calls[event.tool_call_id] = _Call(event, self._clock(), self._waited)
         self._planned |= event.name == PresentPlan.name
-        parts = self._thoughts()
-        # An edit is named by the header of its change, with what comes and goes.
-        if not self._shows_live and event.name not in EDITING_TOOLS:
-            parts.append(("tool", tool_title(event.title)))
-            self._last_titled = event.tool_call_id
-        return parts
+        return self._thoughts()
+
+    def _progress(self, event: ToolProgress) -> None:
+        if call := self._calls.get(event.tool_call_id):
+            call.printed = event
 
     def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
         """Return its title, and the event with the tool's own time, less the person's."""
-        started = self._tools.pop(event.tool_call_id, None)
-        self._begun.pop(event.tool_call_id, None)
-        self._printed.pop(event.tool_call_id, None)
-        waited_ms = round((self._waited - self._waited_before.pop(event.tool_call_id, 0.0)) * 1000)
-        title = started.title if started else event.name
+        call = self._calls.pop(event.tool_call_id, None)
+        if call is None:
+            return event.name, event
+        waited_ms = round((self._waited - call.waited) * 1000)
         own_ms = max(0, event.duration_ms - waited_ms)
-        return title, msgspec.structs.replace(event, duration_ms=own_ms)
+        return call.started.title, msgspec.structs.replace(event, duration_ms=own_ms)
 
     def _finished(self, event: ToolFinished) -> list[Part]:
         title, event = self._end(event)
@@ -277,18 +265,16 @@ class TurnView:
             style = "red" if event.failed else "green"
             text = visible(event.display)
             return [("closing", Gutter(text, mark=mark, style=style, words=True))]
-        named = self._titled(event, title, success=not event.failed)
-        return [*named, ("tool", tool_result(event))]
+        return [("tool", tool_title(title, success=not event.failed)), ("tool", tool_result(event))]
 
     def _cut_off(self) -> list[Part]:
         """Return the calls that the turn's end has stopped."""
         parts: list[Part] = []
-        for call in self._tools.values():
-            if self._decided.pop(call.name, None) is False:
-                continue
-            parts += self._titled(call, call.title, success=False)
-            parts.append(("tool", Text("  ⎿ stopped", style="red")))
-        self._tools.clear()
+        for call in self._calls.values():
+            if self._decided.pop(call.started.name, None) is not False:
+                parts.append(("tool", tool_title(call.started.title, success=False)))
+                parts.append(("tool", Text("  ⎿ stopped", style="red")))
+        self._calls.clear()
         return parts
 
     def live(self, columns: int, rows: int) -> list[Line]:
@@ -296,7 +282,7 @@ class TurnView:
         below: list[Line] = []
         # While the person is asked, what has not begun is named by the question.
         asked = self._paused_at is not None
-        running = [call for each, call in self._tools.items() if not asked or each in self._printed]
+        running = [call for call in self._calls.values() if call.printed or not asked]
         for call in running[: max(1, rows - 2)]:
             below += self._running(call, columns, rows - len(below) - 2)
         below += self._task_rows(columns, max(0, min(_TASK_ROWS, (rows - len(below) - 2) // 2)))
@@ -305,36 +291,32 @@ class TurnView:
         shown = self._stream.rows(columns, room) if room > 0 else []
         return [(), *shown, (), *below] if shown else [(), *below][-rows:]
 
-    def _running(self, call: ToolStarted, columns: int, rows: int) -> list[Line]:
+    def _running(self, call: _Call, columns: int, rows: int) -> list[Line]:
         """Return a call that runs, and the end of what it has printed."""
-        printed = self._printed.get(call.tool_call_id)
-        lasts_s = self._clock() - self._begun[call.tool_call_id]
-        if printed is None and (self._paused_at is not None or lasts_s < _AT_ONCE_S):
+        now = self._clock() if self._paused_at is None else self._paused_at
+        lasts_s = now - call.begun - (self._waited - call.waited)
+        if call.printed is None and lasts_s < _AT_ONCE_S:
             return []  # What is still asked about does not run.
-        title = call.title.removeprefix(f"{RUN_COMMAND} ")
+        title = call.started.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
-        if printed is None:
+        if call.printed is None:
             return [head]
-        seconds = int((self._paused_at or self._clock()) - self._begun[call.tool_call_id])
-        said = f"{duration(seconds * 1000)} · {counted(printed.lines, 'line')}"
+        said = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
         room = columns - 4 - display_width(said)
         if room >= _LEAST_TITLE:
             head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
-        tail = [line for line in visible(printed.tail).split("\n") if line.strip()]
+        tail = [line for line in visible(call.printed.tail).split("\n") if line.strip()]
         shown = tail[-min(_TAIL_ROWS, max(0, rows - 1)) :] if rows > 1 else []
         return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
 
     def pause(self) -> None:
         """Stop the clock: it is the person who is waited for."""
         self._paused_at = self._clock()
-        self._last_titled = ""  # what is asked stands below it
 
     def go_on(self) -> None:
         """Let the clock go on."""
         if self._paused_at is not None:
-            waited = self._clock() - self._paused_at
-            self._waited += waited
-            self._begun = {call: begun + waited for call, begun in self._begun.items()}
+            self._waited += self._clock() - self._paused_at
             self._paused_at = None
 
     def _status(self, columns: int) -> str:
@@ -342,7 +324,7 @@ class TurnView:
             return one_line("waiting for you · Esc stops", columns)
         if self._retry:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
-        if self._tools:
+        if self._calls:
             doing = "working"
         elif self._thinks_since is not None:
             doing = "thinking"
@@ -379,7 +361,7 @@ class CommandView(TurnView):
             case ToolStarted():
                 self._start(event)
             case ToolProgress():
-                self._printed[event.tool_call_id] = event
+                self._progress(event)
             case ToolFinished():
                 _, event = self._end(event)
                 self._told = True
@@ -400,12 +382,10 @@ class Approvals:
     def __init__(
         self,
         output: ChatOutput,
-        on_decided: Callable[[Proposal, Decision], None],
         stop: Callable[[], object],
         keep: Callable[[Sequence[str], str], None],
     ) -> None:
         self._output = output
-        self._on_decided = on_decided
         self._stop = stop
         self._keep = keep
         """Keeps rules, for where a key of `PLACES` says."""
@@ -417,16 +397,15 @@ class Approvals:
         folded = shown.is_folded(self._output.width)
         self._output.show(shown)
         decision = await self._decide(proposal, folded=folded)
-        self._on_decided(proposal, decision)
         if outcome := _outcome(decision, proposal):
             self._output.show(outcome, "closing")
         return decision
 
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
         """Ask until an answer is one: what is left behind `r`, `c` or `p` is asked anew."""
+        is_plan = proposal.kind == "plan"
         while True:
-            is_plan = proposal.kind == "plan"
-            answer = await (self._answer_plan() if is_plan else self._answer(proposal, folded))
+            answer = await self._ask(_question(proposal, folded))
             if folded and answer in ("y", "a", "p", "v"):
                 self._output.show(ProposalBlock(proposal, folds=False))
                 said = "All of it is above now: please answer."
@@ -448,9 +427,8 @@ class Approvals:
                     reason = await self._ask(ChatQuestion(_WORDS[answer]))
                     if reason is not None:
                         said = reason.strip()
-                        return Decision(
-                            False, reason=said or _REFUSED, changes=is_plan and bool(said)
-                        )
+                        changes = is_plan and bool(said)
+                        return Decision(False, reason=said or _REFUSED, changes=changes)
                 case "n":
                     return Decision(False, reason=_REFUSED)
                 case _:
@@ -459,21 +437,6 @@ class Approvals:
 
     async def _ask(self, question: ChatQuestion) -> str | None:
         return await self._output.terminal.ask(question)
-
-    async def _answer_plan(self) -> str | None:
-        choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
-        return await self._ask(ChatQuestion(_LABELS["plan"], choices, chosen="y"))
-
-    async def _answer(self, proposal: Proposal, folded: bool) -> str | None:
-        always = [("a", f"always: {proposal.always}")] if proposal.always else []
-        good = [("p", "permanently …")] if proposal.for_good else []
-        leave = [("o", "outside of the sandbox …")] if proposal.outside else []
-        whole = [("v", "view all")] if folded else []
-        choices = (("y", "yes"), ("n", "no"), *always, *good, *leave, ("r", "reason"), *whole)
-        label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
-        # What a warning stands by is not to be allowed by Enter alone.
-        chosen = "v" if folded else "" if proposal.warnings else "y"
-        return await self._ask(ChatQuestion(label, choices, chosen=chosen))
 
     async def _leaving(self, proposal: Proposal) -> Decision | None:
         """Ask how long a command may leave the sandbox; None where the person goes back."""
@@ -500,6 +463,25 @@ class Approvals:
         if answer == "n":
             return Decision(False, reason=_REFUSED)
         return None if answer is None else Decision(True)
+
+
+def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
+    if proposal.kind == "plan":
+        choices = (("y", "yes"), ("e", "yes, edits allowed"), ("c", "change it"), ("n", "no"))
+        return ChatQuestion(_LABELS["plan"], choices, chosen="y")
+    given = (
+        ("y", "yes"),
+        ("n", "no"),
+        ("a", proposal.always and f"always: {proposal.always}"),
+        ("p", proposal.for_good and "permanently …"),
+        ("o", proposal.outside and "outside of the sandbox …"),
+        ("r", "reason"),
+        ("v", folded and "view all"),
+    )
+    label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
+    # What a warning stands by is not to be allowed by Enter alone.
+    chosen = "v" if folded else "" if proposal.warnings else "y"
+    return ChatQuestion(label, tuple((key, str(word)) for key, word in given if word), chosen)
 
 
 class ProposalBlock:
@@ -541,17 +523,15 @@ class ProposalBlock:
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
     """Say what was decided; of what is allowed this once, what comes of it will be said."""
-    if decision.reason == STOPPED:
-        return None  # the end of the turn says so
+    if decision.reason == STOPPED or (decision.allowed and not decision.remember):
+        return None  # the end of the turn says so, or the call's
+    style = "red"
     if decision.allowed:
         chosen = (decision.outside and proposal.outside) or proposal
-        return _told(f"always: {chosen.always}", "green") if decision.remember else None
-    said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
-    if proposal.kind == "plan":
-        how = "to be changed" if decision.changes else "refused"
-        return _told(f"✗ {how}{said}", "yellow" if decision.changes else "red")
-    return _told(f"✗ denied{said}", "red")
-
-
-def _told(text: str, style: str) -> RenderableType:
-    return Gutter(text, mark="  ", style=style, words=True)
+        told, style = f"always: {chosen.always}", "green"
+    else:
+        how = "refused" if proposal.kind == "plan" else "denied"
+        if decision.changes:
+            how, style = "to be changed", "yellow"
+        told = f"✗ {how}" + ("" if decision.reason == _REFUSED else f": {reveal(decision.reason)}")
+    return Gutter(told, mark="  ", style=style, words=True)

@@ -505,11 +505,10 @@ def main(log: str, *settings: str) -> int:
 
 
 def _be_patient() -> None:
-    """A busy machine takes longer to leave in order, or to press a key a second time."""
-    from ragmem.repl import chat, input, terminal
+    """A busy machine takes longer to leave in order."""
+    from ragmem.repl import chat
 
     chat._EXIT_WITHIN_S = chat._KILLED_WITHIN_S = 50.0
-    input.LEAVE_WITHIN_S = terminal.LEAVE_WITHIN_S = 50.0
 
 
 if __name__ == "__main__":

@@ -76,14 +76,3 @@ def test_an_approval_shows_in_the_title_and_rings_once(tmp_path: Path) -> None:
         assert TITLE.findall(chat.raw) == titles
         assert chat.raw.count(b"\x07") == 1
         assert chat.is_restored()
-
-
-def test_a_dumb_terminal_gets_neither(tmp_path: Path) -> None:
-    with FakeChat(tmp_path, env={"TERM": "dumb"}) as chat:
-        chat.wait_for(r"^›")
-        chat.send("edit\r")
-        chat.wait_for(r"^Allow this change\?")
-        chat.send("y\r")
-        chat.wait_for(r"^Done so\.")
-        assert b"\x1b" not in chat.raw
-        assert b"\x07" not in chat.raw

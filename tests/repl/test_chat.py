@@ -52,20 +52,6 @@ def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> Non
         assert "^[" not in chat.text
 
 
-def test_a_paste_before_the_prompt_is_ready_sends_nothing(tmp_path: Path) -> None:
-    """A pasted line break is no Enter, also before prompt-toolkit reads."""
-    with FakeChat(tmp_path, "early=held") as chat:
-        chat.wait_for_screen(r"^›")
-        chat.send(f"{ESC}[200~one\ntwo{ESC}[201~")
-        chat.wait_for_screen(r"two\^\[\[201~$")
-        chat.let("early")
-        chat.wait_for_screen(r"^› one\n  two")
-        chat.wait_until_loaded()
-        assert chat.prompts == []
-        chat.send("\r")
-        chat.until(lambda: chat.prompts == ["one\ntwo"])
-
-
 def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
     """The error, its hint and its exit code; typed text does not reach the shell."""
     with FakeChat(tmp_path, "early=held", "no_model") as chat:
@@ -263,31 +249,7 @@ def test_a_terminal_that_goes_away_ends_it(chat: FakeChat) -> None:
     assert chat.log("closed")
 
 
-def test_a_change_is_approved(chat: FakeChat) -> None:
-    """A change to approve, the decision reaches the agent, the change is told once."""
-    chat.send("edit\r")
-    chat.wait_for_screen(
-        r"^Allow this change\?\n  y yes\n  n no\n"
-        r"  a always: every edit of this file in this session\n  r reason$"
-    )
-    assert "● Edit a.py  +1 −1\n│ 1 - print('old')\n│ 1 + print('new')\n! a.py" in chat.text
-    chat.send("y")
-    chat.wait_for(r"^! a.py is a link\n  ✓ edited a.py  \+1 −1\n\nDone so\.")
-    assert [(d["allowed"], d["remember"]) for d in chat.log("decided")] == [(True, False)]
-    assert chat.text.count("print('new')") == 1
-
-
-def test_a_change_that_is_denied_is_told_once(chat: FakeChat) -> None:
-    """With the reason, under the change."""
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?")
-    chat.send("r")
-    chat.wait_for_screen(r"^Why not\?")
-    chat.send("too soon\r")
-    chat.wait_for(r"^! a.py is a link\n  ✗ denied: too soon\n\nThen not\.")
-
-
-@pytest.mark.parametrize(("first", "then"), [("y", "y"), ("a", "a"), ("v", "n")])
+@pytest.mark.parametrize(("first", "then"), [("a", "a"), ("v", "n")])
 def test_what_is_folded_is_shown_before_it_can_be_allowed(
     chat: FakeChat, first: str, then: str
 ) -> None:
@@ -529,15 +491,6 @@ def test_searching_the_history_can_be_left(tmp_path: Path, key: str) -> None:
         chat.until(lambda: chat.prompts == ["draft sent"])
 
 
-def test_hidden_text_is_seen_before_it_is_approved(chat: FakeChat) -> None:
-    """Bidi, zero-width and tag characters, and escapes, in clear."""
-    chat.send("edit evil\r")
-    chat.wait_for_screen(r"^Allow this change\?")
-    shown = chat.text.replace("\n│   + ", "")
-    assert r"\u{202e}right\u{200b}\u{e0041}" in shown
-    assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back" in shown
-
-
 def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
     """Answers in single characters, tools, names, notices, errors, titles, the past."""
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
@@ -591,11 +544,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for(r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
         chat.send("/model openai/other\r")
         chat.wait_for_screen(r"^  openai/other · 00000002")
-        chat.send("/resume nowhere\r")
-        chat.wait_for(r"^✗ Session nowhere not found\.")
-        chat.send("/resume\r")
-        chat.wait_for_screen(r"^  ▸ Past work +2 turns")
-        chat.send("\r")
+        chat.send("/resume past\r")
         chat.wait_for(
             r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    changed: a\.py\n"
             r"    open: the gate still squeaks\n\n  Ctrl-O shows all\n"
@@ -608,16 +557,6 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for_screen(r"^  openai/other · 00000002")
         chat.send("/etc/hosts what\r")
         chat.until(lambda: chat.prompts[-1] == "/etc/hosts what")
-
-
-def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
-    """`-c`; the session's id stays."""
-    with FakeChat(tmp_path, "past", "continue") as chat:
-        chat.wait_for(r"^↩ Past work · 2 turns · [\s\S]*^› and then\?.*\n\nIt")
-        chat.wait_for_screen(r"openai/scripted · Past work")
-        chat.send(CTRL_D)
-        assert chat.exit_code() == 0
-        assert chat.screen.endswith("Resume with: ragmem chat -r 00000001")
 
 
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
@@ -640,26 +579,6 @@ def test_a_dumb_terminal_asks_for_a_number(tmp_path: Path) -> None:
         chat.send("1\n")
         chat.wait_for(r"↩ Past work · 2 turns")
         assert b"\x1b" not in chat.raw
-
-
-def test_completion(tmp_path: Path) -> None:
-    """Tab completes slash commands and `@file`."""
-    (tmp_path / "readme.md").write_text("")
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("/cos\t")
-        chat.wait_for_screen(r"^› /cost$")
-        chat.send(f"{CTRL_C}see @rdm")
-
-        def completed() -> bool:
-            # The list of files comes in the background: until then Tab finds none.
-            chat.send("\t")
-            chat.pump(0.3)
-            return "see @readme.md" in chat.screen
-
-        chat.until(completed)
-        chat.send("\r")
-        chat.until(lambda: chat.prompts == ["see @readme.md "])
 
 
 def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:

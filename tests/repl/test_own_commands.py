@@ -140,24 +140,12 @@ def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> Non
     assert (house.project / "mine").exists()
 
 
-def test_on_a_dumb_terminal(house: House) -> None:
-    """TERM=dumb: lines in, lines out."""
-    with house.chat("chat", env={"TERM": "dumb"}) as chat:
-        chat.wait_for(r"/help")
-        chat.send("!echo hi\n")
-        chat.wait_for(r"  hi\n  ✓ ")
-        chat.send("/help\n")
-        chat.wait_for(r"!command +runs it")
-
-
 @pytest.mark.parametrize("text", ["!ls", "! ls", "!", " !ls", "![a](b)", "a!"])
 def test_which_prompts_are(text: str) -> None:
     assert is_own_command(text) is (text in ("!ls", "! ls", "!"))
 
 
-@pytest.mark.parametrize(
-    "typed", ["!vim a.py", "!cat a.py | vim -", "!sudo vim a.py", "!!edit a.py"]
-)
+@pytest.mark.parametrize("typed", ["!cat a.py | vim -", "!!edit a.py"])
 def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
     house: House, tmp_path: Path, typed: str
 ) -> None:

@@ -298,19 +298,6 @@ read    1     2 years ago  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b…
 """)
 
 
-def test_sessions_are_numbered() -> None:
-    """What one can choose from."""
-    known = [
-        session(1, title="A title", turn_count=3, tags=("auth",), status="archived"),
-        session(2, last_message="the last question", turn_count=1),
-    ]
-    assert sessions_table(known, NOW, width=80, current=known[1].session_id) == snapshot("""\
-     ID        LAST ACTIVITY  TURNS  TITLE
-1    00000001  2 years ago    3      A title #auth (archived)
-2 ●  00000002  2 years ago    1      the last question
-""")
-
-
 def test_a_row_that_has_no_room_ends_with_an_ellipsis() -> None:
     """Also where it is printed by itself."""
     row = clipped(("● ", "green"), ("run_command make all and more", "bold"))
@@ -403,18 +390,6 @@ def test_the_open_block_looks_as_it_will_when_it_is_whole() -> None:
     assert shown_live(view)[1:3] == ["  **a**", ""]
     view.show(TextDelta(text=f"```\n`{EVIL}`"))
     assert "\x1b" not in "".join(shown_live(view))
-
-
-def test_where_nothing_is_live_a_result_is_named_anew_behind_a_question() -> None:
-    view = TurnView(shows_live=False)
-    view.show(ToolStarted(tool_call_id="1", name="grep_files", title="grep_files def"))
-    view.pause()
-    ended = ToolFinished(
-        tool_call_id="1", name="grep_files", success=True, text="", display="4 matches",
-        duration_ms=0,
-    )  # fmt: skip
-    shown = [plain(part) for _, part in view.show(ended)]
-    assert shown == ["● grep_files def\n", "  ⎿ 4 matches\n"]
 
 
 CODE = """```python
@@ -530,14 +505,12 @@ def test_a_call_that_has_just_begun_or_is_asked_about_does_not_look_as_if_it_ran
     assert shown_live(view)[1:2] == ["● rm -rf build"]
 
 
-@pytest.mark.parametrize("live", [True, False])
-def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
+def test_a_call_that_is_interrupted_stays_on_the_screen() -> None:
     """What was running when the person stopped it is said, once."""
-    view = TurnView(shows_live=live, clock=lambda: 0.0)
-    title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"))
-    shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"))]]
-    # Where nothing is live, it was named as it began.
-    assert shown[:2] == [f"{'✗' if live else '●'} t 1\n", "  ⎿ stopped\n"]
+    view = TurnView(clock=lambda: 0.0)
+    view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"))
+    shown = [plain(part) for _, part in view.show(finished("interrupted"))]
+    assert shown[:2] == ["✗ t 1\n", "  ⎿ stopped\n"]
     assert shown[2].startswith("  interrupted\n")
     assert len(shown) == 3
 
@@ -546,16 +519,6 @@ def test_a_hint_names_the_command_of_the_chat() -> None:
     """What is a flag of `ask` is a command here."""
     end = finished("error_during_execution", error="500.", hint="Use another model (-m).")
     assert "Use another model (/model)." in plain(closing(end))
-
-
-def test_without_a_live_area_calls_are_named_as_they_start() -> None:
-    """TERM=dumb: the title first, the result below it; named again when others came between."""
-    view = TurnView(shows_live=False)
-    titles = [view.show(ToolStarted(tool_call_id=n, name="t", title=f"t {n}")) for n in ("1", "2")]
-    assert [plain(parts[0][1]) for parts in titles] == ["● t 1\n", "● t 2\n"]
-    second, first = (view.show(done("ok", call=n, ms=0)) for n in ("2", "1"))
-    assert [plain(part) for _, part in second] == ["  ⎿ ok\n"]
-    assert [plain(part) for _, part in first] == ["● t 1\n", "  ⎿ ok\n"]
 
 
 def test_a_long_folders_end_is_what_is_named() -> None:

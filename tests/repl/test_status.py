@@ -199,8 +199,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
 # --- in a chat --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (42, 20)])
-@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+@pytest.mark.parametrize(("columns", "rows", "env"), [(120, 40, {}), (42, 20, {"NO_COLOR": "1"})])
 def test_what_goes_on_is_told_on_a_screen_of_any_size(
     tmp_path: Path, columns: int, rows: int, env: dict[str, str]
 ) -> None:
@@ -276,9 +275,6 @@ async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
 # --- the queue --------------------------------------------------------------------
 
 
-UP, CTRL_C = "\x1b[A", "\x03"
-
-
 def test_what_only_reads_is_answered_beside_a_running_turn(chat: FakeChat) -> None:
     chat.send("tool held\r")
     chat.wait_for_screen(r"^working")
@@ -289,29 +285,3 @@ def test_what_only_reads_is_answered_beside_a_running_turn(chat: FakeChat) -> No
     chat.let("tool")
     chat.until(lambda: chat.prompts == ["tool held", "next"])
     chat.wait_for(r"^You said 'next'\.")
-
-
-def test_up_takes_back_what_was_queued_last_and_it_is_not_sent_too(chat: FakeChat) -> None:
-    chat.send("tool held\r")
-    chat.wait_for_screen(r"^working")
-    chat.send("queued one\rqueued two\r")
-    chat.wait_for_screen(r"^queued: queued two$")
-    chat.send(UP)
-    chat.wait_for_screen(r"^› queued two$")
-    chat.until(lambda: "queued: queued two" not in chat.screen)
-    chat.send(" more\r")
-    chat.wait_for_screen(r"^queued: queued one\nqueued: queued two more$")
-    chat.let("tool")
-    chat.until(lambda: chat.prompts == ["tool held", "queued one", "queued two more"])
-
-
-def test_ctrl_c_puts_the_queue_into_the_draft_once(chat: FakeChat) -> None:
-    chat.send("tool held\r")
-    chat.wait_for_screen(r"^working")
-    chat.send("queued one\rqueued two\r")
-    chat.wait_for_screen(r"^queued: queued two$")
-    chat.send(UP)
-    chat.wait_for_screen(r"^› queued two$")
-    chat.send(CTRL_C)
-    chat.wait_for_screen(r"^› queued one\n  queued two\n")
-    assert chat.screen.count("queued two") == 1
