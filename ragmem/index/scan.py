@@ -136,20 +136,20 @@ class ScopeWriter:
         calls: list[tuple[str, int]] = []
         for each in row.scopes:
             self._sequence += 1
-            scope = numbered(self._sequence, each.length)
-            key = (each.kind, each.qualified_name)
+            scope, cut = numbered(self._sequence, each.length), each.scope
+            key = (cut.kind, cut.qualified_name)
             scope_id = kept.get(key) or new_scope_id(
                 self._connection, self._project_id, row.path, *key
             )
             scopes.append(
                 (
-                    scope, scope_id, file, each.kind, each.name, each.qualified_name,
-                    each.signature, each.docstring, each.start_line, each.end_line, each.hash,
-                    each.name.casefold(), each.length, each.embed_hash,
+                    scope, scope_id, file, cut.kind, cut.name, cut.qualified_name, cut.signature,
+                    cut.docstring, cut.start_line, cut.end_line, cut.hash, cut.name.casefold(),
+                    each.length, each.embed_hash,
                 )
             )  # fmt: skip
             texts.append((scope, each.names, each.paths, each.about, each.body))
-            calls += [(name, scope) for name in {call.casefold() for call in each.calls}]
+            calls += [(name, scope) for name in {call.casefold() for call in cut.calls}]
             self._documents += 1
             self._terms += each.length
         many = self._connection.executemany
