@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import apsw
-import msgspec
 
+from ragmem.index.database import listed
 from ragmem.records import CodeScope
 
 MOST_NAMES = 200
@@ -343,7 +343,7 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
     rows = connection.execute(
         "SELECT scope FROM scopes WHERE file IN (SELECT value FROM json_each(?))"
         " ORDER BY kind IN ('block', 'text'), file, start_line LIMIT ?",
-        (msgspec.json.encode([file.file for file in files]).decode(), _MOST_IN_A_PLACE),
+        (listed(file.file for file in files), _MOST_IN_A_PLACE),
     )
     for place, (scope,) in enumerate(rows):
         if scope not in at:

@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from ragmem.index import MEANING, CodeHit
+from ragmem.index.database import listed
 from ragmem.index.names import Named, named_in
 from ragmem.index.rows import length_of
 from ragmem.index.vectors import ScopeVectors
@@ -264,7 +265,7 @@ def loans(
 
     Names that many have are left out.
     """
-    lenders = msgspec.json.encode(list(scores)).decode()
+    lenders = listed(scores)
     texts = {
         int(str(scope))
         for (scope,) in connection.execute(
@@ -454,16 +455,15 @@ def search(
         told=_lenders(connection, [one.candidate.scope for one in found], told),
         importers=_importers(imports, {one.candidate.path for one in found}),
     )
-    return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
-
-
-def _hit(row: CodeHit, ranked: RankedScope, reasons: Reasons) -> CodeHit:
-    return msgspec.structs.replace(
-        row,
-        score=ranked.score,
-        similarity=ranked.candidate.similarity,
-        why=reasons.why(ranked, row.qualified_name),
-    )
+    return [
+        msgspec.structs.replace(
+            row := rows[one.candidate.scope],
+            score=one.score,
+            similarity=one.candidate.similarity,
+            why=reasons.why(one, row.qualified_name),
+        )
+        for one in found
+    ]
 
 
 # --- by words -------------------------------------------------------------------------
@@ -618,7 +618,7 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
         CROSS JOIN files AS f ON f.path = chosen.value
         CROSS JOIN imports AS i ON i.file = f.file
         """,
-        (msgspec.json.encode(sorted(paths)).decode(),),
+        (listed(sorted(paths)),),
     ):
         if imported in paths:
             found.setdefault(str(path), []).append(str(imported))
@@ -637,7 +637,7 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, Cod
         FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
         JOIN files AS f USING (file)
         """,
-        (_listed(sorted(scopes)),),
+        (listed(sorted(scopes)),),
     )
     columns = CodeHit.__struct_fields__[:9]
     return {
@@ -668,7 +668,3 @@ def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -
         for imported in imports.get(path, ())
         if imported != path
     }
-
-
-def _listed(scopes: Iterable[int]) -> str:
-    return msgspec.json.encode(list(scopes)).decode()
