@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -284,6 +284,11 @@ def raise_epoch(connection: apsw.Connection) -> int:
     """Mark what is held in memory as old; return the new epoch. In the caller's transaction."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
+
+
+def column(connection: apsw.Connection, query: str, *bound: object) -> list[Any]:
+    """Return the first column of what a query finds."""
+    return [row[0] for row in connection.execute(query, bound)]
 
 
 def listed(values: Iterable[int | str]) -> str:

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from ragmem.index import Refreshed, vectors
-from ragmem.index.database import raise_epoch, transaction
+from ragmem.index.database import column, raise_epoch, transaction
 from ragmem.index.files import (
     Content,
     FileStamp,
@@ -124,8 +124,8 @@ class ScopeWriter:
             (file,),
         ).fetchall()
         keys = [(each[0],) for each in old]
-        for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
-            self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)
+        for place in ("texts WHERE rowid", "calls WHERE scope", "scopes WHERE scope"):
+            self._connection.executemany(f"DELETE FROM {place} = ?", keys)
         self._documents -= len(old)
         self._terms -= sum(int(str(terms)) for _, terms, *_ in old)
         return {(str(kind), str(name)): str(scope_id) for _, _, kind, name, scope_id in old}
@@ -423,8 +423,7 @@ class _Refresh:
         self._connection.execute("UPDATE files SET resolved = 1 WHERE NOT resolved")
 
     def _resolve_these(self, concerned: Sequence[tuple[int, str, str, str]]) -> None:
-        paths = [str(path) for (path,) in self._connection.execute("SELECT path FROM files")]
-        resolver = Resolver(paths, self._text_of)
+        resolver = Resolver(column(self._connection, "SELECT path FROM files"), self._text_of)
         epoch = raise_epoch(self._connection)
         for file, path, language, written in concerned:
             imports = msgspec.json.decode(written, type=tuple[str, ...])

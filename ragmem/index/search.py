@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from ragmem.index import MEANING, CodeHit
-from ragmem.index.database import listed
+from ragmem.index.database import column, listed
 from ragmem.index.names import Named, named_in
 from ragmem.index.rows import length_of
 from ragmem.index.vectors import ScopeVectors
@@ -266,14 +266,13 @@ def loans(
     Names that many have are left out.
     """
     lenders = listed(scores)
-    texts = {
-        int(str(scope))
-        for (scope,) in connection.execute(
-            "SELECT s.scope FROM json_each(?) AS chosen CROSS JOIN scopes AS s"
-            " ON s.scope = chosen.value WHERE s.kind IN (?, ?)",
-            (lenders, *TEXTS),
-        )
-    }
+    texts = column(
+        connection,
+        "SELECT s.scope FROM json_each(?) AS chosen CROSS JOIN scopes AS s"
+        " ON s.scope = chosen.value WHERE s.kind IN (?, ?)",
+        lenders,
+        *TEXTS,
+    )
     called = connection.execute(
         """
         SELECT name_key, json_group_array(scope) FROM calls
@@ -283,16 +282,14 @@ def loans(
     ).fetchall()
     lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
-        defined = connection.execute(
-            "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
-        ).fetchall()
+        of_name = "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?"
+        defined = column(connection, of_name, name, _DEFINED + 1)
         if len(defined) > _DEFINED:
             continue
         for lender in msgspec.json.decode(str(found), type=list[int]):
             given = told if lender in texts else lent
             loan = LentScore(scores[lender], lender)
-            for (row,) in defined:
-                scope = int(str(row))
+            for scope in defined:
                 if scope != lender and loan > given.get(scope, LentScore(0.0, 0)):
                     given[scope] = loan
     return lent, told

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import apsw
 
 from ragmem import similarity
-from ragmem.index.database import listed
+from ragmem.index.database import column, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,13 +45,11 @@ def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
     given = {key: text for key, text in rows if key}
     if not given:
         return
-    known = {
-        str(key)
-        for (key,) in connection.execute(
-            "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
-            (listed(given),),
-        )
-    }
+    known = column(
+        connection,
+        "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
+        listed(given),
+    )
     connection.executemany(
         "INSERT INTO to_embed (embed_hash, text, waits) VALUES (?, ?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
