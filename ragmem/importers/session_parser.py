@@ -140,21 +140,12 @@ def session_id_of(agent: AgentName, foreign_id: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ragmem:import/{agent}/{foreign_id}"))
 
 
-class _Call:
-    """A tool call, until its answer has come."""
-
-    def __init__(self, call: ToolCall, files: list[Touched]) -> None:
-        self.call = call
-        self.files = files
-
-
-class _Message:
+class _Message(msgspec.Struct):
     """What the model said in one go."""
 
-    def __init__(self, key: str | None) -> None:
-        self.key = key
-        self.texts: list[str] = []
-        self.calls: list[_Call] = []
+    key: str | None
+    texts: list[str] = []
+    calls: list[str] = []
 
 
 class TurnBuilder:
@@ -170,7 +161,8 @@ class TurnBuilder:
         """How it ended, where the records say so."""
         self._session_id = session_id
         self._messages: list[_Message] = []
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._files: dict[str, list[Touched]] = {}
         self._meanwhile: list[tuple[str, str]] = []
         """What else the person typed while the model worked on it, and the call before that."""
         self._answered = False
@@ -208,7 +200,7 @@ class TurnBuilder:
         if call_id in self._calls:
             return
         self._message(key, self.last_at)
-        call = ToolCall(
+        self._calls[call_id] = ToolCall(
             tool_call_id=str(uuid.uuid5(uuid.UUID(self.turn_id), call_id)),
             turn_id=self.turn_id,
             order=len(self._calls),
@@ -218,13 +210,13 @@ class TurnBuilder:
             success=False,
             started_at=self.last_at,
         )
-        self._calls[call_id] = _Call(call, files)
-        self._messages[-1].calls.append(self._calls[call_id])
+        self._files[call_id] = files
+        self._messages[-1].calls.append(call_id)
 
     def tool_of(self, call_id: str) -> str | None:
         """The name of a tool that was called; None for a call that this turn does not know."""
         held = self._calls.get(call_id)
-        return held.call.tool_name if held else None
+        return held.tool_name if held else None
 
     def answer(
         self,
@@ -244,16 +236,16 @@ class TurnBuilder:
             return False
         self._touch(at)
         words = clip_middle(words, TEXT_LIMIT)
-        waited = at - held.call.started_at
-        held.call = msgspec.structs.replace(
-            held.call,
+        waited = at - held.started_at
+        self._calls[call_id] = msgspec.structs.replace(
+            held,
             result=msgspec.json.encode({"text": words}).decode(),
             success=not failed,
             error=(one_line(words, _ERROR_LIMIT) or "failed") if failed else None,
             duration_ms=max(0, int(waited.total_seconds() * 1000)),
         )
         if files:
-            held.files = files
+            self._files[call_id] = files
         self._answered = True
         return True
 
@@ -262,19 +254,18 @@ class TurnBuilder:
         said, preambles = self._said()
         for words, call_id in self._meanwhile:
             if held := self._calls.get(call_id):
-                held.call = with_said(held.call, words)
+                self._calls[call_id] = with_said(held, words)
         calls: list[ToolCall] = []
         accesses: dict[str, tuple[FileAccess, ...]] = {}
         asking = [message for message in self._messages if message.calls]
         for iteration, message in enumerate(asking):
-            for i, held in enumerate(message.calls):
+            for i, call_id in enumerate(message.calls):
+                preamble = preambles[iteration] if i == 0 else ""
                 call = msgspec.structs.replace(
-                    held.call,
-                    iteration=iteration,
-                    preamble=preambles[iteration] if i == 0 else "",
+                    self._calls[call_id], iteration=iteration, preamble=preamble
                 )
                 calls.append(call)
-                if found := _accesses(call, held.files):
+                if found := _accesses(call, self._files[call_id]):
                     accesses[call.tool_call_id] = found
         usage = Usage()
         for number, each in enumerate(self._usage.values()):

@@ -12,13 +12,14 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.files import lock
@@ -285,6 +286,16 @@ def raise_epoch(connection: apsw.Connection) -> int:
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
 
+def column(connection: apsw.Connection, query: str, *bound: object) -> list[Any]:
+    """Return the first column of what a query finds."""
+    return [row[0] for row in connection.execute(query, bound)]
+
+
+def listed(values: Iterable[int | str]) -> str:
+    """Return values as a query binds many at once, for `json_each`."""
+    return msgspec.json.encode(list(values)).decode()
+
+
 def _translated(error: apsw.Error, database: Path) -> RagmemError:
     match error:
         case apsw.BusyError() | apsw.LockedError():
@@ -331,35 +342,25 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 @contextmanager
 def following(file: Path) -> Iterator[None]:
     """Note that this process follows them inside of this; where that fails, nobody is told."""
-    handle = _lock_file(file, os.O_RDWR | os.O_CREAT)
+    handle = -1
+    with suppress(OSError):
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     try:
-        if handle is not None:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
     finally:
-        if handle is not None:
+        if handle >= 0:
             os.close(handle)
 
 
 def is_followed(file: Path) -> bool:
     """Return whether a process follows them now."""
-    handle = _lock_file(file, os.O_RDONLY)
-    if handle is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
-    finally:
-        os.close(handle)
+    with suppress(OSError):  # No such file, or a file system without locks.
+        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
     return False
-
-
-def _lock_file(file: Path, flags: int) -> int | None:
-    try:
-        return os.open(file, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return None

@@ -27,6 +27,7 @@ import msgspec
 from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, CutScope
+from ragmem.index.database import listed
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
@@ -304,13 +305,12 @@ class FileStamp(NamedTuple):
 
 def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
     """Return how their files were, by the ids of the scopes."""
-    ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
     return {
         str(scope_id): FileStamp(*rest)
         for scope_id, *rest in connection.execute(
             "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash FROM scopes AS s"
             " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
-            (ids,),
+            (listed(hit.scope_id for hit in hits),),
         )
     }
 

@@ -20,6 +20,7 @@ from ragmem.files import refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
 from ragmem.index.database import (
     IndexThread,
+    column,
     is_followed,
     open_for_reading,
     open_for_writing,
@@ -426,7 +427,8 @@ class CodeIndex:
 
     async def folders(self) -> set[str]:
         """Return the paths of the folders that indexed files are in; empty for the project's."""
-        paths: list[str] = await self._read(_paths, [])
+        none: list[str] = []
+        paths = await self._read(lambda found: column(found, "SELECT path FROM files"), none)
         return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
@@ -533,13 +535,9 @@ def _scopes_named(
 def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
     """Files that it imports, and files that import it."""
     joined = "imports JOIN files AS f USING (file)"
-    imports = connection.execute(
-        f"SELECT imported FROM {joined} WHERE f.path = ? ORDER BY imported", (path,)
-    ).fetchall()
-    imported_by = connection.execute(
-        f"SELECT f.path FROM {joined} WHERE imported = ? ORDER BY f.path", (path,)
-    ).fetchall()
-    return [str(each) for (each,) in imports], [str(each) for (each,) in imported_by]
+    imports = f"SELECT imported FROM {joined} WHERE f.path = ? ORDER BY imported"
+    imported_by = f"SELECT f.path FROM {joined} WHERE imported = ? ORDER BY f.path"
+    return column(connection, imports, path), column(connection, imported_by, path)
 
 
 def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> IndexStatus:
@@ -564,16 +562,6 @@ def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> Index
     )
 
 
-def _paths(connection: apsw.Connection) -> list[str]:
-    return [str(path) for (path,) in connection.execute("SELECT path FROM files")]
-
-
 def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
-    found = set()
-    for path in paths:
-        if connection.execute(
-            "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1",
-            (path, f"{path}/", f"{path}0"),
-        ).get:
-            found.add(path)
-    return found
+    known = "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1"
+    return {p for p in paths if connection.execute(known, (p, f"{p}/", f"{p}0")).get}

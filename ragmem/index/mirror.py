@@ -12,7 +12,7 @@ from itertools import count
 import apsw
 import msgspec
 
-from ragmem.index.database import raise_epoch
+from ragmem.index.database import column, raise_epoch
 from ragmem.records import CodeFile, CodeScope
 
 _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
@@ -70,8 +70,8 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
         )
         marks = tuple((int(str(file)), int(str(mark))) for file, mark, *_ in rows)
         return MirrorBatch(files=files, marks=marks)
-    gone = connection.execute("SELECT path FROM gone ORDER BY path LIMIT 100").fetchall()
-    return MirrorBatch(gone=tuple(str(path) for (path,) in gone))
+    gone = column(connection, "SELECT path FROM gone ORDER BY path LIMIT 100")
+    return MirrorBatch(gone=tuple(gone))
 
 
 def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
@@ -111,12 +111,7 @@ def code_scope(row: Sequence[object]) -> CodeScope:
 
 def imports_of(connection: apsw.Connection, file: int) -> list[str]:
     """Return the paths that a file imports, sorted."""
-    return [
-        str(imported)
-        for (imported,) in connection.execute(
-            "SELECT imported FROM imports WHERE file = ? ORDER BY imported", (file,)
-        )
-    ]
+    return column(connection, "SELECT imported FROM imports WHERE file = ? ORDER BY imported", file)
 
 
 def told_file(connection: apsw.Connection) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import apsw
-import msgspec
 
+from ragmem.index.database import column, listed
 from ragmem.records import CodeScope
 
 MOST_NAMES = 200
@@ -340,14 +340,16 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
     ]
     for scope in at:
         yield scope, Named("file", _told(said), 1.0 if len(files) == 1 else surely + _SURE_PLACE)
-    rows = connection.execute(
+    inside = column(
+        connection,
         "SELECT scope FROM scopes WHERE file IN (SELECT value FROM json_each(?))"
         " ORDER BY kind IN ('block', 'text'), file, start_line LIMIT ?",
-        (msgspec.json.encode([file.file for file in files]).decode(), _MOST_IN_A_PLACE),
+        listed(file.file for file in files),
+        _MOST_IN_A_PLACE,
     )
-    for place, (scope,) in enumerate(rows):
+    for place, scope in enumerate(inside):
         if scope not in at:
-            yield int(str(scope)), Named(what, said.text, surely, place < _FIRST_OF_A_PLACE)
+            yield scope, Named(what, said.text, surely, place < _FIRST_OF_A_PLACE)
 
 
 def _told(said: Mention) -> str:

@@ -24,7 +24,6 @@ import msgspec
 
 from ragmem.index import CutScope
 from ragmem.index.files import NotRead, Unread, is_binary, read, without_secrets
-from ragmem.records import ScopeKind
 from ragmem.redact import know, known
 from ragmem.terms import STOP_WORDS, terms
 from ragmem.text import clean
@@ -45,6 +44,7 @@ _MOST_TERMS = 400
 """The most distinct terms of a scope's lines, the commonest: more is a table of data."""
 _BODY_CHARS = 60_000
 _ABOUT_CHARS = 4_000
+_TEXTS = ("name", "qualified_name", "signature", "docstring")
 _PATH_PARTS = 3
 """How many names at the end of a path are found as one: `store/base.py`."""
 
@@ -151,15 +151,8 @@ def length_of(scopes: "NDArray[np.int64]") -> "NDArray[np.float64]":
 class ScopeRow(msgspec.Struct, frozen=True, array_like=True):
     """A scope with its words."""
 
-    kind: ScopeKind
-    name: str
-    qualified_name: str
-    signature: str
-    docstring: str
-    start_line: int
-    end_line: int
-    hash: str
-    calls: tuple[str, ...]
+    scope: CutScope
+    """Without its text."""
     names: str
     paths: str
     about: str
@@ -225,16 +218,9 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
     about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
     body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
     to_embed = clean(embedded(path, scope))
+    said = {name: clean(getattr(scope, name)) for name in _TEXTS}
     return ScopeRow(
-        scope.kind,
-        clean(scope.name),
-        clean(scope.qualified_name),
-        clean(scope.signature),
-        clean(scope.docstring),
-        scope.start_line,
-        scope.end_line,
-        scope.hash,
-        tuple(map(clean, scope.calls)),
+        msgspec.structs.replace(scope, text="", calls=tuple(map(clean, scope.calls)), **said),
         names=clean(" ".join(_names(scope))),
         paths=clean(" ".join(_paths(path, language))),
         about=clean(" ".join(about)),

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from ragmem.index import Refreshed, vectors
-from ragmem.index.database import raise_epoch, transaction
+from ragmem.index.database import column, raise_epoch, transaction
 from ragmem.index.files import (
     Content,
     FileStamp,
@@ -124,8 +124,8 @@ class ScopeWriter:
             (file,),
         ).fetchall()
         keys = [(each[0],) for each in old]
-        for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
-            self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)
+        for place in ("texts WHERE rowid", "calls WHERE scope", "scopes WHERE scope"):
+            self._connection.executemany(f"DELETE FROM {place} = ?", keys)
         self._documents -= len(old)
         self._terms -= sum(int(str(terms)) for _, terms, *_ in old)
         return {(str(kind), str(name)): str(scope_id) for _, _, kind, name, scope_id in old}
@@ -136,20 +136,20 @@ class ScopeWriter:
         calls: list[tuple[str, int]] = []
         for each in row.scopes:
             self._sequence += 1
-            scope = numbered(self._sequence, each.length)
-            key = (each.kind, each.qualified_name)
+            scope, cut = numbered(self._sequence, each.length), each.scope
+            key = (cut.kind, cut.qualified_name)
             scope_id = kept.get(key) or new_scope_id(
                 self._connection, self._project_id, row.path, *key
             )
             scopes.append(
                 (
-                    scope, scope_id, file, each.kind, each.name, each.qualified_name,
-                    each.signature, each.docstring, each.start_line, each.end_line, each.hash,
-                    each.name.casefold(), each.length, each.embed_hash,
+                    scope, scope_id, file, cut.kind, cut.name, cut.qualified_name, cut.signature,
+                    cut.docstring, cut.start_line, cut.end_line, cut.hash, cut.name.casefold(),
+                    each.length, each.embed_hash,
                 )
             )  # fmt: skip
             texts.append((scope, each.names, each.paths, each.about, each.body))
-            calls += [(name, scope) for name in {call.casefold() for call in each.calls}]
+            calls += [(name, scope) for name in {call.casefold() for call in cut.calls}]
             self._documents += 1
             self._terms += each.length
         many = self._connection.executemany
@@ -423,8 +423,7 @@ class _Refresh:
         self._connection.execute("UPDATE files SET resolved = 1 WHERE NOT resolved")
 
     def _resolve_these(self, concerned: Sequence[tuple[int, str, str, str]]) -> None:
-        paths = [str(path) for (path,) in self._connection.execute("SELECT path FROM files")]
-        resolver = Resolver(paths, self._text_of)
+        resolver = Resolver(column(self._connection, "SELECT path FROM files"), self._text_of)
         epoch = raise_epoch(self._connection)
         for file, path, language, written in concerned:
             imports = msgspec.json.decode(written, type=tuple[str, ...])

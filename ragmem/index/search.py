@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from ragmem.index import MEANING, CodeHit
+from ragmem.index.database import column, listed
 from ragmem.index.names import Named, named_in
 from ragmem.index.rows import length_of
 from ragmem.index.vectors import ScopeVectors
@@ -264,15 +265,14 @@ def loans(
 
     Names that many have are left out.
     """
-    lenders = msgspec.json.encode(list(scores)).decode()
-    texts = {
-        int(str(scope))
-        for (scope,) in connection.execute(
-            "SELECT s.scope FROM json_each(?) AS chosen CROSS JOIN scopes AS s"
-            " ON s.scope = chosen.value WHERE s.kind IN (?, ?)",
-            (lenders, *TEXTS),
-        )
-    }
+    lenders = listed(scores)
+    texts = column(
+        connection,
+        "SELECT s.scope FROM json_each(?) AS chosen CROSS JOIN scopes AS s"
+        " ON s.scope = chosen.value WHERE s.kind IN (?, ?)",
+        lenders,
+        *TEXTS,
+    )
     called = connection.execute(
         """
         SELECT name_key, json_group_array(scope) FROM calls
@@ -282,16 +282,14 @@ def loans(
     ).fetchall()
     lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
-        defined = connection.execute(
-            "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
-        ).fetchall()
+        of_name = "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?"
+        defined = column(connection, of_name, name, _DEFINED + 1)
         if len(defined) > _DEFINED:
             continue
         for lender in msgspec.json.decode(str(found), type=list[int]):
             given = told if lender in texts else lent
             loan = LentScore(scores[lender], lender)
-            for (row,) in defined:
-                scope = int(str(row))
+            for scope in defined:
                 if scope != lender and loan > given.get(scope, LentScore(0.0, 0)):
                     given[scope] = loan
     return lent, told
@@ -454,16 +452,15 @@ def search(
         told=_lenders(connection, [one.candidate.scope for one in found], told),
         importers=_importers(imports, {one.candidate.path for one in found}),
     )
-    return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
-
-
-def _hit(row: CodeHit, ranked: RankedScope, reasons: Reasons) -> CodeHit:
-    return msgspec.structs.replace(
-        row,
-        score=ranked.score,
-        similarity=ranked.candidate.similarity,
-        why=reasons.why(ranked, row.qualified_name),
-    )
+    return [
+        msgspec.structs.replace(
+            row := rows[one.candidate.scope],
+            score=one.score,
+            similarity=one.candidate.similarity,
+            why=reasons.why(one, row.qualified_name),
+        )
+        for one in found
+    ]
 
 
 # --- by words -------------------------------------------------------------------------
@@ -618,7 +615,7 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
         CROSS JOIN files AS f ON f.path = chosen.value
         CROSS JOIN imports AS i ON i.file = f.file
         """,
-        (msgspec.json.encode(sorted(paths)).decode(),),
+        (listed(sorted(paths)),),
     ):
         if imported in paths:
             found.setdefault(str(path), []).append(str(imported))
@@ -637,7 +634,7 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, Cod
         FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
         JOIN files AS f USING (file)
         """,
-        (_listed(sorted(scopes)),),
+        (listed(sorted(scopes)),),
     )
     columns = CodeHit.__struct_fields__[:9]
     return {
@@ -668,7 +665,3 @@ def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -
         for imported in imports.get(path, ())
         if imported != path
     }
-
-
-def _listed(scopes: Iterable[int]) -> str:
-    return msgspec.json.encode(list(scopes)).decode()

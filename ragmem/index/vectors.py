@@ -5,14 +5,14 @@ that comes back with another branch has it at once.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
-import msgspec
 
 from ragmem import similarity
+from ragmem.index.database import column, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,13 +45,11 @@ def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
     given = {key: text for key, text in rows if key}
     if not given:
         return
-    known = {
-        str(key)
-        for (key,) in connection.execute(
-            "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
-            (_listed(given),),
-        )
-    }
+    known = column(
+        connection,
+        "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
+        listed(given),
+    )
     connection.executemany(
         "INSERT INTO to_embed (embed_hash, text, waits) VALUES (?, ?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
@@ -74,7 +72,7 @@ def waiting(
         JOIN scopes AS s ON s.scope_id = given.value
         JOIN to_embed AS t ON t.embed_hash = s.embed_hash WHERE t.waits LIMIT ?
         """,
-        (_listed(first), limit),
+        (listed(first), limit),
     ).fetchall()
     if not found:
         latest = f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?"
@@ -115,7 +113,7 @@ def put(
     )
     connection.execute(
         "UPDATE to_embed SET waits = 0 WHERE embed_hash IN (SELECT value FROM json_each(?))",
-        (_listed(key for key, _ in sound),),
+        (listed(key for key, _ in sound),),
     )
     connection.execute("UPDATE state SET epoch = epoch + 1")
 
@@ -142,10 +140,6 @@ class _Mark(NamedTuple):
 def _mark(connection: apsw.Connection) -> _Mark:
     held = connection.execute("SELECT model_id, dimension FROM state").fetchone()
     return _Mark("", 0) if held is None else _Mark(str(held[0]), int(str(held[1])))
-
-
-def _listed(keys: Iterable[str]) -> str:
-    return msgspec.json.encode(list(keys)).decode()
 
 
 # --- in memory ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -70,18 +71,21 @@ async def keep_current(
 
 async def _followed(index: "CodeIndex", root: Path) -> AsyncGenerator[Refreshed, None]:
     """Refresh until the folder goes, or others are to be watched."""
-    folders = await asyncio.to_thread(folders_of, str(root), await index.folders())
+    # There a tree is watched at once, and without following links.
+    whole = sys.platform == "darwin"
+    indexed = await index.folders()
+    folders = [root] if whole else await asyncio.to_thread(folders_of, str(root), indexed)
     # What changed until it listens is not told.
     due, not_before, again_s, is_over = {_ALL}, 0.0, _RETRY_S, False
     listening = watchfiles.awatch(
         *folders,
-        watch_filter=None,
+        watch_filter=lambda _, path: "/.git/" not in path,
         debounce=_TOGETHER_MS,
         step=_QUIET_MS,
         rust_timeout=_TICK_MS,
         yield_on_timeout=True,
         ignore_permission_denied=True,
-        recursive=False,
+        recursive=whole,
     )
     async with aclosing(listening):
         async for changes in listening:
@@ -143,7 +147,7 @@ async def _refreshed(index: "CodeIndex", paths: frozenset[str] | None) -> Refres
         return None
 
 
-def folders_of(root: str, indexed: Collection[str]) -> list[str]:
+def folders_of(root: str, indexed: Collection[str]) -> list[Path]:
     """Find what to watch of a folder, without following links: what has indexed files, or none yet.
 
     A folder is ignored where it has files, and none that is in it is indexed.
@@ -157,7 +161,7 @@ def folders_of(root: str, indexed: Collection[str]) -> list[str]:
     for path, names, files in os.walk(root):
         folder = path[len(root) + 1 :]
         if folder in around or all(map(left_out_by_name, files)):
-            found.append(path)
+            found.append(Path(path))
             names[:] = [n for n in names if n != ".git" and not left_out_by_name(f"{n}/")]
         else:
             names.clear()

@@ -184,11 +184,12 @@ def test_any_bytes_give_rows(tree, root, name, data):
     assert row.path == name
     assert (row.unread, row.size) == (None, len(data))
     assert row.left_out == ("binary" if b"\0" in data else row.left_out)
-    keys = [(scope.kind, scope.qualified_name) for scope in row.scopes]
+    keys = [(each.scope.kind, each.scope.qualified_name) for each in row.scopes]
     assert len(set(keys)) == len(keys)
-    for scope in row.scopes:
+    for each in row.scopes:
+        scope = each.scope
         assert 1 <= scope.start_line <= scope.end_line <= row.line_count
-        for text in (scope.name, scope.signature, scope.docstring, scope.body, scope.embedded):
+        for text in (scope.name, scope.signature, scope.docstring, each.body, each.embedded):
             assert "\0" not in text
             text.encode()
 

@@ -9,20 +9,16 @@ from ragmem.errors import StoreUnavailable
 from ragmem.index import mirror
 from ragmem.index.index import CodeIndex
 from ragmem.records import (
-    BeginTurn,
     CodeReference,
-    CreateSession,
-    FinishTurn,
     PutCodeFile,
     PutReferences,
     ScopeQuery,
-    Session,
     TurnsQuery,
-    utc_now,
 )
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
+from tests.store.samples import created, whole_turn
 
 Opened = Callable[[], Awaitable[Store]]
 
@@ -62,42 +58,16 @@ async def _stored(store: Store) -> dict[tuple[str, str], str]:
 
 
 async def _refer(store: Store, scope_id: str) -> str:
-    now = utc_now()
-    session = Session(
-        session_id="22222222-2222-4222-8222-222222222222",
-        cwd="/w",
-        project_id=PROJECT_ID,
-        started_at=now,
-        updated_at=now,
-        last_activity_at=now,
-    )
-    turn_id = "33333333-3333-4333-8333-333333333333"
-    await store.apply(
-        [
-            CreateSession(session=session),
-            BeginTurn(
-                turn_id=turn_id,
-                session_id=session.session_id,
-                user_message="change it",
-                started_at=now,
-            ),
-            FinishTurn(
-                turn_id=turn_id,
-                session_id=session.session_id,
-                status="completed",
-                finished_at=now,
-            ),
-            PutReferences(
-                turn_id=turn_id, references=(CodeReference(scope_id=scope_id, how="edited"),)
-            ),
-        ]
-    )
-    return turn_id
+    session = created(project_id=PROJECT_ID)
+    turn, *rest = whole_turn(session.session.session_id)
+    references = (CodeReference(scope_id=scope_id, how="edited"),)
+    put = PutReferences(turn_id=turn.turn_id, references=references)
+    await store.apply([session, turn, *rest, put])
+    return turn.turn_id
 
 
-async def test_files_scopes_and_imports(tree, open_store):
+async def test_files_scopes_and_imports(tree, store, open_store):
     """File DEFINES Scope, IMPORTS; what changes, what goes, and nothing twice."""
-    store = await open_store()
     async with tree.indexed(open_store=open_store) as index:
         assert await _stored(store) == tree.ids()
         main = next(f for f in await store.code_files(PROJECT_ID) if f.path == "app/main.py")
@@ -111,11 +81,10 @@ async def test_files_scopes_and_imports(tree, open_store):
         assert tree.rows("SELECT 1 FROM files WHERE to_mirror") == []
 
 
-async def test_values_of_constants_stay_here(tree, open_store):
+async def test_values_of_constants_stay_here(tree, store, open_store):
     tree.write("a.h", '#define API_BASE "hidden=1"\n#  define LIMIT 77\n')
     tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
     tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
-    store = await open_store()
     async with tree.indexed(open_store=open_store):
         pass
     found = {
@@ -133,9 +102,8 @@ async def test_values_of_constants_stay_here(tree, open_store):
     }
 
 
-async def test_references_survive(tree, open_store):
+async def test_references_survive(tree, store, open_store):
     """An edit, another name of its file, and an index that was lost."""
-    store = await open_store()
     async with tree.indexed(open_store=open_store) as index:
         scope_id = tree.ids()["app/clock.py", "parse_duration"]
         turn_id = await _refer(store, scope_id)
@@ -164,8 +132,7 @@ async def test_references_survive(tree, open_store):
     tree.sound()
 
 
-async def test_a_store_that_is_away(tree, tmp_path):
-    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+async def test_a_store_that_is_away(tree, store):
     away = True
 
     async def open_store() -> Store:
@@ -173,22 +140,18 @@ async def test_a_store_that_is_away(tree, tmp_path):
             raise StoreUnavailable("The store is away.")
         return store
 
-    try:
-        async with tree.index(open_store=open_store) as index:
-            await index.refresh()
-            assert not await index.mirror()
-            assert await index.search("parse_duration", semantic=False)
-            away = False
-            await index.refresh()
-            while await _stored(store) != tree.ids():
-                await asyncio.sleep(0.02)
-    finally:
-        await store.aclose()
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert not await index.mirror()
+        assert await index.search("parse_duration", semantic=False)
+        away = False
+        await index.refresh()
+        while await _stored(store) != tree.ids():
+            await asyncio.sleep(0.02)
 
 
-async def test_each_refresh_is_told_of(tree, open_store):
+async def test_each_refresh_is_told_of(tree, store, open_store):
     """Also one that ends while the store is being told of the one before."""
-    store = await open_store()
     told = 0
 
     def count() -> None:
@@ -210,8 +173,7 @@ async def test_each_refresh_is_told_of(tree, open_store):
         assert told <= 8
 
 
-async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):
-    store = await open_store()
+async def test_an_index_that_is_not_whole_tells_nothing(tree, store, open_store):
     async with tree.indexed(open_store=open_store) as index:
         before = await _stored(store)
     tree.database.unlink()
@@ -236,8 +198,7 @@ async def test_another_store_is_told_all(tree, tmp_path):
             await store.aclose()
 
 
-async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store):
-    store = await open_store()
+async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, store, open_store):
     async with tree.indexed(open_store=open_store) as index:
         before = await store.code_files(PROJECT_ID)
         tree.write("app/clock.py", CLOCK + "\n\ndef parse_date(text):\n    return text\n")

@@ -157,7 +157,9 @@ def test_what_is_watched(tmp_path):
     (tmp_path / "build" / "out.py").write_text("")
     (tmp_path / "a" / "link").symlink_to(tmp_path / "build")
     single = ("", "/a", "/a/x", "/a/x/y", "/empty", "/empty/inner", "/pictures")
-    assert sorted(folders_of(str(tmp_path), {"a/x"})) == [f"{tmp_path}{path}" for path in single]
+    assert sorted(folders_of(str(tmp_path), {"a/x"})) == [
+        Path(f"{tmp_path}{path}") for path in single
+    ]
 
 
 async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):

@@ -61,8 +61,8 @@ def test_the_number_of_a_second_scope_of_a_name_is_no_part_of_it() -> None:
         )
         for name in ("load", "load#2")
     )
-    found = scope_row("a.py", "python", first)
-    assert found == replace(scope_row("a.py", "python", second), qualified_name="load")
+    found = scope_row("a.py", "python", second)
+    assert replace(found, scope=first) == replace(scope_row("a.py", "python", first), scope=first)
 
 
 def test_paths_are_found_by_their_ends() -> None:
