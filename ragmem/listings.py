@@ -8,7 +8,7 @@ records have fields of these names. A time is a datetime, null what there is non
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from ragmem.text import (
     hanging,
     line_range,
     one_line,
-    visible,
     without_markdown,
 )
 
@@ -178,26 +177,121 @@ def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> st
 
 FURTHER = "Further from it:"
 """Stands between what is close to a question and the rest."""
+Part = tuple[str, str]
+"""A text that is harmless to a terminal, and its style: `bold red`, or nothing."""
+_EXCERPT_CHARS = 500
+_LOOKED_AT = 20_000
+"""Characters of a turn."""
+_STEM, _ENDING = 4, 4
+"""A word of so many letters is found again with another ending of at most so many."""
+_WORD = re.compile(r"\w+")
+_LIT = "bold yellow"
 
 
-def hits_text(hits: "Sequence[Hit | FactHit]", now: datetime, *, width: int, close: int = 0) -> str:
-    """Where each stands, why it was found, and below it what it says; the first few are close."""
+def unpainted(*parts: Part) -> str:
+    """The texts without their styles."""
+    return "".join(text for text, _ in parts)
+
+
+class Light:
+    """Finds the words of a question in a text, with other endings too."""
+
+    def __init__(self, query: str) -> None:
+        from ragmem.terms import guess_language, is_stop_word
+
+        words = {word.casefold() for word in _WORD.findall(query)}
+        telling = {word for word in words if not is_stop_word(word, guess_language(query))}
+        self._words = sorted(telling or words, key=len, reverse=True)
+        # Where words are written without blanks one stands inside of others.
+        inside = "|".join(re.escape(word) for word in self._words if not word.isascii())
+        wanted = rf"{inside}|(?:(?!{inside})\w)+" if inside else _WORD.pattern
+        self._pattern = re.compile(wanted, re.IGNORECASE)
+
+    def parts(self, row: str, style: str = "") -> list[Part]:
+        """Return the row in parts, the words lit."""
+        parts: list[Part] = []
+        end = 0
+        for found in self._pattern.finditer(row):
+            if self._means(found[0].casefold()):
+                parts += [(row[end : found.start()], style), (found[0], _LIT)]
+                end = found.end()
+        return [*parts, (row[end:], style)]
+
+    def first(self, text: str) -> int:
+        """Return where the first of the words stands; 0 where there is none."""
+        found = self._pattern.finditer(text)
+        return next((each.start() for each in found if self._means(each[0].casefold())), 0)
+
+    def _means(self, word: str) -> bool:
+        return any(word == each or _is_form(word, each) for each in self._words)
+
+
+def _is_form(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _STEM and long.startswith(short) and len(long) - len(short) <= _ENDING
+
+
+def excerpt(text: str, light: Light, width: int) -> str:
+    """Return a row of what the text says, about the first word that was looked for."""
+    said = " ".join(without_markdown(text[:_LOOKED_AT]).split())
+    at = light.first(said)
+    if display_width(one_line(said[:at], at + 1)) > width // 2:
+        start = said.rfind(" ", 0, max(0, at - width // 3)) + 1
+        said = f"… {said[start:]}" if start else said
+    return clip_to_width(one_line(said, _EXCERPT_CHARS), width)
+
+
+def hits_text(
+    hits: "Sequence[Hit | FactHit]",
+    now: datetime,
+    *,
+    width: int,
+    close: int = 0,
+    paint: Callable[..., str] = unpainted,
+    query: str = "",
+) -> str:
+    """Where each stands, why it was found, and below it what it says; the first few are close.
+
+    `paint` gives parts their style; the words of the `query` are lit.
+    """
     from ragmem.memory import Hit
     from ragmem.memory.memories import memory_facts, memory_rows
 
-    width = max(_NARROWEST, width)
-    lines: list[str] = []
+    width, light = max(_NARROWEST, width), Light(query)
+    rows: list[str] = []
     for place, hit in enumerate(hits):
-        lines += [FURTHER, ""] if 0 < place == close else []
+        rows += [paint((FURTHER, "bold")), ""] if 0 < place == close else []
         if isinstance(hit, Hit):
-            lines += flowing(hit.facts(now), width)
-            for said in map(visible, hit.quotes()):
-                mark, text = ("> ", said[2:]) if said.startswith("> ") else ("", said)
-                lines.append(f"  {clip_to_width(mark + without_markdown(text), width - 2)}")
+            rows += facts_rows(hit.facts(now), width, paint)
+            rows += said_rows(hit, "  ", width, paint, light)
         else:
-            lines += [*flowing(memory_facts(hit, now), width), *memory_rows(hit, width)]
-        lines.append("")
-    return "\n".join(lines)
+            rows += facts_rows(memory_facts(hit, now), width, paint)
+            rows += [paint(*light.parts(row)) for row in memory_rows(hit, width)]
+        rows.append("")
+    return "\n".join(rows)
+
+
+def facts_rows(facts: Sequence[str], width: int, paint: Callable[..., str]) -> list[str]:
+    """What it is, and dim all else that is to be known."""
+    first, *rest = flowing(facts, width)
+    what, dot, others = first.partition(" · ")
+    return [paint((what, "cyan"), (dot + others, "dim")), *(paint((row, "dim")) for row in rest)]
+
+
+def said_rows(
+    hit: "Hit", margin: str, width: int, paint: Callable[..., str], light: Light
+) -> list[str]:
+    """What was asked and answered, or summed up, and what became of it, a row each."""
+    said = [("", hit.summary.text)] if hit.summary else []
+    if hit.turn:
+        said = [("> ", hit.turn.asked), ("", hit.turn.said)]
+    said.append(("", hit.since))
+    rows = []
+    for mark, text in said:
+        if text.strip():
+            row = excerpt(text, light, width - len(margin + mark))
+            rows.append(margin + paint((mark, "dim"), *light.parts(row)))
+    return rows
 
 
 def page(lines: "Sequence[Line]", width: int) -> str:

@@ -1,7 +1,6 @@
 """`ragmem acp`: the agent in an editor that speaks the Agent Client Protocol."""
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -16,32 +15,13 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import typer
 
-from ragmem.cli.command import (
-    Effort,
-    Interruption,
-    Mode,
-    Model,
-    commands,
-    permission_mode,
-    run_async,
-    settings,
-)
+from ragmem import events
+from ragmem.cli import command as cli
+from ragmem.cli.command import commands
 from ragmem.cli.mcp import is_installed
 from ragmem.cli.output import join_prompt
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
-from ragmem.events import (
-    Event,
-    MemoryWritten,
-    MessageFinished,
-    Notice,
-    ReasoningDelta,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnFinished,
-)
 from ragmem.files import is_a_path
 from ragmem.ids import short_id
 from ragmem.libraries import install_command
@@ -52,7 +32,7 @@ from ragmem.records import ToolCall, utc_now
 from ragmem.text import clip_middle, fenced, one_line, reveal, visible
 
 if TYPE_CHECKING:
-    from acp import RequestError, interfaces, schema
+    from acp import interfaces, schema
     from acp.schema import ToolCallStatus
 
     from ragmem.agent import Agent
@@ -66,8 +46,6 @@ if TYPE_CHECKING:
 
 app = commands()
 
-_LIMIT_BYTES = 50_000_000
-"""Of one message of the editor's."""
 _SHOWN_CHARS = 10_000
 """Of a tool's answer."""
 _DIFF_BYTES = 1_000_000
@@ -90,7 +68,7 @@ _MODES = {
 
 
 @app.command()
-def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
+def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = None) -> None:
     """Serve an editor (Agent Client Protocol over stdin and stdout).
 
     The editor starts it; docs/agents.md says what to write into its settings.
@@ -106,11 +84,11 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
             "`ragmem acp` is for editors, which speak to it over pipes.",
             hint="docs/agents.md says what to write into an editor's settings.",
         )
-    config, paths = settings(needs_memory=False)
-    chosen = permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
+    config, paths = cli.settings(needs_memory=False)
+    chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
 
-    async def main(_: Interruption) -> int:
-        from acp import run_agent, stdio_streams
+    async def main(_: cli.Interruption) -> int:
+        from acp import run_agent
 
         from ragmem.agent.seat import Options
 
@@ -119,52 +97,12 @@ def acp(model: Model = None, effort: Effort = None, mode: Mode = None) -> None:
         agent = EditorAgent(config, paths, options)
         try:
             # It asks for methods that it then tells editors this agent does not have.
-            reader, writer = await stdio_streams(_LIMIT_BYTES)
-            await run_agent(cast(Any, agent), MessageLines(reader, writer))
+            await run_agent(cast(Any, agent))
         finally:
             await agent.aclose()
         return EXIT_DONE
 
-    raise typer.Exit(run_async(main))
-
-
-class MessageLines:
-    """Messages of JSON-RPC as lines of JSON; to what is none the editor gets an error."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._sending = asyncio.Lock()
-
-    async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None once there are no more."""
-        from acp import RequestError
-
-        while True:
-            try:
-                line = await self._reader.readline()
-                message: Json = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError):  # also a line that is too long
-                await self._refuse(RequestError.parse_error())
-                continue
-            if isinstance(message, dict):
-                return message
-            if not line:
-                return None
-            if line.strip():
-                await self._refuse(RequestError.invalid_request())
-
-    async def _refuse(self, error: "RequestError") -> None:
-        await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Write a message whole; it has left once this returns."""
-        async with self._sending:
-            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-            await self._writer.drain()
-
-    async def close(self) -> None:
-        """Write no more."""
-        self._writer.close()
+    raise typer.Exit(cli.run_async(main))
 
 
 class EditorAgent:
@@ -447,23 +385,23 @@ class EditorSession:
         hits = await self._app.search(words, session=self.session, max_results=_FOUND)
         return [hits_text(hits, utc_now(), width=_WIDTH) if hits else "Nothing was found."]
 
-    async def answer(self, text: str) -> TurnFinished:
+    async def answer(self, text: str) -> events.TurnFinished:
         """Run a turn to its end."""
         from ragmem.cli.ask import VisibleFlow
 
         flow, streamed = VisibleFlow(), ""
         self._arguments.clear()
         self._drawn.clear()
-        finished: TurnFinished | None = None
+        finished: events.TurnFinished | None = None
         async for event in self.agent.ask(self._skill_set.expanded(text)):
             ready = ""
             match event:
-                case TextDelta(text=more):
+                case events.TextDelta(text=more):
                     ready = flow.feed(more)
-                case MessageFinished() | TurnFinished():
+                case events.MessageFinished() | events.TurnFinished():
                     ready = flow.flush()
             streamed += ready
-            if isinstance(event, TurnFinished):
+            if isinstance(event, events.TurnFinished):
                 finished = event
                 # An answer that did not come in pieces, such as one that memory gave.
                 whole = visible(event.result)
@@ -486,29 +424,29 @@ class EditorSession:
         quoted = re.sub(r"[\\<]", r"\\\g<0>", visible(text).strip()).replace("\n", "\n> ")
         await self._say(f"\n\n> ragmem: {quoted}\n\n")  # in which no tag and no comment begins
 
-    async def _show(self, event: Event) -> None:
+    async def _show(self, event: events.Event) -> None:
         from acp import helpers
 
         match event:
-            case ReasoningDelta(text=text):
+            case events.ReasoningDelta(text=text):
                 await self.tell(helpers.update_agent_thought_text(visible(text)))
-            case Notice(text=text):
+            case events.Notice(text=text):
                 await self._note(text)
-            case MemoryWritten():
+            case events.MemoryWritten():
                 await self._note(event.line)
-            case MessageFinished(tool_uses=uses):
+            case events.MessageFinished(tool_uses=uses):
                 for tool_call_id, _, written in uses:
                     self._arguments[tool_call_id] = named_arguments(written)
-            case ToolStarted():
+            case events.ToolStarted():
                 arguments = self._arguments.get(event.tool_call_id, {})
                 call = self._call(event.name, event.title, arguments)
                 if call["content"]:
                     self._drawn.add(event.tool_call_id)
                 call["status"] = "pending"
                 await self.tell(helpers.start_tool_call(event.tool_call_id, **call))
-            case ToolProgress(tail=tail):
+            case events.ToolProgress(tail=tail):
                 await self._update(event.tool_call_id, "in_progress", visible(tail))
-            case ToolFinished():
+            case events.ToolFinished():
                 is_drawn = event.tool_call_id in self._drawn and event.success
                 shown = "" if is_drawn else clip_middle(visible(event.text), _SHOWN_CHARS)
                 status: ToolCallStatus = "failed" if event.failed else "completed"
@@ -649,18 +587,14 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
 
     UsageError where it says nothing, or holds what is not taken.
     """
-    said = ""
-    quoted: list[str] = []
-    was_link = False
+    said, quoted = "", list[str]()
     for block in blocks:
         match block.type:
             case "text":
-                is_apart = not was_link or not block.text[:1].isalnum()
-                said += block.text if is_apart else f" {block.text}"
+                said += block.text
             case "resource_link":
-                is_word = said[-1:].isalnum() or said[-1:] in tuple("_@/.")
-                is_apart = not was_link and not is_word
-                said += f"{'' if is_apart else ' '}{_mention(block.uri, cwd)}"
+                blank = "" if said[-1:].isspace() else " "
+                said += f"{blank}{_mention(block.uri, cwd)} "
             case "resource":
                 held = getattr(block.resource, "text", None)
                 uri = one_line(block.resource.uri, 400)
@@ -671,7 +605,6 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
                     f"{what} not taken here: nothing was sent.",
                     hint="Link to the file instead; the model is shown it where it can see.",
                 )
-        was_link = block.type == "resource_link"
     text = join_prompt(said.strip(), "\n\n".join(quoted))
     if not text:
         raise UsageError("The prompt says nothing: nothing was sent.")

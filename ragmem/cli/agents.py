@@ -23,20 +23,8 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.command import (
-    Format,
-    Interruption,
-    Yes,
-    age_or_date,
-    argument,
-    command,
-    commands,
-    confirm,
-    home,
-    open_app,
-    option,
-    run_async,
-)
+from ragmem.cli import command as cli
+from ragmem.cli.command import command, home
 from ragmem.cli.output import PassingLine, columns, print_one, say, write
 from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, ConfigError, UsageError
@@ -50,7 +38,7 @@ from ragmem.records import DEFAULT_TITLE
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import ago, counted, one_line, visible
 
-importing = commands()
+importing = cli.commands()
 
 _SHOWN = 20
 """Sessions, and files that were skipped, that are listed for people; JSON has them all."""
@@ -75,19 +63,21 @@ async def take_over(
     own: Administration,
     agent: Annotated[
         AgentName | None,
-        argument("[AGENT]", f"{', '.join(AGENTS)}; without one, all that are here."),
+        cli.argument("[AGENT]", f"{', '.join(AGENTS)}; without one, all that are here."),
     ] = None,
     path: Annotated[
         Path | None,
-        argument("[PATH]", "A folder or a file; else where the agent keeps its sessions."),
+        cli.argument("[PATH]", "A folder or a file; else where the agent keeps its sessions."),
     ] = None,
-    cwd: Annotated[Path | None, option("--cwd", "Only sessions of this folder.", "DIR")] = None,
+    cwd: Annotated[Path | None, cli.option("--cwd", "Only sessions of this folder.", "DIR")] = None,
     since: Annotated[
-        str, option("--since", "Only what was written to since then: 7d, 12h, a date.", "WHEN")
+        str, cli.option("--since", "Only what was written to since then: 7d, 12h, a date.", "WHEN")
     ] = "",
-    dry_run: Annotated[bool, option("--dry-run", "Show what would come; store nothing.")] = False,
-    yes: Annotated[bool, option("--yes", "Without AGENT: do not ask.")] = False,
-    output: Format = "table",
+    dry_run: Annotated[
+        bool, cli.option("--dry-run", "Show what would come; store nothing.")
+    ] = False,
+    yes: Annotated[bool, cli.option("--yes", "Without AGENT: do not ask.")] = False,
+    output: cli.Format = "table",
 ) -> None:
     """Take over sessions of other coding agents.
 
@@ -111,7 +101,7 @@ async def take_over(
         if agent or yes or dry_run:  # else it was told before the question
             say(of_summaries)
         if not dry_run:
-            async with open_app(own.config, own.paths) as opened:
+            async with cli.open_app(own.config, own.paths) as opened:
                 await opened.leave_background()
 
 
@@ -146,7 +136,7 @@ async def _all(
     if not (yes or wanted.dry_run):
         say("They are read, never changed; what is here already stays as it is.\n")
         say(of_summaries)
-        await confirm("Import them?", "Nothing was imported.")
+        await cli.confirm("Import them?", "Nothing was imported.")
     return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
 
 
@@ -155,7 +145,7 @@ def _place(agent: AgentFiles, path: Path | None) -> Path:
 
 
 def _since(words: str) -> datetime | None:
-    if words and (since := age_or_date(words)) is None:
+    if words and (since := cli.age_or_date(words)) is None:
         raise UsageError(
             f"--since: {one_line(words, 40)!r} is no age and no date.",
             hint="Such as 7d, 12h, 2w or 2026-11-01.",
@@ -283,11 +273,11 @@ def report_text(report: Document, width: int = 120) -> str:
     return "\n".join(lines) + "\n"
 
 
-app = commands()
-uninstalling = commands()
+app = cli.commands()
+uninstalling = cli.commands()
 
 Client = Literal["claude-code", "codex"]
-WhichClient = Annotated[Client, argument("claude-code|codex", "The agent.")]
+WhichClient = Annotated[Client, cli.argument("claude-code|codex", "The agent.")]
 Change = Callable[[Any, bool], None]
 """Adds what is ours to a document, or takes it away; ConfigError where there is no place for it."""
 
@@ -306,8 +296,6 @@ class _Kept(msgspec.Struct, frozen=True):
     """None where there was none."""
     written: str
     """SHA-256 of what was written."""
-    made_folder: bool = False
-    """Whether its folder was made for it; that goes again with it, where nothing else is in it."""
 
 
 class _Edit(msgspec.Struct, frozen=True):
@@ -325,9 +313,9 @@ class _Edit(msgspec.Struct, frozen=True):
 def install(
     client: WhichClient,
     no_hooks: Annotated[
-        bool, option("--no-hooks", "Of Claude Code: only the tools, no hooks.")
+        bool, cli.option("--no-hooks", "Of Claude Code: only the tools, no hooks.")
     ] = False,
-    yes: Yes = False,
+    yes: cli.Yes = False,
 ) -> None:
     """Tell another agent of this memory, in its own settings.
 
@@ -355,9 +343,7 @@ def install(
         return
     _ask(edits, yes=yes)
     for edit in edits:
-        old, is_new = kept.get(str(edit.file)), not edit.file.parent.exists()
-        made = is_new or (old is not None and old.made_folder)
-        written = _Kept(str(edit.file), edit.restores, _mark(edit.after), made)
+        written = _Kept(str(edit.file), edit.restores, _mark(edit.after))
         kept[written.path] = written
     _keep(client, list(kept.values()))
     _write(edits)
@@ -365,7 +351,7 @@ def install(
 
 
 @uninstalling.command()
-def uninstall(client: WhichClient, yes: Yes = False) -> None:
+def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
     """Take back what `install` has told another agent.
 
     The memory itself stays as it is.
@@ -388,10 +374,6 @@ def uninstall(client: WhichClient, yes: Yes = False) -> None:
     else:
         _ask(edits, yes=yes)
         _write(edits)
-        for edit in edits:
-            if edit.after is None and kept[str(edit.file)].made_folder:
-                with suppress(OSError):  # others have put something into it
-                    edit.file.parent.rmdir()
         write(f"{client} does not know of this memory any more.\n")
     _keep(client, [])
 
@@ -556,11 +538,11 @@ def _ask(edits: list[_Edit], *, yes: bool) -> None:
     write("".join(map(_diff, edits)))
     if not yes:
 
-        async def ask(_: Interruption) -> int:
-            await confirm("Write this?", "Nothing was changed.")
+        async def ask(_: cli.Interruption) -> int:
+            await cli.confirm("Write this?", "Nothing was changed.")
             return EXIT_DONE
 
-        if code := run_async(ask):
+        if code := cli.run_async(ask):
             raise typer.Exit(code)
 
 

@@ -9,46 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import msgspec
 import typer
 
-from ragmem.cli.command import (
-    AddDir,
-    Allow,
-    ColorOption,
-    Continue,
-    Effort,
-    Ephemeral,
-    Everyone,
-    Fork,
-    Interruption,
-    Mode,
-    Model,
-    Resume,
-    Yolo,
-    added_folders,
-    allowed_tools,
-    argument,
-    ask_line,
-    check_session_flags,
-    choose_session,
-    commands,
-    open_app,
-    option,
-    permission_mode,
-    run_async,
-    say_notices,
-    settings,
-    with_weights,
-)
-from ragmem.cli.output import (
-    PassingLine,
-    is_interactive,
-    join_prompt,
-    read_prompt,
-    say,
-    to_json,
-    write,
-    write_json,
-)
-from ragmem.config import Config, environment
+from ragmem.cli import command as cli
+from ragmem.cli import output as out
+from ragmem.cli.command import permission_mode
 from ragmem.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
@@ -80,7 +43,7 @@ if TYPE_CHECKING:
     from ragmem.listings import Document
 
 
-app = commands()
+app = cli.commands()
 
 OutputFormat = Literal["text", "json", "stream-json"]
 _LINE = (
@@ -98,11 +61,10 @@ _WAITING = "waiting for the model …"
 class Progress:
     """Tools, notices and a closing line on stderr; on a pipe what went wrong or was remembered."""
 
-    def __init__(self, *, live: bool, color: bool) -> None:
-        self._live = live
-        self._dim, self._plain = ("\x1b[2m", "\x1b[0m") if color else ("", "")
+    def __init__(self, *, live: bool, paint: out.Paint) -> None:
+        self._live, self._paint = live, paint
         self._titles: dict[str, str] = {}
-        self._passing = PassingLine(before=self._dim, after=self._plain)
+        self._passing = out.PassingLine(paint)
 
     def show(self, event: Event) -> None:
         """Say what the event means, if anything."""
@@ -142,24 +104,24 @@ class Progress:
     def _notice(self, level: str, text: str) -> None:
         if level != "info":
             self.clear()
-            say(f"{level}: {one_line(text, 2000)}\n")
+            out.say(f"{level}: {one_line(text, 2000)}\n")
         elif self._live:
             self._line(one_line(text, 2000))
 
     def _finished(self, event: TurnFinished) -> None:
         self.clear()
         if event.subtype == "interrupted":
-            say("interrupted\n")
+            out.say("interrupted\n")
         elif event.error:
-            say(f"error: {visible(event.error)}\n")
+            out.say(f"error: {visible(event.error)}\n")
             if event.hint:
-                say(f"{visible(event.hint)}\n")
+                out.say(f"{visible(event.hint)}\n")
         if self._live:
             self._line(closing_line(event))
 
     def _line(self, text: str) -> None:
         self.clear()
-        say(f"{self._dim}{text}{self._plain}\n")
+        out.say(self._paint((text, "dim")) + "\n")
 
 
 def closing_line(finished: TurnFinished) -> str:
@@ -172,13 +134,6 @@ def closing_line(finished: TurnFinished) -> str:
         parts.append(f"${usage.cost_usd:.4f}")
     parts.append(duration(finished.duration_ms))
     return " · ".join(parts)
-
-
-def wants_color(setting: str, *, no_color: bool, dumb: bool) -> bool:
-    """Whether stderr gets colour: the setting, else a terminal without NO_COLOR."""
-    if setting != "auto":
-        return setting == "always"
-    return sys.stderr.isatty() and not no_color and not dumb
 
 
 # --- what becomes of the events of a turn -------------------------------------
@@ -226,7 +181,7 @@ class TextOutput:
     def _stream(self, text: str) -> None:
         if text:
             self._streamed += text
-            write(text)
+            out.write(text)
 
     def _end_line(self) -> None:
         if self._streamed and not self._streamed.endswith("\n"):
@@ -241,9 +196,9 @@ class TextOutput:
             self._end_line()
             # An answer that did not come in pieces, such as one that memory gave.
             if answer and not self._streamed.rstrip("\n").endswith(visible(answer)):
-                write(visible(answer) + "\n")
+                out.write(visible(answer) + "\n")
         elif answer:
-            write((answer if self._raw else without_controls(answer)) + "\n")
+            out.write((answer if self._raw else without_controls(answer)) + "\n")
 
 
 class JsonOutput:
@@ -258,7 +213,7 @@ class JsonOutput:
 
         self._progress.show(event)
         if isinstance(event, TurnFinished):
-            write_json(to_json(result_document(event)))
+            out.write_json(out.to_json(result_document(event)))
 
 
 class StreamJsonOutput:
@@ -280,9 +235,9 @@ class StreamJsonOutput:
         from ragmem.listings import result_document
 
         if isinstance(event, TurnFinished):
-            write_json(to_json(result_document(event), indent=None))
+            out.write_json(out.to_json(result_document(event), indent=None))
         elif line := self._line(event):
-            write_json(to_json(line, indent=None))
+            out.write_json(out.to_json(line, indent=None))
 
     def _line(self, event: Event) -> "Document | None":
         from ragmem.listings import text_block, tool_result_block, tool_use_block
@@ -370,10 +325,10 @@ def say_denials(finished: TurnFinished) -> None:
         way = f"Use {visible(allow)}, or --permission-mode." if rules else ""
         if unfit := [_named(denial) for denial in asked if not _rules_for(denial)]:
             way += f" No rule fits {', '.join(dict.fromkeys(unfit))}: --allow {RUN_COMMAND} is all."
-        say(f"warning: not allowed: {names}. {way.strip()}\n")
+        out.say(f"warning: not allowed: {names}. {way.strip()}\n")
     final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
     for name, reason in final.items():
-        say(f"warning: not allowed: {name}. {visible(reason)}\n")
+        out.say(f"warning: not allowed: {name}. {visible(reason)}\n")
 
 
 # --- asking before a tool acts ------------------------------------------------
@@ -384,10 +339,10 @@ def terminal_approver(progress: Progress) -> Approver:
 
     async def approve(proposal: Proposal) -> Decision:
         progress.clear()
-        say(proposal_text(proposal))
+        out.say(proposal_text(proposal))
         always = f"[a]lways: {proposal.always}, " if proposal.always else ""
         question = f"Allow? [y]es, [n]o, {always}or say what to do instead: "
-        while (decision := decide(await ask_line(question), proposal)) is None:
+        while (decision := decide(await cli.ask_line(question), proposal)) is None:
             continue
         return decision
 
@@ -421,63 +376,65 @@ def decide(answer: str, proposal: Proposal) -> Decision | None:
 
 @app.command()
 def ask(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[str | None, argument("PROMPT|-", "The question; - is stdin.")] = None,
-    continue_last: Continue = False,
-    resume: Resume = None,
-    fork: Fork = False,
-    everyone: Everyone = False,
-    model: Model = None,
-    effort: Effort = None,
+    prompt: Annotated[str | None, cli.argument("PROMPT|-", "The question; - is stdin.")] = None,
+    continue_last: cli.Continue = False,
+    resume: cli.Resume = None,
+    fork: cli.Fork = False,
+    everyone: cli.Everyone = False,
+    model: cli.Model = None,
+    effort: cli.Effort = None,
     output_format: Annotated[
         OutputFormat,
-        option(
+        cli.option(
             "--output-format", "text: the answer. json: one result. stream-json: one event a line."
         ),
     ] = "text",
     include_partial: Annotated[
-        bool, option("--include-partial-messages", "With stream-json: the words as they come.")
+        bool, cli.option("--include-partial-messages", "With stream-json: the words as they come.")
     ] = False,
     max_turns: Annotated[
-        int | None, option("--max-turns", "At most so many calls of the model.", "N", least=1)
+        int | None, cli.option("--max-turns", "At most so many calls of the model.", "N", least=1)
     ] = None,
     max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", "At most so many dollars.", "X")
+        float | None, cli.option("--max-budget-usd", "At most so many dollars.", "X")
     ] = None,
-    mode: Mode = None,
-    yolo: Yolo = False,
-    allow: Allow = None,
-    no_tools: Annotated[bool, option("--no-tools", "Give the model no tools.")] = False,
+    mode: cli.Mode = None,
+    yolo: cli.Yolo = False,
+    allow: cli.Allow = None,
+    no_tools: Annotated[bool, cli.option("--no-tools", "Give the model no tools.")] = False,
     json_schema: Annotated[
         str | None,
-        option(
+        cli.option(
             "--json-schema",
             "The answer as JSON that fits this JSON Schema, checked; a file, or the schema itself.",
             "FILE|JSON",
         ),
     ] = None,
     raw: Annotated[
-        bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
+        bool, cli.option("--raw", "Into a pipe: terminal controls of the answer too.")
     ] = False,
-    add_dir: AddDir = None,
-    ephemeral: Ephemeral = False,
-    color: ColorOption = None,
+    add_dir: cli.AddDir = None,
+    ephemeral: cli.Ephemeral = False,
+    color: cli.ColorOption = None,
 ) -> None:
     """Ask one question and print the answer.
 
     With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block. What is piped
     teaches no rule or preference, also where it is the prompt.
     """
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
+    cli.check_session_flags(
+        continue_last=continue_last, resume=resume, fork=fork, everyone=everyone
+    )
     if include_partial and output_format != "stream-json":
         raise UsageError("--include-partial-messages needs --output-format stream-json.")
     if raw and output_format != "text":
         raise UsageError("--raw needs --output-format text.")
     if max_budget_usd is not None and not max_budget_usd > 0:
         raise UsageError("--max-budget-usd must be more than 0.")
-    folders, tools = added_folders(add_dir), allowed_tools(allow)
+    folders, tools = cli.added_folders(add_dir), cli.allowed_tools(allow)
     goes_on = continue_last or resume is not None
-    config, paths = settings(color=color, needs_memory=goes_on)
-    text = read_prompt(prompt)
+    config, paths = cli.settings(color=color, needs_memory=goes_on)
+    text = out.read_prompt(prompt)
 
     from ragmem.agent.seat import Options
 
@@ -498,20 +455,20 @@ def ask(  # noqa: PLR0913 - one parameter a flag
         schema=schema,
     )
 
-    async def main(interruption: Interruption) -> int:
-        progress = _progress(config)
-        approver = terminal_approver(progress) if is_interactive() else deny_all
-        async with open_app(
+    async def main(interruption: cli.Interruption) -> int:
+        progress = Progress(live=sys.stderr.isatty(), paint=out.paint_for(config.ui, sys.stderr))
+        approver = terminal_approver(progress) if out.is_interactive() else deny_all
+        async with cli.open_app(
             config, paths, ephemeral=ephemeral, patient=False, everyone=everyone
         ) as opened:
-            session = await choose_session(
+            session = await cli.choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )
             if not continue_last and resume is None:
                 session = msgspec.structs.replace(session, tags=(ASKED,))
-            agent = await with_weights(paths, lambda: opened.agent(session, options, approver))
+            agent = await cli.with_weights(paths, lambda: opened.agent(session, options, approver))
             try:
-                say_notices(opened)
+                cli.say_notices(opened)
                 output: Output
                 if output_format == "json":
                     output = JsonOutput(progress)
@@ -528,9 +485,9 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                 skill_set = await opened.skill_set(session)
                 # Whose words came through a pipe nobody knows: they are kept as such.
                 is_piped = prompt in (None, "-")
-                meant = join_prompt("", text) if is_piped else skill_set.expanded(text)
+                meant = out.join_prompt("", text) if is_piped else skill_set.expanded(text)
                 if hint := skill_set.hint():
-                    say(f"note: {visible(hint)}\n")
+                    out.say(f"note: {visible(hint)}\n")
                 code = await answer(agent, meant, output, interruption)
             finally:
                 await agent.aclose()
@@ -538,10 +495,12 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             # Done is what is kept too.
             return code if opened.remembers or ephemeral else code or EXIT_TRY_AGAIN
 
-    raise typer.Exit(run_async(main))
+    raise typer.Exit(cli.run_async(main))
 
 
-async def answer(agent: "Agent", prompt: str, output: Output, interruption: Interruption) -> int:
+async def answer(
+    agent: "Agent", prompt: str, output: Output, interruption: cli.Interruption
+) -> int:
     """Run the turn to its recorded end, whatever happens to us or to the reader; the exit code."""
     code, unread = EXIT_FAILED, False
 
@@ -559,11 +518,3 @@ async def answer(agent: "Agent", prompt: str, output: Output, interruption: Inte
                 say_denials(event)
                 code = event.exit_code
     return EXIT_SIGPIPE if unread else code
-
-
-def _progress(config: Config) -> Progress:
-    environ = environment()
-    color = wants_color(
-        config.ui.color, no_color=bool(environ.get("NO_COLOR")), dumb=environ.get("TERM") == "dumb"
-    )
-    return Progress(live=sys.stderr.isatty(), color=color)

@@ -6,27 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import (
-    AddDir,
-    ColorOption,
-    Effort,
-    Ephemeral,
-    Everyone,
-    Fork,
-    Mode,
-    Model,
-    Resume,
-    Yolo,
-    added_folders,
-    argument,
-    check_session_flags,
-    commands,
-    current_folder,
-    open_app,
-    option,
-    permission_mode,
-    settings,
-)
+from ragmem.cli import command as cli
 from ragmem.cli.output import typed
 from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 
@@ -34,36 +14,40 @@ if TYPE_CHECKING:
     from ragmem.agent.seat import Options
     from ragmem.app import App
 
-app = commands()
+app = cli.commands()
 
 
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[str | None, argument("[PROMPT]", "What to ask first.")] = None,
+    prompt: Annotated[str | None, cli.argument("[PROMPT]", "What to ask first.")] = None,
     continue_last: Annotated[
         bool,
-        option("-c --continue", "Continue the newest chat here, or a one-off question if none is."),
+        cli.option(
+            "-c --continue", "Continue the newest chat here, or a one-off question if none is."
+        ),
     ] = False,
-    resume: Resume = None,
-    name: Annotated[str, option("-n --name", "Name the session.", "NAME")] = "",
-    fork: Fork = False,
-    everyone: Everyone = False,
-    model: Model = None,
-    effort: Effort = None,
-    mode: Mode = None,
-    yolo: Yolo = False,
-    add_dir: AddDir = None,
-    ephemeral: Ephemeral = False,
-    color: ColorOption = None,
+    resume: cli.Resume = None,
+    name: Annotated[str, cli.option("-n --name", "Name the session.", "NAME")] = "",
+    fork: cli.Fork = False,
+    everyone: cli.Everyone = False,
+    model: cli.Model = None,
+    effort: cli.Effort = None,
+    mode: cli.Mode = None,
+    yolo: cli.Yolo = False,
+    add_dir: cli.AddDir = None,
+    ephemeral: cli.Ephemeral = False,
+    color: cli.ColorOption = None,
 ) -> None:
     """Talk with the agent in this folder. Bare `ragmem` and `ragmem "…"` do the same."""
     require_terminal()
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
+    cli.check_session_flags(
+        continue_last=continue_last, resume=resume, fork=fork, everyone=everyone
+    )
     goes_on = continue_last or resume is not None
-    config, paths = settings(color=color, needs_memory=goes_on)
-    chosen = permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
-    folders = added_folders(add_dir)
-    cwd = current_folder()
+    config, paths = cli.settings(color=color, needs_memory=goes_on)
+    chosen = cli.permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
+    folders = cli.added_folders(add_dir)
+    cwd = cli.current_folder()
 
     opened: list[App] = []
 
@@ -74,7 +58,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
             model=model or "", effort=effort, permission_mode=chosen, add_dirs=folders
         )
         opened.append(
-            open_app(
+            cli.open_app(
                 config,
                 paths,
                 ephemeral=ephemeral,

@@ -155,16 +155,14 @@ def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) ->
     except (RagmemError, OSError, TimeoutError):
         return []
     typed = incomplete.casefold()
-    offers = []
-    for whole, about in found:
-        shown = next((i for i in (short_id(whole), whole) if i.startswith(typed)), "")
-        if shown:
-            offers.append((shown, one_line(about, _ABOUT_CHARS)))
-    return offers[:_OFFERED]
+    return [
+        (shown, one_line(about, _ABOUT_CHARS))
+        for whole, about in found
+        if (shown := next((i for i in (short_id(whole), whole) if i.startswith(typed)), ""))
+    ][:_OFFERED]
 
 
 async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
-
     paths = find_paths()
     if not paths.data_dir.is_dir():
         return []
@@ -558,11 +556,6 @@ async def resumed(app: "App", reference: str) -> "Session":
         ) from None
 
 
-def _settle(typed: asyncio.Future[None]) -> None:
-    if not typed.done():
-        typed.set_result(None)
-
-
 async def _candidates(app: "App", ids: Sequence[str]) -> str:
     from ragmem.listings import sessions_table
 
@@ -585,21 +578,27 @@ async def _pick(app: "App") -> "Session":
             f"-r needs a session here: which one?\n{listed().rstrip()}", hint="Use -r ID."
         )
     say(listed(current=""))
-    answer = await ask_line(f"Which one? [1-{len(sessions)}] ")
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(sessions):
+    chosen = await choose_number(f"Which one? [1-{len(sessions)}] ", len(sessions))
+    if chosen is None:
         raise UsageError("No session was chosen.", hint="Use -r ID, or type the number of a row.")
-    return sessions[int(answer) - 1]
+    return sessions[chosen]
+
+
+async def choose_number(question: str, count: int) -> int | None:
+    """The place from 0 on of the row that a person names by its number; None for no such one."""
+    answer = await ask_line(question)
+    number = int(answer) if answer.isdecimal() else 0
+    return number - 1 if 1 <= number <= count else None
 
 
 async def ask_line(question: str) -> str:
     """A line typed at the terminal, while the loop goes on; empty at its end (Ctrl-D)."""
     say(question)
     loop = asyncio.get_running_loop()
-    typed: asyncio.Future[None] = loop.create_future()
-    fd = sys.stdin.fileno()
-    loop.add_reader(fd, _settle, typed)
+    fd, typed = sys.stdin.fileno(), asyncio.Event()
+    loop.add_reader(fd, typed.set)
     try:
-        await typed
+        await typed.wait()
     finally:
         loop.remove_reader(fd)
     return os.read(fd, 4096).decode(errors="replace").strip()

@@ -5,19 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ragmem.cli.command import (
-    Format,
-    Interruption,
-    argument,
-    commands,
-    option,
-    run_async,
-    settings,
-    settings_keys,
-    settings_values,
-)
+from ragmem.cli import command as cli
+from ragmem.cli.command import settings
 from ragmem.cli.output import print_all, say, write, write_json
-from ragmem.config import environment, find_paths, load_config
+from ragmem.config import Config, environment, find_paths, load_config
 from ragmem.config.file import (
     change,
     config_toml,
@@ -28,23 +19,28 @@ from ragmem.config.file import (
     value_of,
 )
 from ragmem.errors import EXIT_DONE, ConfigError, NoModel, UsageError
+from ragmem.redact import know, redact, secrets_among
 from ragmem.text import visible
 
 if TYPE_CHECKING:
     from ragmem.listings import Document
 
-app = commands("Show and change the settings.")
+app = cli.commands("Show and change the settings.")
+
+
+def _loaded() -> Config:
+    """The settings in force, the secrets among them known."""
+    settings = load_config(find_paths().config_file)
+    know(secrets_among(environment()) | settings.passwords())
+    return settings
 
 
 @app.command()
 def show(
-    output: Annotated[Literal["toml", "json"], option("--format", "How to print it.")] = "toml",
+    output: Annotated[Literal["toml", "json"], cli.option("--format", "How to print it.")] = "toml",
 ) -> None:
     """Print all settings in force: the file, and over it the environment."""
-    from ragmem.redact import know, redact, secrets_among
-
-    settings = load_config(find_paths().config_file)
-    know(secrets_among(environment()) | settings.passwords())
+    settings = _loaded()
     if output == "json":
         import msgspec
 
@@ -71,21 +67,20 @@ def init() -> None:
 
 
 @app.command()
-def get(key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)]) -> None:
+def get(key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)]) -> None:
     """Print one setting in force, as `config show` does.
 
     Texts stand without quotes.
     """
-    from ragmem.redact import know, redact, secrets_among
-
-    paths = find_paths()
-    know(secrets_among(environment()) | load_config(paths.config_file).passwords())
+    _loaded()
     value = value_of(key)
     write(redact(value if isinstance(value, str) else toml_value(value)) + "\n")
 
 
 @app.command()
-def unset(key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)]) -> None:
+def unset(
+    key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)],
+) -> None:
     """Take one setting out of the file; the rest of it stays as it is."""
     was_there, outranked = take_back(key)
     if outranked:
@@ -97,8 +92,8 @@ def unset(key: Annotated[str, argument("KEY", "Such as model.main.", settings_ke
 # A number below 0 is no flag.
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
-    key: Annotated[str, argument("KEY", "Such as model.main.", settings_keys)],
-    value: Annotated[str, argument("VALUE", "", settings_values)],
+    key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)],
+    value: Annotated[str, cli.argument("VALUE", "", cli.settings_values)],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""
     if value.startswith("-") and not re.fullmatch(r"-[\d.]+", value):
@@ -117,7 +112,7 @@ listing = typer.Typer(
 
 
 @listing.callback()
-def models(context: typer.Context, output: Format = "table") -> None:
+def models(context: typer.Context, output: cli.Format = "table") -> None:
     """List them, unless something else is asked for."""
     if context.invoked_subcommand is None:
         _list(output)
@@ -134,11 +129,11 @@ def fetch_weights() -> None:
 
     _, paths = settings()
 
-    async def main(_: Interruption) -> int:
+    async def main(_: cli.Interruption) -> int:
         write(f"{installed_weights() or await fetch(paths)}\n")
         return EXIT_DONE
 
-    raise typer.Exit(run_async(main))
+    raise typer.Exit(cli.run_async(main))
 
 
 def _list(output: Literal["table", "json"]) -> None:

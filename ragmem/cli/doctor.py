@@ -13,14 +13,9 @@ import msgspec
 import typer
 
 from ragmem.administration import Administration
-from ragmem.cli.command import (
-    Interruption,
-    commands,
-    current_folder,
-    run_async,
-)
+from ragmem.cli import command as cli
 from ragmem.cli.output import Paint, columns, paint_for, write
-from ragmem.config import Config, Paths, UiConfig, environment, find_paths, load_config
+from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.libraries import install_command, pip_install
 from ragmem.redact import know, redact, secrets_among
@@ -29,7 +24,7 @@ from ragmem.text import counted, hanging, visible
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = commands()
+app = cli.commands()
 
 _NAME_WIDTH = 11
 Health = Literal["ok", "note", "broken"]
@@ -51,31 +46,24 @@ class Check(msgspec.Struct, frozen=True):
 def doctor() -> None:
     """Check what ragmem needs; exit 1 when something is broken."""
 
-    async def main(_: Interruption) -> int:
+    async def main(_: cli.Interruption) -> int:
         broken = False
-        paint = paint_for(_look())
-        width = columns(80) if paint else None
+        paint = paint_for(_settings(find_paths().config_file, Config()).ui)
+        width = columns(80) if sys.stdout.isatty() else None
         async for check in examine():
-            write(check_text(check, width=width, paint=paint))
+            write(check_text(check, width, paint))
             broken |= check.health == "broken"
         return EXIT_FAILED if broken else EXIT_DONE
 
-    raise typer.Exit(run_async(main))
+    raise typer.Exit(cli.run_async(main))
 
 
-def _look() -> UiConfig:
+def _settings(file: Path, otherwise: Config) -> Config:
+    """Those in force; where they can't be read, which the check of them tells, others."""
     try:
-        return load_config(find_paths().config_file).ui
-    except RagmemError:  # told by the check of it
-        return UiConfig()
-
-
-def _without_file() -> Config:
-    """What the rest is looked at with, where the file can't be used: the environment's settings."""
-    try:
-        return load_config(Path(os.devnull))
+        return load_config(file)
     except RagmemError:
-        return Config()
+        return otherwise
 
 
 async def examine() -> AsyncIterator[Check]:
@@ -83,7 +71,7 @@ async def examine() -> AsyncIterator[Check]:
     from ragmem.app import App
     from ragmem.tools.search import find_ripgrep
 
-    paths, environ, cwd = find_paths(), environment(), current_folder()
+    paths, environ, cwd = find_paths(), environment(), cli.current_folder()
     know(secrets_among(environ))
     yield check_python()
     folders = check_folders(paths)
@@ -91,7 +79,7 @@ async def examine() -> AsyncIterator[Check]:
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
-        config = _without_file()
+        config = _settings(Path(os.devnull), Config())  # what the environment says
         said = "Until then other commands end so; the rows below tell what holds without it."
         yield Check("config", "broken", str(error), f"{error.hint}\n{said}".strip())
     else:
@@ -124,15 +112,13 @@ async def examine() -> AsyncIterator[Check]:
     yield check_sandbox(config, cwd)
 
 
-def check_text(check: Check, *, width: int | None = None, paint: Paint | None = None) -> str:
+def check_text(check: Check, width: int | None, paint: Paint) -> str:
     """A check as a line, or as many as fit into the width, its advice indented below."""
     head = f"{check.health:<6} {check.name:<{_NAME_WIDTH}} "
     lines = hanging(head, visible(check.detail), width)
     # Commands are to be copied: they stay on a line each.
     lines += [f"{' ' * len(head)}{line}" for line in visible(check.advice).splitlines()]
     text = redact("\n".join(lines)) + "\n"
-    if paint is None:
-        return text
     style, rest = _STYLES[check.health], text.removeprefix(check.health)
     return paint((check.health, style), (rest, "bold" if check.health == "broken" else ""))
 

@@ -10,44 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from ragmem.cli.command import (
-    Format,
-    OfSession,
-    age_or_date,
-    argument,
-    command,
-    commands,
-    last_session,
-    open_app,
-    option,
-    resumed,
-    say_notices,
-)
-from ragmem.cli.output import (
-    columns,
-    print_all,
-    print_one,
-    say,
-    steps,
-    to_json,
-    typed,
-    write,
-    write_json,
-)
+from ragmem import listings
+from ragmem.cli import command as cli
+from ragmem.cli import output as out
 from ragmem.config import how_to_set
 from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import (
-    SHOWN,
-    Document,
-    code_session_documents,
-    document,
-    files_table,
-    in_sessions,
-    memory_document,
-    past_lines,
-    table,
-)
 from ragmem.memory.files import CodePast, past_of_file, stored_path
 from ragmem.memory.projects import real_folder
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
@@ -60,7 +28,7 @@ if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
     from ragmem.records import CodeStore, FileAccess, Project, Session
 
-indexing = commands()
+indexing = cli.commands()
 
 _LOOK_AGAIN_S = 0.5
 STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
@@ -68,18 +36,19 @@ _NAMED = 3
 """Files of a change that are named on its line."""
 
 
-@command(indexing, open_app)
+@cli.command(indexing, cli.open_app)
 async def index(
     opened: "App",
-    watch: Annotated[bool, option("--watch", "And keep it current until Ctrl-C.")] = False,
-    rebuild: Annotated[bool, option("--rebuild", "Make it anew from all files.")] = False,
+    watch: Annotated[bool, cli.option("--watch", "And keep it current until Ctrl-C.")] = False,
+    rebuild: Annotated[bool, cli.option("--rebuild", "Make it anew from all files.")] = False,
     vectors: Annotated[
-        bool, option("--vectors", "Wait for the search by meaning too, not only for that by words.")
+        bool,
+        cli.option("--vectors", "Wait for the search by meaning too, not only for that by words."),
     ] = False,
     status: Annotated[
-        bool, option("--status", "Only show what is indexed; nothing is looked at.")
+        bool, cli.option("--status", "Only show what is indexed; nothing is looked at.")
     ] = False,
-    output: Format = "table",
+    output: cli.Format = "table",
 ) -> None:
     """Bring the index of this project's code up to date.
 
@@ -98,7 +67,7 @@ async def index(
         await _index(opened, code, rebuild=rebuild, vectors=vectors, output=output)
         if watch:
             await _watch(opened, code)
-    say_notices(opened)
+    cli.say_notices(opened)
 
 
 async def code_of(opened: "App") -> "CodeIndex":
@@ -126,22 +95,23 @@ async def brought_up_to_date(
 
     Who `only_reads` goes on with what was indexed before where nothing can be written.
     """
-
     told = False
     try:
-        with steps("indexing") as show:
+        with out.steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
                 if not told:
-                    say("Another process of ragmem is indexing this project: waiting for it.\n")
+                    out.say("Another process of ragmem is indexing this project: waiting for it.\n")
                     told = True
                 await asyncio.sleep(_LOOK_AGAIN_S)
     except asyncio.CancelledError:
-        say("Stopped. What was indexed stays; run it again to go on.\n")
+        out.say("Stopped. What was indexed stays; run it again to go on.\n")
         raise
     except StoreError as error:
         if not only_reads or not await code.exists():
             raise
-        say(f"note: Files that are new since the last look are not found. {visible(str(error))}\n")
+        out.say(
+            f"note: Files that are new since the last look are not found. {visible(str(error))}\n"
+        )
         return await code.as_it_is()
     return found
 
@@ -150,7 +120,6 @@ async def _index(
     opened: "App", code: "CodeIndex", *, rebuild: bool, vectors: bool, output: str
 ) -> None:
     before = await code.status()
-    is_first = not before.refreshed_at
     if vectors:
         _check_vectors(opened)
     found = await brought_up_to_date(code, rebuild=rebuild)
@@ -163,12 +132,12 @@ async def _index(
 
     def text(width: int) -> str:
         if not (found.files or found.removed):
-            return nothing_text(found, status.path, width=width)
-        went_on = is_first and before.files > 0 and not rebuild
-        whole = is_first or rebuild
-        return refreshed_text(found, follow=follow, whole=whole, width=width, went_on=went_on)
+            said = f"There is no file to be indexed in {one_line(status.path, 400)}."
+            return _with_left_out(said, found.left_out, width)
+        whole = rebuild or not before.refreshed_at
+        return refreshed_text(found, follow=follow, whole=whole, width=width)
 
-    print_one(output, lambda: status_document(status, found), text, pipe=100)
+    out.print_one(output, lambda: status_document(status, found), text, pipe=100)
     await opened.leave_background()
 
 
@@ -195,12 +164,11 @@ def _check_vectors(opened: "App") -> None:
 
 
 async def _embed(code: "CodeIndex") -> None:
-
     try:
-        with steps("embedding") as show:
+        with out.steps("embedding") as show:
             await code.embed(None, show)
     except asyncio.CancelledError:
-        say("Stopped. What was embedded stays; run it again to go on.\n")
+        out.say("Stopped. What was embedded stays; run it again to go on.\n")
         raise
 
 
@@ -220,12 +188,12 @@ def _makes_vectors(opened: "App") -> bool:
 
 
 async def _watch(opened: "App", code: "CodeIndex") -> None:
-    say("Watching for changes; Ctrl-C ends it.\n")
+    out.say("Watching for changes; Ctrl-C ends it.\n")
     async for found in code.watch():
         if found.changed or found.removed:
-            write(f"{datetime.now().astimezone():%H:%M:%S}  {changes_text(found)}\n")
+            out.write(f"{datetime.now().astimezone():%H:%M:%S}  {changes_text(found)}\n")
             await opened.leave_background()
-    say("The project's folder is not there any more.\n")
+    out.say("The project's folder is not there any more.\n")
 
 
 def changes_text(found: "Refreshed") -> str:
@@ -250,26 +218,10 @@ def vectors_note(opened: "App", status: "IndexStatus") -> str:
     return f"{count:,} {have} no vectors yet and can be found by words alone: {rest}."
 
 
-def nothing_text(found: "Refreshed", path: str, *, width: int) -> str:
-    """Where there is nothing to be indexed."""
-    said = f"There is no file to be indexed in {one_line(path, 400)}."
-    lines = hanging("", said, width)
-    if found.left_out:
-        lines += hanging("", f"Left out: {left_out_text(found.left_out)}.", width)
-    return "\n".join(lines) + "\n"
-
-
-def refreshed_text(
-    found: "Refreshed", *, follow: str, whole: bool, width: int, went_on: bool = False
-) -> str:
-    """What a look at the disk came to; `whole`: with what was left out.
-
-    `went_on`: the first look had been stopped before its end.
-    """
+def refreshed_text(found: "Refreshed", *, follow: str, whole: bool, width: int) -> str:
+    """What a look at the disk came to; `whole`: with what was left out."""
     parts = [f"{counted(found.files, 'file')}, {counted(found.scopes, 'scope')}"]
-    if went_on:
-        parts.append(f"went on with the first index, of which {len(found.changed):,} were left")
-    elif not whole:
+    if not whole:
         changes = [
             f"{len(paths):,} {verb}"
             for verb, paths in (("changed", found.changed), ("removed", found.removed))
@@ -277,9 +229,13 @@ def refreshed_text(
         ]
         parts.append(", ".join(changes) or "nothing changed")
     said = f"{'; '.join(parts)}; {found.seconds:.1f} s. {follow}".strip()
+    left_out = found.left_out if whole else {}
+    return _with_left_out(said, left_out, width)
+
+
+def _with_left_out(said: str, left_out: Mapping[str, int], width: int) -> str:
     lines = hanging("", said, width)
-    if whole and found.left_out:
-        lines += hanging("", f"Left out: {left_out_text(found.left_out)}.", width)
+    lines += hanging("", f"Left out: {left_out_text(left_out)}.", width) if left_out else []
     return "\n".join(lines) + "\n"
 
 
@@ -293,17 +249,17 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
     """How much is indexed, in a line; empty where nothing is."""
     if not status.refreshed_at:
         return ""
-    indexed = indexed_text(**document(INDEXED, status))
+    indexed = indexed_text(**listings.document(INDEXED, status))
     return f"{indexed}, looked at {ago(datetime.fromisoformat(status.refreshed_at), now)}"
 
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
     if output != "json" and not status.refreshed_at and not status.files:
-        say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
+        out.say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
         return
     vectors = f"{status.without_vectors:,} to go" if status.without_vectors else "all made"
     vectors = vectors if _makes_vectors(opened) else "none are made, as the settings say"
-    print_one(
+    out.print_one(
         output,
         lambda: status_document(status),
         lambda width: status_text(status, datetime.now(UTC), vectors=vectors, width=width),
@@ -333,10 +289,10 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
     return "\n".join(lines) + "\n"
 
 
-def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> Document:
+def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> listings.Document:
     """What is indexed; with what a look at the disk came to, where there was one."""
     looked = {"seconds": round(found.seconds, 3)} if found else {}
-    return document(
+    return listings.document(
         f"{STATUS} changed removed seconds" if found else STATUS,
         status,
         found,
@@ -345,7 +301,7 @@ def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> 
     )
 
 
-app = commands()
+app = cli.commands()
 
 RELATED = "path changed_with imports imported_by sessions memories"
 TOGETHER = "path turn_count session_count last_at"
@@ -357,25 +313,29 @@ _FILES = 20
 """Of a session so many are told of, the latest."""
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def files(
     opened: "App",
-    path: Annotated[str | None, argument("PATH", "Tell of this file, whoever touched it.")] = None,
+    path: Annotated[
+        str | None, cli.argument("PATH", "Tell of this file, whoever touched it.")
+    ] = None,
     related: Annotated[
         bool,
-        option("--related", "Of each file: what changes with it, imports, sessions, decisions."),
+        cli.option(
+            "--related", "Of each file: what changes with it, imports, sessions, decisions."
+        ),
     ] = False,
     since: Annotated[
         str | None,
-        option(
+        cli.option(
             "--since",
             "What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
             "end of a session (its id or name).",
             "WHEN",
         ),
     ] = None,
-    resume: OfSession = None,
-    output: Format = "table",
+    resume: cli.OfSession = None,
+    output: cli.Format = "table",
 ) -> None:
     """List the files that a session has touched.
 
@@ -388,23 +348,23 @@ async def files(
     if path is not None and resume is not None:
         raise UsageError("PATH is looked for in all sessions: it does not go with -r.")
     if since is not None:
-        await _print_changed(opened, typed(since), output)
+        await _print_changed(opened, out.typed(since), output)
         return
     if path is not None:
-        await _print_file(opened, typed(path), output)
+        await _print_file(opened, out.typed(path), output)
         return
-    session = await (last_session(opened) if resume is None else resumed(opened, resume))
+    session = await (cli.last_session(opened) if resume is None else cli.resumed(opened, resume))
     accesses = await opened.memory.recently_accessed_files(session.session_id)
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
-    print_all(
+    out.print_all(
         output,
         accesses,
-        lambda each: document(
+        lambda each: listings.document(
             "path access_type tool_name turn_index timestamp", each, timestamp=each.accessed_at
         ),
-        lambda width: files_table(accesses, datetime.now(UTC), width=width),
+        lambda width: listings.files_table(accesses, datetime.now(UTC), width=width),
         f"The session {short_id(session.session_id)} has touched no file; -r names another.\n",
     )
 
@@ -428,7 +388,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
             if own and each.accessed_at >= start:
                 change = (each.accessed_at, session.session_id, each.turn_index)
                 changes.setdefault(each.path, []).append(change)
-    found: list[Document] = [
+    found: list[listings.Document] = [
         {
             "path": path,
             "turn_count": len({(session_id, turn) for _, session_id, turn in newest}),
@@ -439,7 +399,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
         for newest in [sorted(own, reverse=True)]
     ]
     found.sort(key=lambda each: (-each["timestamp"].timestamp(), each["path"]))
-    print_all(
+    out.print_all(
         output,
         found,
         lambda each: each,
@@ -450,7 +410,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
 
 async def since_when(opened: "App", since: str) -> datetime:
     """A date and an age count from now; a session from where it stands."""
-    if at := age_or_date(since):
+    if at := cli.age_or_date(since):
         return at
     try:
         return (await opened.resume_session(since)).last_activity_at
@@ -461,7 +421,7 @@ async def since_when(opened: "App", since: str) -> datetime:
         ) from None
 
 
-def _changed_table(found: list[Document], width: int) -> str:
+def _changed_table(found: list[listings.Document], width: int) -> str:
     now = datetime.now(UTC)
     rows = [
         (
@@ -472,7 +432,7 @@ def _changed_table(found: list[Document], width: int) -> str:
         )
         for each in found
     ]
-    return table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)
+    return listings.table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)
 
 
 # --- what it has to do with ---------------------------------------------------
@@ -508,19 +468,13 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
     if output == "json" or found.is_known or found.past.memories:
         _print_documents(output, [found])
     else:
-        say(_nothing_of(top / wanted, visible(wanted), opened.cwd))
+        out.say(_nothing_of(top / wanted, visible(wanted)))
 
 
-def _nothing_of(file: Path, shown: str, cwd: Path) -> str:
-    if file.is_symlink():
-        target = file.resolve()
-        name = f": name {visible(clean(os.path.relpath(target, cwd)))}" if target.is_file() else ""
-        return f"{shown} is a link, and links are not indexed{name}.\n"
-    if file.is_dir():
-        return f"{shown} is a folder: name a file.\n"
-    if file.is_file():
-        return f"No session has touched {shown}, and no file that is indexed imports it.\n"
-    return f"There is no file {shown}; paths are those from this folder.\n"
+def _nothing_of(file: Path, shown: str) -> str:
+    if not os.path.lexists(file):
+        return f"There is no file {shown}; paths are those from this folder.\n"
+    return f"No session has touched {shown}, and no file that is indexed imports it.\n"
 
 
 async def _print_related(
@@ -538,9 +492,9 @@ async def _print_related(
 
 def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:
     if output == "json":
-        write_json(to_json([related_document(each) for each in found]))
+        out.write_json(out.to_json([related_document(each) for each in found]))
     else:
-        write(related_text(found, datetime.now(UTC), width=columns(100), brief=brief))
+        out.write(related_text(found, datetime.now(UTC), width=out.columns(100), brief=brief))
 
 
 async def _related(
@@ -596,13 +550,13 @@ def related_text(
         for name, named in rows:
             lines += hanging(f"  {name:<13} ", _named(named), width) if named else []
         if brief:
-            told = in_sessions(each.past, now)
+            told = listings.in_sessions(each.past, now)
             lines += hanging("  ", f"touched {told}", width) if told else []
             decided = counted(len(each.past.memories), "decision")
             if each.past.memories:
                 lines += hanging("  ", f"{decided} there; `ragmem files PATH` tells", width)
         else:
-            lines += past_lines(each.past, now, indent=2, width=width)
+            lines += listings.past_lines(each.past, now, indent=2, width=width)
         lines.append("")
     return "\n".join(lines)
 
@@ -612,17 +566,17 @@ def _together(other: ChangedTogether, now: datetime) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    more = len(paths) - SHOWN
-    shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])
+    more = len(paths) - listings.SHOWN
+    shown = ", ".join(one_line(path, 200) for path in paths[: listings.SHOWN])
     return shown + (f" and {more:,} more" if more > 0 else "")
 
 
-def related_document(found: Related) -> Document:
+def related_document(found: Related) -> listings.Document:
     """As JSON: most turns first, then files of the project, and what was decided there."""
-    return document(
+    return listings.document(
         RELATED,
         found,
-        changed_with=[document(TOGETHER, each) for each in found.changed_with],
-        sessions=code_session_documents(found.past),
-        memories=[memory_document(each) for each in found.past.memories],
+        changed_with=[listings.document(TOGETHER, each) for each in found.changed_with],
+        sessions=listings.code_session_documents(found.past),
+        memories=[listings.memory_document(each) for each in found.past.memories],
     )

@@ -7,37 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ragmem.cli.command import (
-    Continue,
-    Format,
-    Model,
-    OfSession,
-    TextFormat,
-    argument,
-    check_session_flags,
-    choose_session,
-    command,
-    commands,
-    memory_ids,
-    open_app,
-    option,
-    resumed,
-)
+from ragmem.cli import command as cli
+from ragmem.cli import output as out
 from ragmem.cli.files import since_when
-from ragmem.cli.output import (
-    Paint,
-    columns,
-    drawn,
-    empty_prompt,
-    joined,
-    new_file,
-    print_one,
-    say,
-    to_json,
-    typed,
-    write,
-    write_json,
-)
+from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
@@ -51,38 +24,39 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.graph import Graph, Wanted
 
-drawing = commands()
+drawing = cli.commands()
 
 Shown = Literal["html", "json", "graphml"]
 NewPage = Annotated[
-    Path | None, option("-o --output", "A new file, instead of the one in ragmem's folder.", "FILE")
+    Path | None,
+    cli.option("-o --output", "A new file, instead of the one in ragmem's folder.", "FILE"),
 ]
-Open = Annotated[bool, option("--open", "Open it in the browser.")]
+Open = Annotated[bool, cli.option("--open", "Open it in the browser.")]
 
 
-@command(drawing, open_app)
+@cli.command(drawing, cli.open_app)
 async def graph(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, option("--project", "The memory of this folder's project: what is shown anyway.")
+        bool, cli.option("--project", "The memory of this folder's project: what is shown anyway.")
     ] = False,
-    everywhere: Annotated[bool, option("--all", "The memory of every project.")] = False,
-    resume: OfSession = None,
+    everywhere: Annotated[bool, cli.option("--all", "The memory of every project.")] = False,
+    resume: cli.OfSession = None,
     path: Annotated[
-        str | None, option("--file", "What has to do with a file of this project.", "PATH")
+        str | None, cli.option("--file", "What has to do with a file of this project.", "PATH")
     ] = None,
     memory: Annotated[
         str | None,
-        option("--memory", "Where a memory comes from: its id.", "ID", offered=memory_ids),
+        cli.option("--memory", "Where a memory comes from: its id.", "ID", offered=cli.memory_ids),
     ] = None,
     since: Annotated[
         str | None,
-        option("--since", "What came since: 7d, 12h, 2w, a date, or a session.", "WHEN"),
+        cli.option("--since", "What came since: 7d, 12h, 2w, a date, or a session.", "WHEN"),
     ] = None,
     file: NewPage = None,
     show: Open = False,
     output: Annotated[
-        Shown, option("--format", "html is the page; json and graphml are for programs.")
+        Shown, cli.option("--format", "html is the page; json and graphml are for programs.")
     ] = "html",
 ) -> None:
     """Draw the memory as one file that a browser shows.
@@ -109,10 +83,10 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
             hint="`ragmem files` lists those that the last session has touched.",
         )
     if not found.nodes:
-        say("Nothing is remembered of it yet.\n")
+        out.say("Nothing is remembered of it yet.\n")
     for each in found.left_out:
-        say(f"Not in it: {visible(each)}\n")
-    say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'line')}\n")
+        out.say(f"Not in it: {visible(each)}\n")
+    out.say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'line')}\n")
     keep(opened, found, file, output, show=show)
 
 
@@ -129,14 +103,14 @@ async def _wanted(
     from ragmem.memory.graph import Wanted
     from ragmem.memory.projects import real_folder
 
-    start = await since_when(opened, typed(since)) if since is not None else None
+    start = await since_when(opened, out.typed(since)) if since is not None else None
     if everywhere:
         return Wanted(title="All that ragmem remembers", since=start)
     if resume is not None:
-        session = await resumed(opened, resume)
+        session = await cli.resumed(opened, resume)
         return Wanted(title=session.called, session=session, since=start)
     if memory is not None:
-        found = await (await opened.store()).find_memories(typed(memory).replace("-", ""))
+        found = await (await opened.store()).find_memories(out.typed(memory).replace("-", ""))
         if len(found) != 1:
             several = counted(len(found), "memory")
             raise UsageError(
@@ -148,7 +122,7 @@ async def _wanted(
     if path is None:
         return Wanted(title=f"The memory of {project.path}", project=project, since=start)
     top = real_folder(project.path, opened.cwd)
-    wanted = stored_path(typed(path), cwd=opened.cwd, project=top)
+    wanted = stored_path(out.typed(path), cwd=opened.cwd, project=top)
     return Wanted(title=wanted, project=project, path=wanted, since=start)
 
 
@@ -160,27 +134,27 @@ def keep(
 
     data = {"html": to_html, "json": to_json, "graphml": to_graphml}[output](found)
     if file is not None:
-        with new_file(file) as part:
+        with out.new_file(file) as part:
             part.write_bytes(data)
     else:
         file = opened.paths.data_dir / f"{name or 'graph'}.{output}"
         replace_private(file, data, sync=False)
     file = file.expanduser().absolute()
-    write(f"{visible(str(file))}\n")
+    out.write(f"{visible(str(file))}\n")
     if show and not webbrowser.open(file.as_uri()):
         raise RagmemError("No browser could be opened.", hint=f"Open {visible(str(file))} in one.")
 
 
-measuring = commands()
+measuring = cli.commands()
 
 
-@command(measuring, open_app)
+@cli.command(measuring, cli.open_app)
 async def stats(
     opened: "App",
-    html: Annotated[bool, option("--html", "As charts: a file that a browser shows.")] = False,
+    html: Annotated[bool, cli.option("--html", "As charts: a file that a browser shows.")] = False,
     file: NewPage = None,
     show: Open = False,
-    output: Format = "table",
+    output: cli.Format = "table",
 ) -> None:
     """Show how much is remembered, how fast, how well, at what cost.
 
@@ -196,23 +170,19 @@ async def stats(
     days = opened.usage.days()
     found = await stats_of(opened, days)
     today = datetime.now().astimezone().date()
-    print_one(
+    out.print_one(
         output,
         lambda: found,
-        drawn(
-            opened.config.ui,
-            lambda width: stats_text(found, width=width, today=today),
-            lambda width, paint: stats_painted(
-                stats_text(found, width=width, today=today, days=days), paint
-            ),
+        lambda width: stats_painted(
+            stats_text(found, width=width, today=today, days=days), out.paint_for(opened.config.ui)
         ),
         pipe=80,
     )
 
 
-def stats_painted(text: str, paint: Paint) -> str:
+def stats_painted(text: str, paint: out.Paint) -> str:
     """The same with its bars in colour, and bright names."""
-    return joined([paint(*parts) for parts in stats_parts(text)])
+    return out.joined([paint(*parts) for parts in stats_parts(text)])
 
 
 async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
@@ -228,37 +198,39 @@ async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
     keep(opened, found, file, "html", show=show, name="stats")
 
 
-building = commands()
+building = cli.commands()
 
 _BAR = 10
 _WIDTH = 140
 
 
-@command(building, open_app)
+@cli.command(building, cli.open_app)
 async def context(
     opened: "App",
-    prompt: Annotated[str, argument("PROMPT", "The prompt.")],
-    continue_last: Continue = False,
-    resume: OfSession = None,
+    prompt: Annotated[str, cli.argument("PROMPT", "The prompt.")],
+    continue_last: cli.Continue = False,
+    resume: cli.OfSession = None,
     strategy: Annotated[
         Strategy,
-        option("--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."),
+        cli.option(
+            "--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."
+        ),
     ] = "hybrid",
-    model: Model = None,
-    output: TextFormat = "text",
+    model: cli.Model = None,
+    output: cli.TextFormat = "text",
 ) -> None:
     """Show exactly what `ask` would send, with budgets and reasons.
 
     Nothing is sent and nothing is stored.
     """
-    check_session_flags(continue_last=continue_last, resume=resume, fork=False)
-    prompt = typed(prompt)
+    cli.check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    prompt = out.typed(prompt)
     if not prompt.strip():
-        raise empty_prompt()
+        raise out.empty_prompt()
 
     from ragmem.agent.seat import Options
 
-    session = await choose_session(opened, continue_last=continue_last, resume=resume)
+    session = await cli.choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)
     try:
         skill_set = await opened.skill_set(session)
@@ -266,10 +238,10 @@ async def context(
     finally:
         await agent.aclose()
     if output == "json":
-        write_json(to_json(context_document(session.session_id, built)))
+        out.write_json(to_json(context_document(session.session_id, built)))
     else:
-        say(budgets_table(built, width=columns(_WIDTH)) + "\n")
-        write(visible(built.text()) + "\n")
+        out.say(budgets_table(built, width=out.columns(_WIDTH)) + "\n")
+        out.write(visible(built.text()) + "\n")
 
 
 def budgets_table(built: Context, *, width: int = _WIDTH) -> str:

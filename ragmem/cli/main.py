@@ -1,8 +1,7 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from shutil import get_terminal_size
 from typing import Annotated, Any
@@ -51,8 +50,7 @@ _COMMANDS = (
     "doctor",
     "work",
 )
-_WIDE = 60
-"""Columns from which on there is room for what an option does beside it."""
+_NARROW = 58
 _PLACES = {
     "context": ("looking", "building"),
     "graph": ("looking", "drawing"),
@@ -100,24 +98,6 @@ def command() -> TyperGroup:
     built = typer.main.get_command(_root)
     assert isinstance(built, TyperGroup)
     return built
-
-
-_MISSING = re.compile("No such command '([a-z]+)'")
-_ELSEWHERE = {
-    "why": "memory why ID",
-    "forget": "memory forget ID",
-    "remember": "memory add TEXT",
-    "resume": "chat -r",
-}
-"""Commands under the names that people look for them by, in chats or other agents."""
-_MODES = {
-    "--mode": "--permission-mode plan|acceptEdits|default",
-    "--plan": "--permission-mode plan",
-    "--accept-edits": "--permission-mode acceptEdits",
-    "--full-auto": "--permission-mode acceptEdits",
-    "--dangerously-skip-permissions": "--yolo",
-}
-"""Flags of other agents for what ours has another one for."""
 
 
 class _Root(TyperGroup):
@@ -173,30 +153,10 @@ def _arm_failpoints() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
-    width = None
-    columns = get_terminal_size().columns
-    if columns < _WIDE:
-        _stack_help()
-        # What stands in a section is indented, beside that width.
-        width = columns - 2
-    return (
-        command().main(args=words, prog_name="ragmem", standalone_mode=False, terminal_width=width)
-        or EXIT_DONE
-    )
-
-
-def _stack_help() -> None:
-    """In help, what an option does stands below it."""
-    context = TyperGroup.context_class
-    beside = context.formatter_class
-
-    class Stacked(beside):  # type: ignore[misc, valid-type]
-        def write_dl(
-            self, rows: Iterable[tuple[str, str]], col_max: int = 2, col_spacing: int = 2
-        ) -> None:
-            super().write_dl(rows, min(col_max, 2), col_spacing)
-
-    context.formatter_class = Stacked
+    width = get_terminal_size().columns - 2  # of help; what stands in a section is indented
+    narrow = width if width < _NARROW else None
+    main = command().main
+    return main(args=words, prog_name="ragmem", standalone_mode=False, terminal_width=narrow) or 0
 
 
 def _exit_code(error: BaseException) -> int:
@@ -261,14 +221,8 @@ def _report_usage(error: TyperException) -> int:
         return error.exit_code
     context = getattr(error, "ctx", None)
     hint = f"Try `{context.command_path} --help`." if context else ""
-    missing = _MISSING.match(error.message)
-    if missing and missing[1] in _ELSEWHERE:
-        hint = f"Try `ragmem {_ELSEWHERE[missing[1]]}`."
-    elif missing and context and context.parent is None and "Did you mean" not in error.message:
+    is_first = context is not None and context.parent is None
+    if is_first and error.message.startswith("No such command") and "Did you" not in error.message:
         hint += ' To ask it: `ragmem chat "…"`.'
-    said, flag = error.format_message(), getattr(error, "option_name", "")
-    if context and flag in _MODES and any(p.name == "mode" for p in context.command.params):
-        said = f"No such option: {flag}"  # those of like letters are not what is meant
-        hint = f"Try `{context.command_path} {_MODES[flag]}`."
-    code = report(UsageError(visible(said), hint=hint))
+    code = report(UsageError(visible(error.format_message()), hint=hint))
     return error.exit_code or code

@@ -1,7 +1,7 @@
 """`ragmem memory`: what is known beyond the conversations, seen and kept by the person."""
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePosixPath
@@ -9,39 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from ragmem.cli import command as cli
+from ragmem.cli import output as out
 from ragmem.cli import profile
-from ragmem.cli.command import (
-    Exported,
-    Format,
-    NewFile,
-    Report,
-    TextFormat,
-    Yes,
-    app_with_facts,
-    argument,
-    command,
-    commands,
-    confirm,
-    confirm_claims,
-    home,
-    memory_ids,
-    open_app,
-    option,
-    say_notices,
-)
-from ragmem.cli.output import (
-    drawn,
-    new_file,
-    print_all,
-    print_one,
-    read_without_secrets,
-    say,
-    to_json,
-    typed,
-    words,
-    write,
-    write_json,
-)
 from ragmem.cli.shown import memories_by_day, who_said
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
@@ -56,7 +26,6 @@ from ragmem.memory.memories import (
     facts_of,
     forgotten_text,
     here,
-    marks,
     said_since,
     said_so,
     summed_up,
@@ -81,30 +50,29 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
-from ragmem.text import ago, clip_to_width, counted, one_line, visible
+from ragmem.text import ago, counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.administration import Administration
     from ragmem.app import App
 
-app = commands("Show, add, correct and forget facts, rules and preferences.")
+app = cli.commands("Show, add, correct and forget facts, rules and preferences.")
 app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
-_ROOMY, _WIDE = 80, 100
 _BATCH = 200
 _MOST_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Shown = Literal["project", "user", "all"]
-Reference = Annotated[str, argument("ID", "An id, or the tail of one.", memory_ids)]
-Everywhere = Annotated[bool, option("--all", "Those of every project.")]
-Limit = Annotated[int, option("--limit", "At most so many.", "N", least=1)]
+Reference = Annotated[str, cli.argument("ID", "An id, or the tail of one.", cli.memory_ids)]
+Everywhere = Annotated[bool, cli.option("--all", "Those of every project.")]
+Limit = Annotated[int, cli.option("--limit", "At most so many.", "N", least=1)]
 Subjects = Annotated[
-    list[str] | None, option("--subject", "What it is about; may be repeated.", "S")
+    list[str] | None, cli.option("--subject", "What it is about; may be repeated.", "S")
 ]
-Ttl = Annotated[str | None, option("--ttl", "How long it holds: a number and h, d or w.", "7d")]
+Ttl = Annotated[str | None, cli.option("--ttl", "How long it holds: a number and h, d or w.", "7d")]
 ScopeOption = Annotated[
-    MemoryScope | None, option("--scope", "user: known in every project; project: in this one.")
+    MemoryScope | None, cli.option("--scope", "user: known in every project; project: in this one.")
 ]
 
 
@@ -112,7 +80,7 @@ def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
     """Flat tags, casefolded; None where none are given."""
     if given is None:
         return None
-    subjects = tuple(dict.fromkeys(" ".join(typed(each).split()).casefold() for each in given))
+    subjects = tuple(dict.fromkeys(" ".join(out.typed(each).split()).casefold() for each in given))
     if "" in subjects:
         raise UsageError(
             "--subject is empty.", hint="Leave it out; `edit --no-subjects` takes them away."
@@ -133,20 +101,22 @@ def ttl_of(text: str | None) -> str | None:
 # --- the commands -------------------------------------------------------------
 
 
-@command(app, app_with_facts, "list")
+@cli.command(app, cli.app_with_facts, "list")
 async def list_memories(
     opened: "App",
-    kind: Annotated[MemoryKind | None, option("--kind", "Only of this kind.")] = None,
+    kind: Annotated[MemoryKind | None, cli.option("--kind", "Only of this kind.")] = None,
     subject: Annotated[
-        list[str] | None, option("--subject", "About this; repeated: any of them.", "S")
+        list[str] | None, cli.option("--subject", "About this; repeated: any of them.", "S")
     ] = None,
-    scope: Annotated[Shown | None, option("--scope", "This project's, your own, or both.")] = None,
+    scope: Annotated[
+        Shown | None, cli.option("--scope", "This project's, your own, or both.")
+    ] = None,
     everywhere: Everywhere = False,
     superseded: Annotated[
-        bool, option("--with-superseded", "Those too that others took the place of.")
+        bool, cli.option("--with-superseded", "Those too that others took the place of.")
     ] = False,
     limit: Limit = 50,
-    output: Format = "table",
+    output: cli.Format = "table",
 ) -> None:
     """List what is known in this project, and of you, newest first."""
     if everywhere and scope not in (None, "all"):
@@ -165,19 +135,13 @@ async def list_memories(
     projects = await _folders(opened) if everywhere else None
     people = await others_of(await opened.store())
     since = await said_since(await opened.store(), found) if output != "json" else {}
-    now = datetime.now(UTC)
-    print_all(
+    now, paint = datetime.now(UTC), out.paint_for(opened.config.ui)
+    out.print_all(
         output,
         found,
         lambda memory: memory_document(memory, people),
-        drawn(
-            opened.config.ui,
-            lambda width: memories_table(
-                found, now, width=width, projects=projects, people=people, since=since
-            ),
-            lambda width, paint: memories_by_day(
-                found, now, width=width, paint=paint, projects=projects, people=people, since=since
-            ),
+        lambda width: memories_by_day(
+            found, now, width=width, paint=paint, projects=projects, people=people, since=since
         ),
         _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
     )
@@ -221,11 +185,11 @@ async def _folders(opened: "App") -> dict[str, str]:
     }
 
 
-@command(app, app_with_facts)
-async def show(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
+@cli.command(app, cli.app_with_facts)
+async def show(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
     """Show one whole."""
     found, chain = await _found(opened, reference)
-    print_one(
+    out.print_one(
         output,
         lambda: memory_document(found, chain.people),
         lambda width: page(about(chain, datetime.now(UTC)), width),
@@ -238,25 +202,25 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
     return found, await chain_of(found, facts, await opened.store())
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def add(
     opened: "App",
-    content: Annotated[str, argument("CONTENT", "A fact, in a sentence.")],
+    content: Annotated[str, cli.argument("CONTENT", "A fact, in a sentence.")],
     subject: Subjects = None,
-    kind: Annotated[MemoryKind, option("--kind", "What it is.")] = "fact",
+    kind: Annotated[MemoryKind, cli.option("--kind", "What it is.")] = "fact",
     ttl: Ttl = None,
     scope: ScopeOption = None,
     pin: Annotated[
-        bool, option("--pin", "Put it into the system message of every request.")
+        bool, cli.option("--pin", "Put it into the system message of every request.")
     ] = False,
-) -> Report:
+) -> cli.Report:
     """Remember something worth knowing later.
 
     Without --scope it goes by what it is: preferences, and facts about yourself, are
     known in every project; all others in this one.
     """
     draft = Draft(
-        content=words(content),
+        content=out.words(content),
         kind=kind,
         subjects=subjects_of(subject) or (),
         ttl=ttl_of(ttl),
@@ -265,7 +229,7 @@ async def add(
     )
     place = await here(await opened.store(), opened.cwd)
     remembered = await tell(opened.memory, place, draft, "note")
-    say_notices(opened)
+    cli.say_notices(opened)
     return partial(_report, remembered)
 
 
@@ -275,41 +239,41 @@ def _report(remembered: Remembered) -> None:
         why = remembered.note.removeprefix("Not remembered: ")
         raise UsageError(f"It was not kept: {why or 'there is nothing to remember'}")
     if remembered.note:
-        say(f"note: {visible(remembered.note)}\n")
-    write(_line(memory))
+        out.say(f"note: {visible(remembered.note)}\n")
+    out.write(_line(memory))
     if remembered.action == "known":
-        say("It was known already.\n")
+        out.say("It was known already.\n")
     for each in remembered.superseded:
-        say(f"It takes the place of {_line(each)}")
+        out.say(f"It takes the place of {_line(each)}")
     if memory.kind == "fact" and said_so(memory.content).kind == "rule":
-        say(
+        out.say(
             "note: it is kept as a fact, told where it bears on the question. As a rule it stands "
             f"in every request: `ragmem memory edit {short_id(memory.memory_id)} --kind rule`.\n"
         )
 
 
-@command(app, app_with_facts)
+@cli.command(app, cli.app_with_facts)
 async def edit(
     opened: "App",
     reference: Reference,
-    content: Annotated[str | None, argument("CONTENT", "How it is to read.")] = None,
+    content: Annotated[str | None, cli.argument("CONTENT", "How it is to read.")] = None,
     subject: Annotated[
-        list[str] | None, option("--subject", "What it is about instead; may be repeated.", "S")
+        list[str] | None, cli.option("--subject", "What it is about instead; may be repeated.", "S")
     ] = None,
     no_subjects: Annotated[
-        bool, option("--no-subjects", "It is about nothing in particular.")
+        bool, cli.option("--no-subjects", "It is about nothing in particular.")
     ] = False,
-    kind: Annotated[MemoryKind | None, option("--kind", "What it is instead.")] = None,
+    kind: Annotated[MemoryKind | None, cli.option("--kind", "What it is instead.")] = None,
     ttl: Annotated[
-        str | None, option("--ttl", "How long it holds from now, or `never`.", "7d")
+        str | None, cli.option("--ttl", "How long it holds from now, or `never`.", "7d")
     ] = None,
     scope: ScopeOption = None,
-) -> Report:
+) -> cli.Report:
     """Correct one; what is not given stays."""
     if subject and no_subjects:
         raise UsageError("Give --subject or --no-subjects, not both.")
     change: dict[str, Any] = {
-        "content": None if content is None else words(content),
+        "content": None if content is None else out.words(content),
         "subjects": () if no_subjects else subjects_of(subject),
         "kind": kind,
         "ttl": ttl_of(ttl),
@@ -323,65 +287,65 @@ async def edit(
     return await _edit(opened, reference, **change)
 
 
-@command(app, app_with_facts)
-async def pin(opened: "App", reference: Reference) -> Report:
+@cli.command(app, cli.app_with_facts)
+async def pin(opened: "App", reference: Reference) -> cli.Report:
     """Put one into the system message of every request."""
     return await _edit(opened, reference, pinned=True)
 
 
-@command(app, app_with_facts)
-async def unpin(opened: "App", reference: Reference) -> Report:
+@cli.command(app, cli.app_with_facts)
+async def unpin(opened: "App", reference: Reference) -> cli.Report:
     """Recall it only where it bears on the question, like the others."""
     return await _edit(opened, reference, pinned=False)
 
 
 async def _edit(
     opened: "App", reference: str, *, pinned: bool | None = None, **change: Any
-) -> Report:
+) -> cli.Report:
     facts = facts_of(opened.memory)
     found, project_id = await facts.find(reference), await _project_id(opened)
     changed = await facts.edit(found, pinned=pinned, project_id=project_id, **change)
 
     def report() -> None:
-        write(_line(changed))
+        out.write(_line(changed))
         if pinned is not None and changed.stands_always:
             rule = " It is a rule." if not changed.pinned else ""
-            say(f"It stands in the system message of every request.{rule}\n")
+            out.say(f"It stands in the system message of every request.{rule}\n")
         elif pinned is not None:
-            say("It is told only where it bears on the question.\n")
+            out.say("It is told only where it bears on the question.\n")
 
     return report
 
 
-@command(app, app_with_facts)
-async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Report:
+@cli.command(app, cli.app_with_facts)
+async def forget(opened: "App", reference: Reference, yes: cli.Yes = False) -> cli.Report:
     """Forget one for ever, with its earlier versions."""
     facts = facts_of(opened.memory)
     found = await facts.find(reference)
     if not yes:
         earlier = len(await facts.history(found))
-        say(f"{summed_up(found, utc_now())}\n{one_line(found.content, 1_000)}\n")
+        out.say(f"{summed_up(found, utc_now())}\n{one_line(found.content, 1_000)}\n")
         if earlier:
-            say(f"With {counted(earlier, 'earlier version')} of it.\n")
-        await confirm("Forget it for ever?", "Nothing was forgotten.")
+            out.say(f"With {counted(earlier, 'earlier version')} of it.\n")
+        await cli.confirm("Forget it for ever?", "Nothing was forgotten.")
     count = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
-    return lambda: write(f"{forgotten_text(found, count)}\n")
+    return lambda: out.write(f"{forgotten_text(found, count)}\n")
 
 
-@command(app, app_with_facts)
-async def why(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
+@cli.command(app, cli.app_with_facts)
+async def why(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
     """Show where one comes from, and what it took the place of."""
     found, chain = await _found(opened, reference)
-    print_one(
+    out.print_one(
         output,
         lambda: memory_document(found, chain.people, "evidence"),
         lambda width: page(told(chain, datetime.now(UTC)), width),
     )
 
 
-@command(app, app_with_facts)
+@cli.command(app, cli.app_with_facts)
 async def episodes(
-    opened: "App", everywhere: Everywhere = False, limit: Limit = 20, output: Format = "table"
+    opened: "App", everywhere: Everywhere = False, limit: Limit = 20, output: cli.Format = "table"
 ) -> None:
     """List decisions, preferences and deadlines, newest first."""
     query = MemoryQuery(
@@ -393,7 +357,7 @@ async def episodes(
     )
     found = await (await opened.store()).memories(query)
     people = await others_of(await opened.store())
-    print_all(
+    out.print_all(
         output,
         found,
         lambda memory: memory_document(memory, people, "occurred_at"),
@@ -403,14 +367,14 @@ async def episodes(
     )
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def owner(
     own: "Administration",
     take: Annotated[
-        str, option("--take", "Be the owner that another home of yours has.", "ID")
+        str, cli.option("--take", "Be the owner that another home of yours has.", "ID")
     ] = "",
     name: Annotated[
-        str | None, option("--name", "What others in the same database see.", "NAME")
+        str | None, cli.option("--name", "What others in the same database see.", "NAME")
     ] = None,
 ) -> None:
     """Show whose this home is.
@@ -420,14 +384,14 @@ async def owner(
     own.paths.make()
     if take:
         own.take_owner(take)
-    await _tell_owner(own, None if name is None else words(name))
+    await _tell_owner(own, None if name is None else out.words(name))
 
 
 async def _tell_owner(own: "Administration", name: str | None) -> None:
     """Print whose home it is, after giving them a name if there is one."""
     owner_id = own.owner_id
     if name is None:
-        write(f"{owner_id}\n")  # Whatever the store says.
+        out.write(f"{owner_id}\n")  # Whatever the store says.
     try:
         async with own.archive(existing=name is None) as store:
             if name is not None:
@@ -439,19 +403,21 @@ async def _tell_owner(own: "Administration", name: str | None) -> None:
             raise
         known = {}
         if isinstance(error, StoreError):
-            say(f"note: What you are called is not known: {visible(str(error))}\n")
+            out.say(f"note: What you are called is not known: {visible(str(error))}\n")
     if name is not None:
-        write(f"{owner_id}\n")
+        out.write(f"{owner_id}\n")
     if known.get(owner_id):
-        say(f"called {visible(known[owner_id])}\n")
+        out.say(f"called {visible(known[owner_id])}\n")
 
 
-@command(app, app_with_facts)
+@cli.command(app, cli.app_with_facts)
 async def cleanup(opened: "App") -> None:
     """Remove those that are past their time. Nothing else is ever removed by age."""
     count = await facts_of(opened.memory).cleanup()
     past = "that was past its" if count == 1 else "that were past their"
-    write(f"Removed {counted(count, 'memory')} {past} time.\n" if count else "Nothing to remove.\n")
+    out.write(
+        f"Removed {counted(count, 'memory')} {past} time.\n" if count else "Nothing to remove.\n"
+    )
 
 
 def _line(memory: MemoryRecord) -> str:
@@ -459,43 +425,6 @@ def _line(memory: MemoryRecord) -> str:
 
 
 # --- for people ---------------------------------------------------------------
-
-
-def memories_table(
-    memories: Sequence[MemoryRecord],
-    now: datetime,
-    *,
-    width: int,
-    people: Mapping[str, str] = NOBODY,
-    projects: Mapping[str, str] | None = None,
-    since: Container[str] = (),
-) -> str:
-    """One line each; the less telling columns only where there is room for them.
-
-    With `projects`, the names of folders by the project's id, each says which is its own; with
-    `people`, those of others by id, who has made it known.
-    """
-    roomy = width >= _ROOMY
-    noted = [", ".join(marks(memory, now, since=since)) for memory in memories]
-    columns: list[tuple[str, list[str]]] = [
-        ("ID", [short_id(memory.memory_id) for memory in memories]),
-        ("KIND", [memory.kind for memory in memories]),
-    ]
-    if width >= _WIDE:
-        columns.append(("WHEN", [ago(memory.created_at, now) for memory in memories]))
-    if width >= _WIDE or people:
-        columns.append(("FROM", [who_said(memory, people) for memory in memories]))
-    if projects is not None:
-        names = [_project(memory, projects) for memory in memories]
-        columns.append(("PROJECT", [clip_to_width(name, 16 if roomy else 10) for name in names]))
-    elif width >= _WIDE:
-        columns.append(("SCOPE", [memory.scope for memory in memories]))
-    if any(noted):
-        columns.append(("NOTE", [clip_to_width(note, 24 if roomy else 14) for note in noted]))
-    columns.append(("MEMORY", [memory.content for memory in memories]))
-    header = [name for name, _ in columns]
-    rows = list(zip(*(cells for _, cells in columns), strict=True))
-    return table(header, rows, width=width)
 
 
 def episodes_table(
@@ -521,12 +450,6 @@ def episodes_table(
     return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
-def _project(memory: MemoryRecord, projects: Mapping[str, str]) -> str:
-    if memory.project_id is None:
-        return "-"
-    return one_line(projects.get(memory.project_id, "?"), 40)
-
-
 # --- files --------------------------------------------------------------------
 
 
@@ -540,9 +463,9 @@ class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile()
 
 
-@command(app, app_with_facts, "export")
+@cli.command(app, cli.app_with_facts, "export")
 async def export_memories(
-    opened: "App", file: NewFile = None, everywhere: Everywhere = False
+    opened: "App", file: cli.NewFile = None, everywhere: Everywhere = False
 ) -> None:
     """Write what is known in this project, and of you, as JSON."""
     found = await listed(opened, everywhere=everywhere, with_superseded=True)
@@ -552,25 +475,25 @@ async def export_memories(
         memories=tuple(reversed(found)),
         profile=await facts_of(opened.memory).profile(),
     )
-    data = to_json(document)
+    data = out.to_json(document)
     if file is None:
-        write_json(data)
+        out.write_json(data)
     else:
-        with new_file(file) as part:
+        with out.new_file(file) as part:
             part.write_text(data, "utf-8")
-        say(f"{counted(len(found), 'memory')} in {visible(str(file))}\n")
+        out.say(f"{counted(len(found), 'memory')} in {visible(str(file))}\n")
     if not everywhere:
-        say("note: these are this project's and yours; --all takes those of every project.\n")
+        out.say("note: these are this project's and yours; --all takes those of every project.\n")
 
 
-@command(app, app_with_facts, "import")
-async def import_memories(opened: "App", file: Exported, yes: Yes = False) -> None:
+@cli.command(app, cli.app_with_facts, "import")
+async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = False) -> None:
     """Store what was exported; what is here already is left as it is.
 
     You are asked where some are rules, preferences, pinned or known everywhere: yours stay
     so, and so does your profile; those of others do not.
     """
-    document = decoded(read_without_secrets(file))
+    document = decoded(out.read_without_secrets(file))
     store, owner = await opened.store(), opened.owner_id
     ids = [memory.memory_id for memory in document.memories]
     known = {memory.memory_id for memory in await store.get(MemoryRecord, ids)}
@@ -578,7 +501,7 @@ async def import_memories(opened: "App", file: Exported, yes: Yes = False) -> No
     given_keys = given.values if given.owner and given.owner == owner else {}
     keys = {key: value for key, value in given_keys.items() if key not in profile}
     claims = claims_of(document.memories, owner, known=known, now=utc_now())
-    await confirm_claims(msgspec.structs.replace(claims, profile=keys), yes=yes)
+    await cli.confirm_claims(msgspec.structs.replace(claims, profile=keys), yes=yes)
     place = await here(store, opened.cwd)
     project_id = place.project.root_id
     new = [
@@ -593,21 +516,21 @@ async def import_memories(opened: "App", file: Exported, yes: Yes = False) -> No
     writes += [PutProfile(key=key, value=value, at=at) for key, value in keys.items()]
     for start in range(0, len(writes), _BATCH):
         await opened.memory.record(writes[start : start + _BATCH])
-    write(f"{counted(len(new), 'memory')}, {counted(len(keys), 'entry')} of the profile\n")
+    out.write(f"{counted(len(new), 'memory')}, {counted(len(keys), 'entry')} of the profile\n")
     known_keys = len(given_keys) - len(keys)
     if len(ids) > len(new) or known_keys:
-        say(
+        out.say(
             "Left as they are, since they are here already: "
             f"{counted(len(ids) - len(new), 'memory')}, {counted(known_keys, 'entry')}.\n"
         )
     if pinned := sum(each.stands_always and not each.superseded_by for each in new):
-        say(
+        out.say(
             f"note: {pinned:,} of them stand in every request, pinned or as rules: "
             "`ragmem memory list` shows which; `unpin` and `forget` take them out.\n"
         )
     projects = {None, project_id, *(project.project_id for project in await store.projects())}
     if homeless := sum(each.project_id not in projects for each in new):
-        say(
+        out.say(
             f"note: {homeless:,} belong to projects that are not known here: "
             "`ragmem memory list --all` shows them.\n"
         )

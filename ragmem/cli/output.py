@@ -12,10 +12,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TextIO, TypeVar
 
 import msgspec
 
@@ -26,10 +26,6 @@ from ragmem.files import sync_folder
 from ragmem.ids import new_id
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 from ragmem.themes import Colors, Theme
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
 
 Mode = Literal["color", "mono", "none"]
 """Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb)."""
@@ -67,31 +63,19 @@ class Paint:
         return f"\x1b[{';'.join(wanted)}m{text}\x1b[0m" if wanted else text
 
 
-def paint_for(ui: UiConfig) -> Paint | None:
-    """How stdout is painted; None where it is no terminal: what is printed is for a program.
+def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
+    """How stdout, or another stream, is painted; not at all where it is no terminal.
 
     `ui.color` says whether: `always` outdoes NO_COLOR, nothing outdoes TERM=dumb.
     """
-    try:
-        if not sys.stdout.isatty():
-            return None
-    except (AttributeError, ValueError):
-        return None
-    if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    term = os.environ.get("TERM", "dumb")
+    if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
         return Paint("none")
     environ = environment()
     plain = ui.color == "never" or (ui.color == "auto" and environ.get("NO_COLOR"))
     if plain or ui.theme == "plain":
         return Paint("mono")
     return Paint("color", Colors(ui.theme, msgspec.structs.asdict(ui.colors), environ).theme)
-
-
-def drawn(
-    ui: UiConfig, plain: Callable[[int], str], painted: Callable[[int, Paint], str]
-) -> Callable[[int], str]:
-    """Return what makes a text of so many columns: `painted` on a terminal, else `plain`."""
-    paint = paint_for(ui)
-    return plain if paint is None else lambda width: painted(width, paint)
 
 
 def joined(rows: Sequence[str]) -> str:
@@ -270,36 +254,25 @@ def join_prompt(prompt: str, piped: str) -> str:
 
 
 def _read_stdin() -> str:
+    fd, parts = sys.stdin.fileno(), list[bytes]()
     try:
-        data = read_limited(sys.stdin.fileno(), STDIN_LIMIT, waiting=_say_waiting)
+        if not select.select([fd], [], [], _PATIENCE_S)[0]:
+            say("waiting for standard input to end (`< /dev/null` if there is none)\n")
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+            if sum(map(len, parts)) > STDIN_LIMIT:
+                raise UsageError(
+                    f"Standard input is larger than {STDIN_LIMIT >> 20} MB, the most that is read.",
+                    hint="Write it to a file and let the agent search it.",
+                )
     except OSError as error:
         raise UsageError(f"Standard input can't be read: {error.strerror}.") from None
+    data = b"".join(parts)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("utf-8-sig", "replace")
         say("warning: standard input is not valid UTF-8; what could not be read shows as \ufffd\n")
-        return text
-
-
-def read_limited(fd: int, limit: int, *, waiting: Callable[[], None]) -> bytes:
-    """All bytes to the end; UsageError above `limit`. `waiting` is called when nothing comes."""
-    parts, size = [], 0
-    if not select.select([fd], [], [], _PATIENCE_S)[0]:
-        waiting()
-    while part := os.read(fd, 1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > limit:
-            raise UsageError(
-                f"Standard input is larger than {limit >> 20} MB, the most that is read.",
-                hint="Write it to a file and let the agent search it.",
-            )
-    return b"".join(parts)
-
-
-def _say_waiting() -> None:
-    say("waiting for standard input to end (`< /dev/null` if there is none)\n")
+        return data.decode("utf-8-sig", "replace")
 
 
 # --- JSON and text ------------------------------------------------------------
@@ -421,8 +394,8 @@ def read_without_secrets(file: Path) -> bytes:
 class PassingLine:
     """A line on a terminal's stderr that the next one replaces."""
 
-    def __init__(self, *, before: str = "", after: str = "") -> None:
-        self._before, self._after = before, after
+    def __init__(self, paint: Paint = Paint("none")) -> None:  # noqa: B008 - it never changes
+        self._paint = paint
         self._columns = 0
 
     def show(self, text: str) -> None:
@@ -430,7 +403,7 @@ class PassingLine:
         self.clear()
         text = clip_to_width(one_line(text, 400), get_terminal_size().columns - 1)
         self._columns = display_width(text)
-        say(self._before + text + self._after)
+        say(self._paint((text, "dim")))
 
     def clear(self) -> None:
         """Take the line away, so that what follows starts on a clean one."""
@@ -451,14 +424,14 @@ _FEW = 200
 
 @contextmanager
 def steps(what: str) -> Iterator[ShowSteps]:
-    """Show on stderr how far it is: a bar on a terminal, a line for each tenth elsewhere."""
-    with _progress("{task.description}", parts=10, transient=True) as show:
+    """Show on stderr how far it is: a passing line on a terminal, one for each tenth elsewhere."""
+    with _progress() as show:
         yield lambda done, of: show(what, done, of) if of >= _FEW else None
 
 
 @contextmanager
 def records(total: int) -> Iterator[ShowRecords]:
-    """Show on stderr how many of `total` came: a bar a phase, a line for each tenth elsewhere."""
+    """Show on stderr how many of `total` came, in each phase."""
     came: Counter[Phase] = Counter()
 
     def add(phase: Phase, count: int) -> None:
@@ -466,41 +439,25 @@ def records(total: int) -> Iterator[ShowRecords]:
         came[phase] = min(came[phase] + count, total)
         show(phase, came[phase], total)
 
-    with _progress("{task.description:<9}", parts=10) as show:
+    with _progress() as show:
         yield add
 
 
 @contextmanager
-def _progress(
-    name: str, *, parts: int, transient: bool = False
-) -> Iterator[Callable[[str, int, int], None]]:
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
     """A function that shows of something how many are done, and of how many."""
     told: Counter[str] = Counter()
+    line, is_live = PassingLine(), sys.stderr.isatty()
 
-    def show_line(what: str, done: int, of: int) -> None:
-        part = parts * done // max(1, of)
-        if part > told[what]:
-            told[what] = part
-            say(f"{what}: {done:,} of {of:,}\n")
+    def show(what: str, done: int, of: int) -> None:
+        text, tenth = f"{what}: {done:,} of {of:,}", 10 * done // max(1, of)
+        if is_live:
+            line.show(text)
+        elif tenth > told[what]:
+            told[what] = tenth
+            say(f"{text}\n")
 
-    if not sys.stderr.isatty():
-        yield show_line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
-    columns = (TextColumn(name), BarColumn(), counts, Remaining())
-    bars = Progress(*columns, console=Console(stderr=True), transient=transient)
-    tasks: dict[str, TaskID] = {}
-    with ExitStack() as stack:
-
-        def show(what: str, done: int, of: int) -> None:
-            if not tasks:
-                stack.enter_context(bars)
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=of)
-            bars.update(tasks[what], completed=done, total=of)
-
+    try:
         yield show
+    finally:
+        line.clear()

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,47 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.administration import Administration
+from ragmem.cli import command as cli
+from ragmem.cli import output as out
 from ragmem.cli import search
-from ragmem.cli.command import (
-    Exported,
-    Format,
-    Model,
-    NewFile,
-    OrNewest,
-    Reference,
-    Report,
-    TextFormat,
-    Yes,
-    argument,
-    ask_line,
-    command,
-    commands,
-    confirm,
-    confirm_claims,
-    home,
-    is_yes,
-    last_session,
-    open_app,
-    option,
-    resumed,
-)
-from ragmem.cli.output import (
-    columns,
-    drawn,
-    is_interactive,
-    joined,
-    new_file,
-    paint_for,
-    print_all,
-    print_one,
-    read_without_secrets,
-    records,
-    say,
-    typed,
-    write,
-    write_json,
-    write_utf8,
-)
 from ragmem.cli.shown import conversation_painted, conversation_text, sessions_by_day
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
@@ -86,7 +49,7 @@ if TYPE_CHECKING:
     from ragmem.memory.titles import Look
 
 
-app = commands("Find, show, resume, name, fork, export and delete sessions.")
+app = cli.commands("Find, show, resume, name, fork, export and delete sessions.")
 
 _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
@@ -95,32 +58,32 @@ _NOTHING = "Nothing was joined."
 _AGAIN = "`ragmem sessions list --join` asks again."
 
 
-@command(app, open_app, "list")
+@cli.command(app, cli.open_app, "list")
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, option("--project", "Those of the whole project, not of this folder only.")
+        bool, cli.option("--project", "Those of the whole project, not of this folder only.")
     ] = False,
     join: Annotated[
         bool,
-        option(
+        cli.option(
             "--join",
             "First join this project to one of the same remote or a gone folder; asks you.",
         ),
     ] = False,
-    everywhere: Annotated[bool, option("--all", "Those of every folder.")] = False,
-    cwd: Annotated[Path | None, option("--cwd", "Those of another folder.", "DIR")] = None,
+    everywhere: Annotated[bool, cli.option("--all", "Those of every folder.")] = False,
+    cwd: Annotated[Path | None, cli.option("--cwd", "Those of another folder.", "DIR")] = None,
     status: Annotated[
-        SessionStatus | None, option("--status", "Only active or archived ones.")
+        SessionStatus | None, cli.option("--status", "Only active or archived ones.")
     ] = None,
     tag: Annotated[
-        list[str] | None, option("--tag", "With this tag; repeated: any of them.", "T")
+        list[str] | None, cli.option("--tag", "With this tag; repeated: any of them.", "T")
     ] = None,
     everyone: Annotated[
-        bool, option("--everyone", "And those of other people in the same database.")
+        bool, cli.option("--everyone", "And those of other people in the same database.")
     ] = False,
-    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1)] = 50,
-    output: Format = "table",
+    limit: Annotated[int, cli.option("--limit", "At most so many.", "N", least=1)] = 50,
+    output: cli.Format = "table",
 ) -> None:
     """List the sessions of this folder, newest activity first."""
     if project + everywhere + (cwd is not None) > 1:
@@ -151,29 +114,25 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += f"{look} further; --join brings here those of a folder that is gone.\n"
     if not everyone and opened.config.store.kind == "neo4j":
         nothing += "--everyone shows those of other people too.\n"
-    now, folders = datetime.now(UTC), query.cwd is None
-    paint = paint_for(opened.config.ui) if output == "table" else None
-    prompts = await _first_prompts(opened, found) if paint else {}
-    print_all(
-        output,
-        found,
-        lambda each: document(SESSION, each),
-        drawn(
-            opened.config.ui,
-            lambda width: sessions_table(found, now, width=width, folders=folders),
-            lambda width, paint: sessions_by_day(
-                found, now, width=width, paint=paint, folders=folders, prompts=prompts
-            ),
-        ),
-        nothing,
-    )
-    if paint and found:
+    now, folders, paint = datetime.now(UTC), query.cwd is None, out.paint_for(opened.config.ui)
+    is_seen = output == "table" and sys.stdout.isatty()
+    prompts = await _first_prompts(opened, found) if is_seen else {}
+
+    def listed(width: int) -> str:
+        if not is_seen:
+            return sessions_table(found, now, width=width, folders=folders)
+        return sessions_by_day(
+            found, now, width=width, paint=paint, folders=folders, prompts=prompts
+        )
+
+    out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
+    if is_seen and found:
         recap = await opened.memory.recap(found[0])
         told = [without_markdown(row) for row in recap.lines()]
-        width = columns()
+        width = out.columns()
         rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
         dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
-        write(joined(["", *dim]))
+        out.write(out.joined(["", *dim]))
 
 
 async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]:
@@ -188,121 +147,120 @@ async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]
     return prompts
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def show(
     opened: "App",
-    reference: Reference,
-    reasoning: Annotated[bool, option("--reasoning", "And what the model thought.")] = False,
-    results: Annotated[bool, option("--results", "And what the tools answered.")] = False,
-    output: TextFormat = "text",
+    reference: cli.Reference,
+    reasoning: Annotated[bool, cli.option("--reasoning", "And what the model thought.")] = False,
+    results: Annotated[bool, cli.option("--results", "And what the tools answered.")] = False,
+    output: cli.TextFormat = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
-    found = await resumed(opened, reference)
+    found = await cli.resumed(opened, reference)
     conversation = await opened.memory.load_session(found.session_id)
     session, turns = conversation.session, conversation.turns
-    print_one(
-        output,
-        lambda: conversation_document(session, turns, reasoning=reasoning),
-        drawn(
-            opened.config.ui,
-            lambda _: conversation_text(session, turns, reasoning=reasoning, results=results),
-            lambda width, paint: conversation_painted(
-                session, turns, width=width, paint=paint, reasoning=reasoning, results=results
-            ),
-        ),
-    )
+
+    def told(width: int) -> str:
+        if not sys.stdout.isatty():
+            return conversation_text(session, turns, reasoning=reasoning, results=results)
+        paint = out.paint_for(opened.config.ui)
+        return conversation_painted(
+            session, turns, width=width, paint=paint, reasoning=reasoning, results=results
+        )
+
+    out.print_one(output, lambda: conversation_document(session, turns, reasoning=reasoning), told)
 
 
 @app.command()
-def resume(reference: Reference) -> None:
+def resume(reference: cli.Reference) -> None:
     """Go on with a session: the same as `ragmem chat -r ID`."""
     from ragmem.cli.chat import chat
 
     chat(resume=reference)
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def rename(
     opened: "App",
-    reference: Reference,
-    title: Annotated[str, argument("NAME", "Its new name.")],
-) -> Report:
+    reference: cli.Reference,
+    title: Annotated[str, cli.argument("NAME", "Its new name.")],
+) -> cli.Report:
     """Give a session a name, by which it can be resumed."""
-    name = " ".join(typed(title).split())
+    name = " ".join(out.typed(title).split())
     if not name:
         raise UsageError("The name is empty.")
-    found = await resumed(opened, reference)
+    found = await cli.resumed(opened, reference)
     renamed = await opened.memory.rename(found.session_id, name)
-    return lambda: write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
+    return lambda: out.write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def tag(
     opened: "App",
-    reference: Reference,
-    tags: Annotated[list[str] | None, argument("TAG...", "Tags that it gets.")] = None,
+    reference: cli.Reference,
+    tags: Annotated[list[str] | None, cli.argument("TAG...", "Tags that it gets.")] = None,
     remove: Annotated[
-        list[str] | None, option("--remove", "A tag that it loses; may be repeated.", "TAG")
+        list[str] | None, cli.option("--remove", "A tag that it loses; may be repeated.", "TAG")
     ] = None,
-) -> Report:
+) -> cli.Report:
     """Give a session tags, by which `list --tag` finds it.
 
     Without any, show those that it has.
     """
     from ragmem.memory.sessions import tag as tag_session
 
-    found = await resumed(opened, reference)
-    add = [typed(each) for each in tags or ()]
-    gone = [typed(each) for each in remove or ()]
+    found = await cli.resumed(opened, reference)
+    add = [out.typed(each) for each in tags or ()]
+    gone = [out.typed(each) for each in remove or ()]
     changed = await tag_session(opened.memory, found, add, gone)
     its_tags = ", ".join(map(visible, changed.tags)) or "no tags"
-    return lambda: write(_changed_line(changed, its_tags))
+    return lambda: out.write(_changed_line(changed, its_tags))
 
 
-@command(app, open_app, "archive")
+@cli.command(app, cli.open_app, "archive")
 async def archive_session(
     opened: "App",
-    reference: Reference,
-    undo: Annotated[bool, option("--undo", "Take it back.")] = False,
-) -> Report:
+    reference: cli.Reference,
+    undo: Annotated[bool, cli.option("--undo", "Take it back.")] = False,
+) -> cli.Report:
     """Put a session aside: it stays, and is marked in the list.
 
     Search finds it as before.
     """
     from ragmem.memory.sessions import archive as put_aside
 
-    changed = await put_aside(opened.memory, await resumed(opened, reference), undo=undo)
-    return lambda: write(_changed_line(changed, changed.status))
+    changed = await put_aside(opened.memory, await cli.resumed(opened, reference), undo=undo)
+    return lambda: out.write(_changed_line(changed, changed.status))
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def fork(
     opened: "App",
-    reference: Reference,
+    reference: cli.Reference,
     at: Annotated[
         int | None,
-        option(
+        cli.option(
             "--at",
             "It begins with the turns up to this one; all of them, if not given.",
             "TURN",
             least=1,
         ),
     ] = None,
-    name: Annotated[str, option("-n --name", "Its name.", "NAME")] = "",
-) -> Report:
+    name: Annotated[str, cli.option("-n --name", "Its name.", "NAME")] = "",
+) -> cli.Report:
     """Begin a session that shares the first turns of another.
 
     Both go on by themselves.
     """
     from ragmem.memory.sessions import fork_at
 
-    found = await resumed(opened, reference)
-    forked = await fork_at(opened.memory, found, at, title=typed(name))
+    found = await cli.resumed(opened, reference)
+    forked = await fork_at(opened.memory, found, at, title=out.typed(name))
     shared = f"{counted(forked.turn_count, 'turn')} of {short_id(found.session_id)}"
 
     def report() -> None:
-        write(_changed_line(forked, shared))
-        say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
+        out.write(_changed_line(forked, shared))
+        out.say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
 
     return report
 
@@ -311,8 +269,8 @@ def _changed_line(session: Session, what: str) -> str:
     return f"{short_id(session.session_id)}  {session_name(session)}  ({what})\n"
 
 
-command(app, open_app, "search")(search.search_sessions)
-command(app, open_app, "similar")(search.find_similar)
+cli.command(app, cli.open_app, "search")(search.search_sessions)
+cli.command(app, cli.open_app, "similar")(search.find_similar)
 
 
 # --- insights -----------------------------------------------------------------
@@ -321,12 +279,12 @@ command(app, open_app, "similar")(search.find_similar)
 Found = tuple[Session, Insight]
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def insights(
     opened: "App",
-    last: Annotated[int, option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
-    model: Model = None,
-    output: TextFormat = "text",
+    last: Annotated[int, cli.option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
+    model: cli.Model = None,
+    output: cli.TextFormat = "text",
 ) -> int:
     """Look over the latest sessions: what came of each.
 
@@ -344,7 +302,7 @@ async def insights(
         failed = len(seen.waiting) - len(made)
         found += made
     found.sort(key=lambda each: each[0].last_activity_at, reverse=True)
-    print_all(
+    out.print_all(
         output,
         found,
         lambda each: document(_INSIGHT, *each),
@@ -357,8 +315,8 @@ async def insights(
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summary_model
-    from ragmem.memory.summaries.summarizer import TRIES, Summarizer, is_too_small
-    from ragmem.memory.titles import insight_into, insight_item
+    from ragmem.memory.summaries.summarizer import Summarizer, is_too_small
+    from ragmem.memory.titles import insight_into
 
     config, paths = opened.config, opened.paths
     llm = summary_model(config, paths, flag=model)
@@ -369,30 +327,27 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     )
     store = await opened.store()
     known = f", {len(seen.known):,} known already" if seen.known else ""
-    say(f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n")
+    out.say(
+        f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n"
+    )
     made: list[Found] = []
     why = ""
     try:
-        with records(len(seen.waiting)) as show:
+        with out.records(len(seen.waiting)) as show:
             for session in seen.waiting:
                 insight = await insight_into(store, asking, session, opened.memory.record)
                 if insight is not None:
                     made.append((session, insight))
-                else:
-                    given_up = await store.attempts(insight_item(session), least=TRIES)
-                    for tried in given_up:
-                        problem = tried.problem.rstrip(".")
-                        why = f"{problem}. {tried.model} is not asked again: name another, -m."
-                    why = why if given_up else asking.problem or why
+                why = asking.problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
-        say("Stopped. What was found so far is kept; run it again to go on.\n")
+        out.say("Stopped. What was found so far is kept; run it again to go on.\n")
         raise
     finally:
         await llm.aclose()
     if missing := len(seen.waiting) - len(made):
         reason = one_line(why, 300) or "its limits are reached, or the model is too small"
-        say(f"Nothing came of {counted(missing, 'session')}: {reason}\n")
+        out.say(f"Nothing came of {counted(missing, 'session')}: {reason}\n")
     return made
 
 
@@ -402,7 +357,7 @@ def _unasked(seen: "Look", name: str) -> list[Found]:
     hint = "Name one with -m, or set model.summary; `ragmem models` shows them."
     if not seen.known:
         raise UsageError(problem, hint=hint)
-    say(f"{counted(len(seen.waiting), 'session')} not looked at: {problem} {hint}\n")
+    out.say(f"{counted(len(seen.waiting), 'session')} not looked at: {problem} {hint}\n")
     return []
 
 
@@ -415,12 +370,9 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
         head = f"{session_name(session)} · {when}"
         lines += hanging(f"{short_id(session.session_id)}  ", head, width)
         lines += hanging("  ", visible(insight.main_topic), width)
-        lines += [
-            row for each in insight.key_findings for row in hanging("  - ", visible(each), width)
-        ]
-        lines += [
-            row for each in insight.action_items for row in hanging("  ☐ ", visible(each), width)
-        ]
+        for mark, items in (("-", insight.key_findings), ("☐", insight.action_items)):
+            for each in items:
+                lines += hanging(f"  {mark} ", visible(each), width)
         lines.append("")
     return "\n".join(lines)
 
@@ -428,18 +380,20 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
 # --- files and deletion -------------------------------------------------------
 
 
-@command(app, home, "export")
+@cli.command(app, cli.home, "export")
 async def export_session(
     own: Administration,
-    reference: OrNewest = None,
-    file: NewFile = None,
+    reference: cli.OrNewest = None,
+    file: cli.NewFile = None,
     output: Annotated[
         Literal["json", "md", "html"],
-        option("--format", "json can be imported again; md and html are for people."),
+        cli.option("--format", "json can be imported again; md and html are for people."),
     ] = "json",
     without_names: Annotated[
         bool,
-        option("--anonymous", "md and html: with other words for paths, mail addresses, names."),
+        cli.option(
+            "--anonymous", "md and html: with other words for paths, mail addresses, names."
+        ),
     ] = False,
 ) -> None:
     """Write a session with everything that belongs to it."""
@@ -457,12 +411,12 @@ async def export_session(
         page = html if output == "html" else markdown
         data = page(told, turns).encode()
     if file is None:
-        (write_json if output == "json" else write_utf8)(data.decode())
+        (out.write_json if output == "json" else out.write_utf8)(data.decode())
         return
-    with new_file(file) as part:
+    with out.new_file(file) as part:
         part.write_bytes(data)
     count = counted(len(document.turns), "turn")
-    say(f"{short_id(session.session_id)}: {count} in {visible(str(file))}\n")
+    out.say(f"{short_id(session.session_id)}: {count} in {visible(str(file))}\n")
 
 
 async def _names(own: Administration) -> list[str]:
@@ -475,16 +429,18 @@ async def _names(own: Administration) -> list[str]:
 
 
 async def _meant(own: Administration, reference: str | None) -> Session:
-    async with open_app(own.config, own.paths) as app:
-        return await (last_session(app) if reference is None else resumed(app, reference))
+    async with cli.open_app(own.config, own.paths) as app:
+        return await (cli.last_session(app) if reference is None else cli.resumed(app, reference))
 
 
-@command(app, home, "import")
+@cli.command(app, cli.home, "import")
 async def import_session(
     own: Administration,
-    file: Exported,
-    as_new: Annotated[bool, option("--as-new", "Give everything new ids: a second copy.")] = False,
-    yes: Yes = False,
+    file: cli.Exported,
+    as_new: Annotated[
+        bool, cli.option("--as-new", "Give everything new ids: a second copy.")
+    ] = False,
+    yes: cli.Yes = False,
 ) -> None:
     """Store a session that was exported; its ids are kept.
 
@@ -492,43 +448,43 @@ async def import_session(
     preferences, pinned or known everywhere: yours stay so, those of others do not. Also where
     what is here gives way to one of yours.
     """
-    allow = partial(confirm_claims, yes=yes)
-    session, document = await own.take_in(read_without_secrets(file), allow, as_new=as_new)
+    allow = partial(cli.confirm_claims, yes=yes)
+    session, document = await own.take_in(out.read_without_secrets(file), allow, as_new=as_new)
     tail = short_id(session.session_id)
-    write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
+    out.write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
     if known := document.memories:
         always = sum(memory.stands_always for memory in known)
         told = f", {always:,} of them for every prompt" if always else ""
-        say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
-    say(f"`ragmem chat -r {tail}` goes on with it.\n")
+        out.say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
+    out.say(f"`ragmem chat -r {tail}` goes on with it.\n")
 
 
-@command(app, home)
-async def delete(own: Administration, reference: Reference, yes: Yes = False) -> None:
+@cli.command(app, cli.home)
+async def delete(own: Administration, reference: cli.Reference, yes: cli.Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
     session = await _meant(own, reference)
     if not yes:
-        say(
+        out.say(
             f"{short_id(session.session_id)}  {session_name(session)}\n"
             f"{session.turn_count:,} turns, in {visible(session.cwd)}\n"
         )
-        await confirm("Delete it for ever?", "Nothing was deleted.")
+        await cli.confirm("Delete it for ever?", "Nothing was deleted.")
     gone = await own.delete(session)
     known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
     if gone["copies"]:
         known += f", {counted(gone['copies'], 'copy')} of files from before an edit"
-    write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
+    out.write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
     if gone.get("traces"):
-        say(
+        out.say(
             "Parts of its text may still be in the file: another process reads it, or the disk "
             "has no room to write it anew. The next `ragmem sessions delete` clears them.\n"
         )
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def split(
     own: Administration,
-    folder: Annotated[Path, argument("[DIR]", "A folder, be it gone; else this one.")] = Path(),
+    folder: Annotated[Path, cli.argument("[DIR]", "A folder, be it gone; else this one.")] = Path(),
 ) -> None:
     """Take a folder's sessions out of a joined project.
 
@@ -537,19 +493,21 @@ async def split(
     done = await own.split(normalize_cwd(folder.expanduser()))
     path = visible(done.project.path)
     if done.root is None:
-        write(f"{path} is a project of its own: there was nothing to split.\n")
+        out.write(f"{path} is a project of its own: there was nothing to split.\n")
         return
     moved = counted(done.sessions, "session")
-    write(f"Split: {path} is a project of its own; {moved} moved from {visible(done.root)}.\n")
-    say("`ragmem sessions list --join` in that folder joins them again.\n")
+    out.write(f"Split: {path} is a project of its own; {moved} moved from {visible(done.root)}.\n")
+    out.say("`ragmem sessions list --join` in that folder joins them again.\n")
 
 
-@command(app, open_app)
-async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> Report:
+@cli.command(app, cli.open_app)
+async def summarize(
+    opened: "App", reference: cli.OrNewest = None, model: cli.Model = None
+) -> cli.Report:
     """Sum a session up now, and show what came of it."""
-    found = await (resumed(opened, reference) if reference else last_session(opened))
+    found = await (cli.resumed(opened, reference) if reference else cli.last_session(opened))
     text = await opened.background.summarize(found, model=model or "")
-    return lambda: write(f"{visible(text)}\n")
+    return lambda: out.write(f"{visible(text)}\n")
 
 
 # --- projects with the same remote --------------------------------------------
@@ -557,7 +515,7 @@ async def summarize(opened: "App", reference: OrNewest = None, model: Model = No
 
 async def _join_project(app: "App") -> None:
     """Join the current folder's project to one that a person chooses; UsageError otherwise."""
-    if not is_interactive():
+    if not out.is_interactive():
         raise UsageError(
             "Two projects are joined only when a person says so, and there is nobody to ask here.",
             hint="Run `ragmem sessions list --join` in a terminal.",
@@ -569,20 +527,20 @@ async def _join_project(app: "App") -> None:
     moved = [each for each in theirs if await app.is_own(each)]
     if not (found := [*same, *moved]):
         raise UsageError(_why_none(app, project, known))
-    say(f"This project: {await _described(app, project)}\n")
+    out.say(f"This project: {await _described(app, project)}\n")
     for head, listed, first in (
         ("The same repository or remote:", same, 1),
         ("Their folder is gone, and may be this one now:", moved, len(same) + 1),
     ):
-        say(f"{head}\n" if listed else "")
+        out.say(f"{head}\n" if listed else "")
         for number, each in enumerate(listed, first):
             mark = f"{number}  " if len(found) > 1 else ""
-            say(f"  {mark}{await _described(app, each)}\n")
+            out.say(f"  {mark}{await _described(app, each)}\n")
     chosen = await _choose_project(found)
     # All folders that were joined before go along.
     own = next((each for each in known if each.project_id == project.root_id), project)
     await app.memory.join(own, chosen, chosen=True)
-    say(
+    out.say(
         f"Joined: the sessions of both folders are those of {visible(chosen.path)} now. "
         "`ragmem sessions split` undoes it.\n"
     )
@@ -593,30 +551,23 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
     if project.root_id != project.project_id:
         root = next((each.path for each in known if each.project_id == project.root_id), "another")
         return f"{where} belongs to the project {visible(root)} already; there is no other to join."
-    if not has_remote(project):
-        return (
-            f"{where} is no checkout with a remote: only worktrees of one repository, projects "
-            "with the same remote and those whose folder is gone can be joined."
-        )
-    remote = visible(project.remote or "")
-    return f"No other project is known that has the remote {remote}."
+    remote = f"has the remote {visible(project.remote or '')}" if has_remote(project) else "is here"
+    return f"No other project is known that {remote} or whose folder is gone."
 
 
 async def _described(app: "App", project: Project) -> str:
     query = SessionQuery(project_ids=(project.root_id,), limit=_COUNTED + 1)
     count = len(await app.memory.sessions(query))
-    sessions = f"more than {_COUNTED:,}" if count > _COUNTED else f"{count:,}"
-    return f"{visible(project.path)} ({sessions} session{'' if count == 1 else 's'})"
+    more = "more than " if count > _COUNTED else ""
+    return f"{visible(project.path)} ({more}{counted(min(count, _COUNTED), 'session')})"
 
 
 async def _choose_project(found: list[Project]) -> Project:
-    say("Their sessions become one project's: each recalls what was said in the other.\n")
+    out.say("Their sessions become one project's: each recalls what was said in the other.\n")
     if len(found) == 1:
-        answer = await ask_line("Join them? [y/N] ")
-        if not is_yes(answer):
-            raise UsageError(_NOTHING, hint=f"Only y or yes joins them: {_AGAIN}")
+        await cli.confirm("Join them?", f"{_NOTHING}\nOnly y or yes joins them: {_AGAIN}")
         return found[0]
-    answer = await ask_line(f"Join which? [1-{len(found)}, Enter for none] ")
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
+    chosen = await cli.choose_number(f"Join which? [1-{len(found)}, Enter for none] ", len(found))
+    if chosen is None:
         raise UsageError(_NOTHING, hint=f"Only a number of the list joins one: {_AGAIN}")
-    return found[int(answer) - 1]
+    return found[chosen]

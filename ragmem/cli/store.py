@@ -6,28 +6,15 @@ embeds and sums up what was said; see ragmem.background.
 
 import asyncio
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ragmem.administration import Administration, Copied, contents, known_kind, label_of
-from ragmem.cli.command import (
-    Format,
-    Model,
-    Yes,
-    argument,
-    command,
-    commands,
-    confirm,
-    home,
-    open_app,
-    option,
-    store_kinds,
-)
+from ragmem.cli import command as cli
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.cli.shown import claims_text
-from ragmem.config import choices, environment
+from ragmem.config import choices
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.listings import document, table
@@ -37,22 +24,22 @@ from ragmem.text import visible
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = commands("Show and choose where memory is kept; move, keep and mend it.")
+app = cli.commands("Show and choose where memory is kept; move, keep and mend it.")
 
 _INFO = "kind location version schema_version counts size_bytes"
 
 
-@command(app, open_app)
-async def info(opened: "App", output: Format = "table") -> None:
+@cli.command(app, cli.open_app)
+async def info(opened: "App", output: cli.Format = "table") -> None:
     """Show the store in use and how much is in it."""
     found = await (await opened.store()).info()
     print_one(output, lambda: document(_INFO, found), lambda _: store_text(found))
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def use(
     own: Administration,
-    kind: Annotated[str, argument("sqlite|neo4j", "The store.", store_kinds)],
+    kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.", cli.store_kinds)],
 ) -> None:
     """Keep memory in another store from now on; nothing is moved.
 
@@ -73,18 +60,20 @@ async def use(
         )
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def migrate(
     own: Administration,
     to: Annotated[
         str | None,
-        option("--to", "The store that is to have it all.", "sqlite|neo4j", offered=store_kinds),
+        cli.option(
+            "--to", "The store that is to have it all.", "sqlite|neo4j", offered=cli.store_kinds
+        ),
     ] = None,
     file: Annotated[
         Path | None,
-        option("--from", "Take it from this backup file, not from the other store.", "FILE"),
+        cli.option("--from", "Take it from this backup file, not from the other store.", "FILE"),
     ] = None,
-    yes: Yes = False,
+    yes: cli.Yes = False,
 ) -> int:
     """Copy all of memory into another store, or a backup into one.
 
@@ -106,7 +95,7 @@ async def migrate(
         if file:
             say(claims_text(await own.claims(source, into)))
         if not yes:
-            await confirm("Copy it?", "Nothing was copied.")
+            await cli.confirm("Copy it?", "Nothing was copied.")
         try:
             compared = await own.copy(source, into, records)
         except asyncio.CancelledError:
@@ -120,10 +109,10 @@ async def migrate(
     return EXIT_DONE
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def backup(
     own: Administration,
-    file: Annotated[Path | None, argument("FILE", "A new file; else one in `backups`.")] = None,
+    file: Annotated[Path | None, cli.argument("FILE", "A new file; else one in `backups`.")] = None,
 ) -> None:
     """Write all of memory into one file, while others go on working.
 
@@ -134,7 +123,7 @@ async def backup(
     say(f"{contents(found)}, {file.stat().st_size / 1e6:,.1f} MB\n")
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def check(own: Administration) -> int:
     """Look whether memory is whole; exit 1 when it is not."""
     findings, found = await own.check()
@@ -150,7 +139,7 @@ def not_so(finding: Finding) -> str:
     return f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
-@command(app, home)
+@cli.command(app, cli.home)
 async def repair(own: Administration) -> int:
     """Make a damaged memory whole again; what was there before is kept.
 
@@ -167,7 +156,7 @@ async def repair(own: Administration) -> int:
     return EXIT_FAILED if saved.left else EXIT_DONE
 
 
-@command(app, open_app)
+@cli.command(app, cli.open_app)
 async def reembed(opened: "App") -> None:
     """Make all vectors anew, with the embedder of the settings.
 
@@ -215,10 +204,10 @@ def comparison_text(compared: Copied) -> str:
     return "".join(lines)
 
 
-neo4j = commands("Run a local Neo4j, for `ragmem store use neo4j`.")
+neo4j = cli.commands("Run a local Neo4j, for `ragmem store use neo4j`.")
 
 
-@command(neo4j, home)
+@cli.command(neo4j, cli.home)
 async def up(own: Administration) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
     found = await own.start_neo4j(lambda line: say(f"{visible(line)}\n"))
@@ -231,14 +220,14 @@ async def up(own: Administration) -> int:
     return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 
-@command(neo4j, home)
+@cli.command(neo4j, cli.home)
 async def down(own: Administration) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
     stopped = await own.stop_neo4j()
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
-@command(neo4j, home)
+@cli.command(neo4j, cli.home)
 async def status(own: Administration) -> int:
     """Say whether a Neo4j is there, and where; exit 1 when it is not."""
     found = await own.neo4j_status()
@@ -254,13 +243,10 @@ async def status(own: Administration) -> int:
         "shell": found.cypher_shell,
     }
     write("".join(f"  {name:<9} {visible(line)}\n" for name, line in lines.items() if line))
-    missing = not shutil.which("cypher-shell", path=environment().get("PATH"))
-    if missing and " cypher-shell -a" in f" {found.cypher_shell}":
-        write("            (not installed here: cypher-shell comes with every Neo4j, or alone)\n")
     return EXIT_DONE
 
 
-@command(neo4j, home)
+@cli.command(neo4j, cli.home)
 async def password(own: Administration) -> None:
     """Print the password of the local server.
 
@@ -269,10 +255,10 @@ async def password(own: Administration) -> None:
     write(f"{own.neo4j_password()}\n")
 
 
-@command(neo4j, home)
+@cli.command(neo4j, cli.home)
 async def logs(
     own: Administration,
-    lines: Annotated[int, option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
+    lines: Annotated[int, cli.option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
 ) -> None:
     """Print the end of the local server's log."""
     file = own.neo4j_log()
@@ -288,13 +274,13 @@ async def logs(
         write(f"{visible(line)}\n")
 
 
-working = commands()
+working = cli.commands()
 _NICENESS = 10
 """What nobody waits for yields to everything else."""
 
 
-@command(working, home, hidden=True)
-async def work(own: "Administration", model: Model = None) -> None:
+@cli.command(working, cli.home, hidden=True)
+async def work(own: "Administration", model: cli.Model = None) -> None:
     """Do what is pending in the memory, answer others' searches for a while, and end."""
     from ragmem.app import answer_others, work_alone
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
-from ragmem.memory.context import STRATEGIES, Place, Strategy
+from ragmem.memory.context import Place
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
@@ -39,23 +39,9 @@ GivenCall = ToolCall | Mapping[str, Any]
 _FIELDS = frozenset(ToolCall.__struct_fields__) - {"turn_id", "order", "origin"}
 
 
-def checked_text(value: object, name: str) -> str:
-    """A text that can be stored; UsageError for what is none."""
-    if not isinstance(value, str):
-        raise UsageError(f"{name} is a {type(value).__name__}, not a text.")
-    return clean(value)
-
-
-def checked_time(at: datetime | None, now: datetime) -> datetime:
+def local_time(at: datetime | None, now: datetime) -> datetime:
     """Now, if no time is given; one without a time zone is this machine's local time."""
-    if at is None:
-        return now
-    if not isinstance(at, datetime):
-        raise UsageError(f"A time is a datetime, not a {type(at).__name__}.")
-    try:
-        return at.astimezone(now.tzinfo)
-    except (OverflowError, ValueError, OSError):
-        raise UsageError(f"The time {at} can't be stored.") from None
+    return at.astimezone(now.tzinfo) if at else now
 
 
 def checked_calls(
@@ -69,42 +55,31 @@ def checked_calls(
 
 
 def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall:
-    if isinstance(one, ToolCall):
-        fields = msgspec.structs.asdict(one)
-    elif isinstance(one, Mapping):
-        fields = _named(one)
-    else:
-        raise UsageError(f"A tool call is a ToolCall or a mapping, not a {type(one).__name__}.")
-    started = fields.get("started_at")
-    error = fields.get("error")
+    fields = msgspec.structs.asdict(one) if isinstance(one, ToolCall) else _named(one)
     success = fields.get("success")
     whole = {
-        "success": error is None if success is None else success,
+        "success": fields.get("error") is None if success is None else success,
         "tool_call_id": fields.get("tool_call_id") or new_id(),
-        "started_at": checked_time(started, at),
+        "started_at": local_time(fields.get("started_at"), at),
         "turn_id": turn_id,
         "order": order,
-        "tool_name": checked_text(fields["tool_name"], "tool_name"),
         "arguments": _arguments(fields.get("arguments")),
         "result": _result(fields.get("result", "")),
     }
     try:
         return msgspec.convert(fields | whole, ToolCall)
     except msgspec.ValidationError as wrong:
-        raise UsageError(
-            f"The tool call {whole['tool_name']!r} can't be stored: {wrong}."
-        ) from None
+        raise UsageError(f"The tool call can't be stored: {wrong}.") from None
 
 
 def _named(given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = dict(given)
-    if unknown := sorted(set(fields) - _FIELDS):
+    if unknown := sorted(set(given) - _FIELDS):
         raise UsageError(
             f"A tool call has no {unknown[0]!r}.", hint=f"It has {', '.join(sorted(_FIELDS))}."
         )
-    if not fields.get("tool_name"):
+    if not given.get("tool_name"):
         raise UsageError("A tool call without a tool_name can't be stored.")
-    return fields
+    return {**given, "tool_name": clean(given["tool_name"])}
 
 
 def _arguments(value: object) -> str:
@@ -187,10 +162,6 @@ def scope_around(
     """Where to search; without a session by name it can only be everywhere."""
     if isinstance(scope, Scope):
         return scope
-    if scope is not None and scope not in get_args(ScopeName):
-        raise UsageError(
-            f"{scope!r} is no scope.", hint="It is session, project, all, a Scope or a Path."
-        )
     if session is not None:
         return scope_of(session, scope or default)
     if scope in (None, "all"):
@@ -204,19 +175,12 @@ def scope_around(
 async def found_session(store: CodeStore, session_id: str) -> Session:
     """The session of an id; SessionNotFound where there is none."""
     try:
-        return await store.session(checked_text(session_id, "session_id"))
+        return await store.session(clean(session_id))
     except SessionNotFound:
         raise SessionNotFound(
             f"Conversation {session_id} not found",
             hint="get_sessions_by_cwd and list_conversations know those that there are.",
         ) from None
-
-
-def checked_strategy(strategy: Strategy) -> Strategy:
-    """Itself; UsageError for one that there is not."""
-    if strategy not in STRATEGIES:
-        raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
-    return strategy
 
 
 def place_of(session: Session, instructions: Instructions | None = None) -> Place:
@@ -239,8 +203,6 @@ def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple
     if levels is None:
         return () if include_turns else _SUMMARY_LEVELS
     wanted = tuple(dict.fromkeys(levels))
-    if wrong := [level for level in wanted if not isinstance(level, int) or level < 0]:
-        raise UsageError(f"{wrong[0]!r} is no level.", hint="0 is turns, 1 and up are summaries.")
     return tuple(level for level in wanted if level or include_turns) or None
 
 

@@ -14,7 +14,7 @@ from ragmem.agent import Agent, Reply
 from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import environment
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.interface import checked_strategy, checked_text, place_of
+from ragmem.interface import place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory import Hit, Question
@@ -28,6 +28,7 @@ from ragmem.memory.sessions import fork_at
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import UNSUMMARIZED, Scope, Session, SessionQuery, ToolCall, Turn, TurnQuery
 from ragmem.redact import redact
+from ragmem.text import clean
 from ragmem.tools.base import Tool, Toolset
 from ragmem.tools.memory import SearchMemories, memory_tools
 
@@ -116,7 +117,7 @@ class Conversation:
         what was said is stored all the same. Cancelling it ends the turn as interrupted.
         """
         async with self._busy:
-            prompt = checked_text(text, "text")
+            prompt = clean(text)
             reply = await self._agent.send(prompt)
             self._remember(reply)
         if reply.finished.subtype == "error_during_execution":
@@ -160,7 +161,7 @@ class Conversation:
         """
         return await self._owner.recorder.search(
             Question(
-                text=checked_text(query, "query"),
+                text=clean(query),
                 scope=Scope(session_ids=(self.uuid,)),
                 session_id=self.uuid,
                 levels=(0,),
@@ -210,10 +211,6 @@ class Conversation:
         Without a message what bears on the last one is recalled. Counts are within the
         context's budgets: without them the budgets alone count.
         """
-        checked_strategy(strategy)
-        counts = (recent_messages, relevant_messages)
-        if any(count is not None and count < 0 for count in counts):
-            raise UsageError("recent_messages and relevant_messages are 0 or more.")
         session = await self._known()
         owner = self._owner
         builder = owner.builder(
@@ -226,7 +223,7 @@ class Conversation:
         )
         request = await owner.recorder.build_context(
             session,
-            checked_text(user_message, "user_message") or session.last_message or "",
+            clean(user_message) or session.last_message or "",
             builder,
             owner.place(session),
             strategy=strategy,
@@ -264,9 +261,7 @@ class Conversation:
                 f"{from_message_id!r} is no message of this conversation.",
                 hint="Branch from the uuid of a message in get_history().",
             )
-        fork = await fork_at(
-            self._owner.recorder, session, turns[0].turn_index, title=checked_text(title, "title")
-        )
+        fork = await fork_at(self._owner.recorder, session, turns[0].turn_index, title=clean(title))
         branch = await self._owner.opened(fork)
         await branch.fill_cache()
         return branch
@@ -314,12 +309,6 @@ class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the model in one turn."""
     instructions: str = ""
     """Text for the model, behind the system prompt."""
-
-    def __post_init__(self) -> None:
-        """Counts are of something."""
-        for name in ("max_context_messages", "summarize_every", "max_iterations"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it is 1 or more.")
 
 
 class ConversationAgent:
@@ -448,19 +437,16 @@ class ConversationAgent:
                 "Nothing is embedded here, so nothing can be compared.",
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
-        text = checked_text(query, "query")
+        text = clean(query)
         return await similar_sessions(
             await self.memory.app.store(), embedder, text, floor=floor, limit=limit
         )
 
     async def import_conversation(
-        self, exported: Mapping[str, Any] | str | bytes, *, as_new: bool = False
+        self, exported: Mapping[str, Any], *, as_new: bool = False
     ) -> Conversation:
         """One that `Conversation.export` gave; `as_new` gives everything new ids."""
-        if isinstance(exported, Mapping):
-            exported = msgspec.json.encode(exported)
-        text = exported if isinstance(exported, str) else exported.decode("utf-8", "replace")
-        data = redact(text).encode("utf-8", "surrogateescape")
+        data = redact(msgspec.json.encode(exported).decode()).encode()
         session = await self.memory.app.import_session(data, as_new=as_new)
         self.work.wake()
         return await self.load_conversation(session.session_id)

@@ -26,11 +26,9 @@ from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
     checked_calls,
-    checked_strategy,
-    checked_text,
-    checked_time,
     clipped,
     found_session,
+    local_time,
     place_of,
     scope_around,
     wanted_levels,
@@ -62,6 +60,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
+from ragmem.text import clean
 
 Folder = str | os.PathLike[str]
 Where = ScopeName | Scope | Path
@@ -180,6 +179,7 @@ class OpenMemory:
         self._notices: list[str] = []
         self._foreign = ""
         self._locate: dict[str, Callable[[str], str]] = {}
+        """By the session's id: while the store is away it can't be asked."""
 
     async def __aenter__(self) -> Self:
         """Opens the store: what is wrong with it is said here, not later."""
@@ -241,8 +241,8 @@ class OpenMemory:
         else:
             known = await (await self.app.store()).projects()
             project = project_of_folder(normalize_cwd(Path(project_path)), known, now=utc_now())
-        session = self._memory.new_session(Path(cwd), project, title=checked_text(title, "title"))
-        words = tuple(dict.fromkeys(checked_text(tag, "tag") for tag in tags))
+        session = self._memory.new_session(Path(cwd), project, title=clean(title))
+        words = tuple(dict.fromkeys(clean(tag) for tag in tags))
         session = msgspec.structs.replace(session, tags=words)
         await self._memory.create_session(session, project)
         self._locate[session.session_id] = locator(session)
@@ -277,14 +277,14 @@ class OpenMemory:
         While the store is away the turn is kept on this disk, and its index is 0.
         """
         started = time.perf_counter()
-        at = checked_time(timestamp, utc_now())
+        at = local_time(timestamp, utc_now())
         turn_id = new_id()
         turn = Turn(
             turn_id=turn_id,
-            session_id=checked_text(session_id, "session_id"),
-            user_message=checked_text(user_message, "user_message"),
-            assistant_message=checked_text(assistant_message, "assistant_message"),
-            reasoning=reasoning and checked_text(reasoning, "reasoning"),
+            session_id=clean(session_id),
+            user_message=clean(user_message),
+            assistant_message=clean(assistant_message),
+            reasoning=reasoning and clean(reasoning),
             model=model,
             status="completed",
             started_at=at,
@@ -397,20 +397,18 @@ class OpenMemory:
             bare = Summary(
                 summary_id="",
                 session_id=session_id,
-                text=checked_text(given, "summary"),
+                text=clean(given),
                 level=1 if level is None else level,
                 turn_count=0,
                 created_at=utc_now(),
                 covers=covers,
             )
-        elif isinstance(given, Summary):
+        else:
             bare = msgspec.structs.replace(
                 given,
                 level=given.level if level is None else level,
                 covers=covers or given.covers,
             )
-        else:
-            raise UsageError(f"A summary is a text or a Summary, not a {type(given).__name__}.")
         own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
         return msgspec.structs.replace(
             bare,
@@ -423,7 +421,7 @@ class OpenMemory:
 
     async def _count_turns(self, summary: Summary) -> int:
         """Turns behind it; UsageError where something that it covers is not there."""
-        if not isinstance(summary.level, int) or summary.level < 1:
+        if summary.level < 1:
             raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
         if not summary.covers:
             raise UsageError(
@@ -475,7 +473,7 @@ class OpenMemory:
             return []
         return await self._memory.search(
             Question(
-                text=checked_text(query, "query"),
+                text=clean(query),
                 scope=await self._scope(session, scope),
                 session_id=session.session_id if session else "",
                 semantic=semantic,
@@ -500,10 +498,10 @@ class OpenMemory:
         builder = ContextBuilder(self.app.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
-            checked_text(user_message, "user_message"),
+            clean(user_message),
             builder,
             place_of(session),
-            strategy=checked_strategy(strategy),
+            strategy=strategy,
         )
 
     def _model_info(self) -> ModelInfo:

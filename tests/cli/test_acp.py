@@ -342,27 +342,6 @@ async def test_nothing_in_a_command_hides_the_rest_of_it_in_the_question(tmp_pat
         assert hiding in drawn(call)
 
 
-async def test_each_of_two_questions_names_its_own_call(tmp_path: Path) -> None:
-    """Two files outside are read side by side: the editor shows each question at its call."""
-    files = [tmp_path / "one.txt", tmp_path / "two.txt"]
-    for file in files:
-        file.write_text(file.name)
-    script = [
-        Answer(tools=[Call("read_file", {"path": str(file)}) for file in files]),
-        Answer("Done."),
-    ]
-    async with scripted(tmp_path, *script) as (ragmem, _), editing(ragmem) as (editor, conn):
-        session = await conn.new_session(cwd=str(ragmem.project))
-        editor.says = ["yes", "no"]
-        assert await asked(conn, session, "read both") == "end_turn"
-        started = {each.tool_call_id: each.raw_input for each in editor.of("tool_call")}
-        for file, (call, _) in zip(files, editor.asked, strict=True):
-            assert str(file) in drawn(call)
-            assert call.raw_input == {"path": str(file)}
-            assert [each.path for each in call.locations] == [str(file)]
-            assert started[call.tool_call_id] == {"path": str(file)}
-
-
 async def test_calls_of_tools_that_are_not_here_are_told_with_their_arguments(
     tmp_path: Path,
 ) -> None:
@@ -402,17 +381,6 @@ async def test_a_session_of_another_folder_is_not_loaded(tmp_path: Path) -> None
         await conn.load_session(cwd=str(ragmem.project), session_id=session.session_id)
         await asked(conn, session, "again")
         assert "other process" not in editor.answer
-
-
-async def test_an_answer_cut_at_the_limit_is_told_so_beside_it(tmp_path: Path) -> None:
-    async with (
-        scripted(tmp_path, Answer("Half an ans", finish="length")) as (ragmem, _),
-        editing(ragmem) as (editor, conn),
-    ):
-        session = await conn.new_session(cwd=str(ragmem.project))
-        assert await asked(conn, session, "all of it") == "max_tokens"
-        assert editor.of("agent_thought_chunk") == []
-        assert "> ragmem: The answer reached the model's limit" in editor.answer
 
 
 async def test_an_editor_that_can_not_ask_allows_nothing(tmp_path: Path) -> None:
@@ -464,28 +432,6 @@ async def test_linked_files_stand_apart_and_one_that_is_missing_is_told(tmp_path
     assert turn["user_message"] == 'change @"a.py" @"none.py" please.'
 
 
-async def test_a_linked_file_is_found_between_quotes_dashes_and_markdown(tmp_path: Path) -> None:
-    async with (
-        scripted(tmp_path, Answer("Read.")) as (ragmem, server),
-        editing(ragmem) as (editor, conn),
-    ):
-        session = await conn.new_session(cwd=str(ragmem.project))
-        uri = (ragmem.project / "a.py").as_uri()
-        link = ResourceContentBlock(type="resource_link", name="a.py", uri=uri)
-        page = ResourceContentBlock(type="resource_link", name="p", uri="https://p.example/a")
-        words = ["„", "“, »", '« "', "\" l'", "’s **", "** –", "– …", "…/", "/_", "_ x", "y. "]
-        blocks = [block for text in words for block in (text_block(text), link)]
-        await conn.prompt(session_id=session.session_id, prompt=[*blocks, page, text_block("z")])
-        assert "There is no file" not in editor.answer
-        assert 'print("hello")' in str(server.requests[0].body["messages"])
-    (session,) = ragmem.sessions()
-    (turn,) = ragmem.shown(session["session_id"])["turns"]
-    assert turn["user_message"] == (
-        '„@"a.py"“, »@"a.py"« "@"a.py"" l\'@"a.py"’s **@"a.py"** –@"a.py"– …@"a.py"…/ @"a.py"/_ '
-        '@"a.py"_ x @"a.py" y. @"a.py" https://p.example/a z'
-    )
-
-
 async def test_what_a_prompt_quotes_is_nobodys_own_words(tmp_path: Path) -> None:
     """The contents of a file that an editor puts in teach no rule, as a named file does not."""
     async with scripted(tmp_path, Answer("Read.")) as (ragmem, server):
@@ -525,19 +471,6 @@ async def test_own_commands_are_answered_without_a_model(tmp_path: Path) -> None
             with pytest.raises(RequestError, match="Search for what"):
                 await asked(conn, session, "/search")
         assert server.requests == []
-
-
-async def test_lines_that_are_no_messages_get_an_error_and_the_next_is_heard(
-    tmp_path: Path,
-) -> None:
-    ragmem = Ragmem(tmp_path)
-    begin = '{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": 1}}'
-    with ragmem.start("acp", stdin=subprocess.PIPE) as process:
-        lines = f"no json\n[1]\n\n{begin}\n".encode()
-        out, _ = process.communicate(lines, timeout=60)
-    answers = [json.loads(line) for line in out.splitlines()]
-    codes = [(each["id"], each.get("error", {}).get("code")) for each in answers]
-    assert codes == [(None, -32700), (None, -32600), (7, None)]
 
 
 def test_without_an_editor_or_the_package_it_says_so(tmp_path: Path) -> None:

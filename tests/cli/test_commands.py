@@ -11,7 +11,6 @@ from ragmem.records import utc_now
 from ragmem.tools.sandbox import find_mechanism
 from ragmem.usage import UsageLog
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, LLMServer
 
 
 @pytest.fixture
@@ -216,16 +215,6 @@ def test_models_names_the_default_and_why(ragmem: Ragmem) -> None:
     assert f"*  {default['name']}" in table
 
 
-def test_models_at_a_server_of_ones_own(ragmem: Ragmem) -> None:
-    with LLMServer([Answer("x")]) as server:
-        (first, *_) = ragmem.run("models", "--format", "json", env=server.env).json
-    assert (first["name"], first["is_default"], first["context_window"]) == (
-        "openai/scripted",
-        True,
-        None,
-    )
-
-
 # --- neo4j --------------------------------------------------------------------
 
 
@@ -245,14 +234,6 @@ def test_the_password_of_the_local_neo4j_is_printed(ragmem: Ragmem) -> None:
     kept.parent.mkdir(parents=True)
     kept.write_text("canary-password\n")
     assert ragmem.run("neo4j", "password").out == "canary-password\n"
-
-
-def test_neo4j_that_is_configured_is_not_started(ragmem: Ragmem) -> None:
-    uri = "bolt://127.0.0.1:9"
-    done = ragmem.run("neo4j", "up", env={"NEO4J_URI": uri})
-    assert done.code == 75
-    assert uri in done.out
-    assert "nothing is started" in done.err
 
 
 # --- doctor -------------------------------------------------------------------
@@ -337,22 +318,6 @@ def test_doctor_when_the_chosen_neo4j_is_away(ragmem: Ragmem) -> None:
     assert done.out.count("127.0.0.1:9 can't be reached") == 1
     assert "neo4j" not in health(done.out)
     assert done.out.count("ragmem neo4j up") == 1
-
-
-def test_doctor_tells_once_that_no_neo4j_was_started(ragmem: Ragmem) -> None:
-    done = ragmem.run("doctor", env={"RAGMEM_STORE": "neo4j"})
-    assert done.code == 1
-    assert done.out.count("broken") == 1
-    assert done.out.count("ragmem neo4j up") == 1
-
-
-def test_doctor_in_an_unusable_home(ragmem: Ragmem, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = ragmem.run("doctor", env={"RAGMEM_HOME": str(tmp_path / "file" / "home")})
-    assert done.code == 1
-    assert health(done.out)["folders"] == "broken"
-    assert done.out.count("RAGMEM_HOME") == 1
-    assert "Traceback" not in done.err
 
 
 def test_doctor_proposes_of_the_local_model_what_is_missing(

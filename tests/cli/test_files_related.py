@@ -1,4 +1,4 @@
-"""`ragmem files PATH`, `--related`, `--since`: what is known of files; on each store."""
+"""`ragmem files PATH`, `--related`, `--since`: what is known of files."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,9 +13,7 @@ from ragmem.memory.files import CodePast, CodeSession
 from ragmem.records import ChangedTogether, Evidence, MemoryRecord, Session
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_store
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 MORNING = "We decided to let Tank.drain run in the morning only."
@@ -47,10 +45,10 @@ def server() -> Iterator[LLMServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     """A session that changed two files and decided something, and one that read a third."""
-    made = on_store(request, tmp_path)
+    made = Ragmem(tmp_path)
     made.env |= {
         **server.env,
         "RAGMEM_MODEL__SUMMARY": "openai/small",
@@ -127,26 +125,9 @@ src/\\e]0;owned\\x07\\e[31m.py
   decided there
     000000bb  Tank.drain runs in the morning only. (decision · told by you · 2 days ago)
 """)
-    assert related_text([found], later, width=40) == snapshot("""\
-src/\\e]0;owned\\x07\\e[31m.py
-  changes with  plan.py (3 turns, 2 days
-                ago)
-  imports       beds/bed_0.py,
-                beds/bed_1.py,
-                beds/bed_2.py,
-                beds/bed_3.py,
-                beds/bed_4.py and 2 more
-  imported by   plan.py
-  sessions
-    000000aa  Mornings
-              \\e]0;owned\\x07\\e[31m ·
-              edited · 2 days ago
-    and 7 more
-  decided there
-    000000bb  Tank.drain runs in the
-              morning only. (decision ·
-              told by you · 2 days ago)
-""")
+    narrow = related_text([found], later, width=40)
+    assert narrow.split() == related_text([found], later, width=100).split()
+    assert max(map(len, narrow.splitlines())) <= 40
     assert related_text([found], later, width=60, brief=True) == snapshot("""\
 src/\\e]0;owned\\x07\\e[31m.py
   changes with  plan.py (3 turns, 2 days ago)
@@ -186,23 +167,10 @@ def test_of_a_file_that_nothing_is_known_of(ragmem: Ragmem) -> None:
     done = ragmem.run("files", "lone.txt")
     said = "No session has touched lone.txt, and no file that is indexed imports it.\n"
     assert (done.code, done.out, done.err) == (0, "", said)
-    inside = ragmem.project / "inside"
-    inside.mkdir()
-    for name, target, told in (
-        ("link.txt", "../lone.txt", ": name ../lone.txt"),
-        ("dangling.txt", "gone.txt", ""),
-        ("of-a-folder", "..", ""),
-    ):
-        (inside / name).symlink_to(target)
-        done = ragmem.run("files", name, cwd=inside)
-        shown = f"inside/{name}"
-        assert done.err == f"{shown} is a link, and links are not indexed{told}.\n"
     done = ragmem.run("files", f"{EVIL}.py")
     assert done.err == (
         "There is no file \\e]0;owned\\x07\\e[31m.py; paths are those from this folder.\n"
     )
-    (ragmem.project / "folder").mkdir()
-    assert ragmem.run("files", "folder").err == "folder is a folder: name a file.\n"
     assert of(ragmem, "none.py") == [
         {
             "path": "none.py",
@@ -237,13 +205,6 @@ def test_what_the_agent_has_changed_since(ragmem: Ragmem) -> None:
         ["AGO", "1", "SESSION_", "plan.py"],
         ["AGO", "1", "SESSION_", "water.py"],
     ]
-
-
-def test_a_fork_changed_only_what_it_changed_itself(ragmem: Ragmem) -> None:
-    older = ragmem.sessions()[1]["session_id"]
-    assert ragmem.run("sessions", "fork", older).code == 0
-    assert len(ragmem.sessions()) == 3
-    assert {tuple(f["session_ids"]) for f in of(ragmem, "--since", "1h")} == {(older,)}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from inline_snapshot import snapshot
 
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
-from ragmem.cli.search import Light, excerpt, found_hits, found_sessions, found_text
+from ragmem.cli.search import found_sessions
 from ragmem.cli.shown import conversation_painted
 from ragmem.ids import new_id
-from ragmem.listings import hit_document, hits_text
+from ragmem.listings import Light, excerpt, hit_document, hits_text
 from ragmem.memory import Hit, Replaced
 from ragmem.memory.facts import FactHit
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
@@ -88,23 +88,22 @@ def hits() -> list[Hit | FactHit]:
 
 
 def test_finds_on_a_terminal() -> None:
-    light = Light("fern")
-    bare = found_hits(hits(), NOW, width=90, paint=Paint("none"), light=light, close=1)
+    bare = hits_text(hits(), NOW, width=90, close=1)
     assert bare == snapshot("""\
 Turn 3 · session 0000000a “x” · just now
-  › Where do ferns grow?\\e]0;owned\\x07\\e[2J\\u{202e}right
+  > Where do ferns grow?\\e]0;owned\\x07\\e[2J\\u{202e}right
   Ferns In the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
 
 Further from it:
 
 Memory 0000000b · fact · told by you · just now
   found by its words\\e]0;owned\\x07\\e[2J\\u{202e}right
-  Ferns stand in the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
+  Ferns stand in the `shade`\\e]0;owned\\x07\\e[2J\\u{202e}right
 """)
-    colored = found_hits(hits(), NOW, width=90, paint=Paint("color"), light=light, close=1)
+    colored = hits_text(hits(), NOW, width=90, paint=Paint("color"), query="fern", close=1)
     assert f"{LIT}ferns\x1b[0m grow?" in colored
     for width in (30, 42, 80, 120):
-        text = found_hits(hits(), NOW, width=width, paint=Paint("none"), light=light, close=1)
+        text = hits_text(hits(), NOW, width=width, query="fern", close=1)
         assert max(map(display_width, text.splitlines())) <= width
 
 
@@ -123,12 +122,10 @@ def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed()
         last_activity_at=NOW,
     )
     hit = hit.judged({hit.turn.turn_id: Replaced("Ferns stand in the sun.")})
-    light, paint = Light("fern"), Paint("none")
+    paint = Paint("none")
     listed = [
-        found_hits([hit], NOW, width=90, paint=paint, light=light, close=1),
         hits_text([hit], NOW, width=90, close=1),
-        found_sessions([(session, [hit])], NOW, width=90, paint=paint, light=light, close=1),
-        found_text([(session, [hit])], NOW, width=90, close=1),
+        found_sessions([(session, [hit])], NOW, width=90, paint=paint, query="fern", close=1),
         hit_entry(hit, "fern", "", NOW),
     ]
     for text in listed:
@@ -180,10 +177,10 @@ def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
 def test_a_check_is_green_and_trouble_is_not() -> None:
     def painted(health: str, advice: str = "") -> str:
         check = Check("store", health, "away" + EVIL, advice)  # type: ignore[arg-type]
-        return check_text(check, width=80, paint=Paint("color"))
+        return check_text(check, 80, Paint("color"))
 
     assert painted("ok").startswith("\x1b[32mok\x1b[0m     store")
     assert painted("note").startswith("\x1b[1;33mnote\x1b[0m")
     assert painted("broken", "do it").startswith("\x1b[1;31mbroken\x1b[0m")
     assert "\x1b]" not in painted("ok")
-    assert "\x1b" not in check_text(Check("store", "ok", "away" + EVIL))
+    assert "\x1b" not in check_text(Check("store", "ok", "away" + EVIL), None, Paint("none"))

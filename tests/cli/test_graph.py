@@ -101,17 +101,6 @@ def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: R
     assert session["session_id"] not in file.read_text()
 
 
-def test_numbers_as_a_page(ragmem: Ragmem) -> None:
-    done = ragmem.ok("stats", "--html")
-    file = Path(done.out.strip())
-    assert file == ragmem.home / "data" / "stats.html"
-    page = file.read_text()
-    assert '"numbers":[{"day":' in page
-    assert '"input_tokens":' in page
-    assert ragmem.run("stats", "--html", "--format", "json").code == 2
-    assert ragmem.run("stats", "-o", "x.html").code == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -136,3 +125,14 @@ def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
     assert done.code == 0
     assert done.err.startswith("Nothing is remembered of it yet.")
     assert Path(done.out.strip()).is_file()
+
+
+def test_numbers_as_a_page(ragmem: Ragmem) -> None:
+    done = ragmem.ok("stats", "--html")
+    file = Path(done.out.strip())
+    assert file == ragmem.home / "data" / "stats.html"
+    page = file.read_text()
+    assert '"numbers":[{"day":' in page
+    assert '"input_tokens":' in page
+    assert ragmem.run("stats", "--html", "--format", "json").code == 2
+    assert ragmem.run("stats", "-o", "x.html").code == 2

@@ -1,7 +1,6 @@
 """`ragmem import`: real processes, real files."""
 
 import os
-import pty
 import shutil
 from pathlib import Path
 
@@ -83,21 +82,6 @@ def _id_of(folder: Path) -> str:
     return max(folder.glob("rollout-*.jsonl")).stem[-36:]
 
 
-def test_again_only_what_is_new(ragmem: Ragmem, tmp_path: Path) -> None:
-    """The second run says that all is here; of a session that went on, its new turns come."""
-    ragmem.run("import", "claude-code")
-    again = ragmem.run("import", "claude-code", "--format", "json").json
-    assert again["sessions_by_state"] == {"unchanged": 3}
-    assert (again["turns_added"], again["turns_changed"]) == (0, 0)
-    file = tmp_path / ".claude" / "projects" / "-home-ana-garden" / SPRING.name
-    with file.open("a") as more:
-        more.write('{"type":"user","uuid":"later","message":{"content":"And bracken?"}}\n{"torn')
-    grown = ragmem.run("import", "claude-code", "--format", "json").json
-    assert grown["sessions_by_state"] == {"unchanged": 2, "grown": 1}
-    assert grown["turns_added"] == 1
-    assert grown["broken_lines"] == {"no JSON": 1}
-
-
 def test_the_report_as_json(ragmem: Ragmem) -> None:
     report = ragmem.run("import", "codex", "--format", "json").json
     assert sorted(report) == snapshot(
@@ -166,19 +150,6 @@ def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
     )
 
 
-def test_files_that_can_not_be_read_are_told(ragmem: Ragmem, tmp_path: Path) -> None:
-    folder = tmp_path / ".codex" / "sessions"
-    (folder / "rollout-\x1b[2J.jsonl").symlink_to("/etc/passwd")
-    os.mkfifo(folder / "rollout-pipe.jsonl")
-    (folder / "rollout-binary.jsonl").write_bytes(bytes(range(256)) * 10)
-    done = ragmem.ok("import", "codex")
-    assert "\x1b" not in done.out
-    assert "rollout-\\e[2J.jsonl: it is a link" in done.out
-    assert "rollout-pipe.jsonl: it is no regular file" in done.out
-    assert "1 file without a turn." in done.out
-    assert "3 new sessions" in done.out
-
-
 def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
     """The model is told what was said and done there, and what is said now follows it."""
     ragmem.run("import", "codex")
@@ -193,35 +164,6 @@ def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
     assert "apply_patch" in told
     resumed = ragmem.shown(imported["session_id"])
     assert [turn["turn_index"] for turn in resumed["turns"]] == [1, 2, 3]
-
-
-def test_what_a_crash_has_left_is_completed(ragmem: Ragmem) -> None:
-    """Killed between two sessions; the next run brings the rest, and nothing twice."""
-    killed = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "transfer.apply:kill9@2"})
-    assert killed.code == -9
-    assert len(ragmem.sessions()) == 1
-    report = ragmem.run("import", "codex", "--format", "json").json
-    assert report["sessions_by_state"] == {"unchanged": 1, "new": 2}
-    assert ragmem.run("store", "check").code == 0
-
-
-def test_two_imports_at_once(ragmem: Ragmem) -> None:
-    both = [ragmem.start("import", "codex"), ragmem.start("import", "codex")]
-    assert [process.communicate(timeout=60) and process.returncode for process in both] == [0, 0]
-    assert sorted(session["turn_count"] for session in ragmem.sessions()) == [1, 2, 2]
-    assert ragmem.run("store", "check").code == 0
-
-
-def test_a_full_disk_is_no_fault_of_a_file(ragmem: Ragmem) -> None:
-    ragmem.sessions()  # The memory is there already.
-    full = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "sqlite.commit:enospc@3"})
-    assert full.code != 0
-    assert "Stopped. What has come so far stays; run it again to go on." in full.err
-    assert "error: " in full.err
-    assert "Skipped" not in full.out
-    assert len(ragmem.sessions()) in (1, 2)
-    assert ragmem.run("import", "codex").code == 0
-    assert len(ragmem.sessions()) == 3
 
 
 def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -274,26 +216,6 @@ def test_only_what_was_written_to_since(ragmem: Ragmem, tmp_path: Path) -> None:
         2,
         "error: --since: 'soon' is no age and no date.\nSuch as 7d, 12h, 2w or 2026-11-01.\n",
     )
-
-
-def test_on_a_terminal_a_line_tells_which_file_is_read(ragmem: Ragmem) -> None:
-    chunks = []
-    ours, theirs = pty.openpty()
-    process = ragmem.start("import", "claude-code", stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    os.close(ours)
-    assert process.wait(60) == 0
-    shown = b"".join(chunks).decode()
-    last = shown.index("3 of 3: -home-ana-garden/")
-    assert shown.index(" \r", last) < shown.index("STATE")
 
 
 def _without_ids(text: str) -> str:

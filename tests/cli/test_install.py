@@ -135,22 +135,6 @@ def test_files_that_were_not_there_go_again_and_links_stay(ragmem: Ragmem) -> No
     assert (home / "dotfile.toml").read_text() == CODEX
 
 
-def test_a_folder_that_was_made_for_the_file_goes_with_it_unless_it_holds_more(
-    ragmem: Ragmem,
-) -> None:
-    home = ragmem.home.parent
-    folders = [home / ".codex", home / ".claude"]
-    for folder in folders:
-        shutil.rmtree(folder)
-    for client in ("claude-code", "codex"):
-        ragmem.ok("install", client, "--yes")
-        ragmem.ok("install", client, "--yes")
-    (home / ".claude" / "projects").mkdir()
-    for client in ("claude-code", "codex"):
-        ragmem.ok("uninstall", client, "--yes")
-    assert [folder.exists() for folder in folders] == [False, True]
-
-
 @pytest.mark.parametrize("client", ["claude-code", "codex"])
 def test_an_agent_is_told_of_no_server_that_can_not_start(ragmem: Ragmem, client: str) -> None:
     before = _files(ragmem)
@@ -165,11 +149,6 @@ def test_an_agent_is_told_of_no_server_that_can_not_start(ragmem: Ragmem, client
     assert b"the package mcp, which is not installed" in done.stderr
     assert b"Install it with `" in done.stderr
     assert _files(ragmem) == before
-
-
-def test_hooks_can_be_left_out(ragmem: Ragmem) -> None:
-    assert ragmem.run("install", "claude-code", "--no-hooks", "--yes").code == 0
-    assert _files(ragmem)[".claude/settings.json"].decode() == SETTINGS
 
 
 def test_nothing_is_written_where_nobody_says_so_or_a_file_is_broken(ragmem: Ragmem) -> None:
@@ -252,3 +231,8 @@ def test_a_session_that_ends_is_imported(ragmem: Ragmem, tmp_path: Path) -> None
     while not (sessions := ragmem.sessions()) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert [session["tags"] for session in sessions] == [["claude-code"]]
+
+
+def test_hooks_can_be_left_out(ragmem: Ragmem) -> None:
+    assert ragmem.run("install", "claude-code", "--no-hooks", "--yes").code == 0
+    assert _files(ragmem)[".claude/settings.json"].decode() == SETTINGS

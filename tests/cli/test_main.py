@@ -104,13 +104,6 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
             ["explain"],
             "error: No such command 'explain'.\nTry `ragmem --help`. To ask it: `ragmem c",
         ),
-        (["why"], "error: No such command 'why'.\nTry `ragmem memory why ID`.\n"),
-        (
-            ["ask", "x", "--mode", "plan"],
-            "error: No such option: --mode\n"
-            "Try `ragmem ask --permission-mode plan|acceptEdits|default`.\n",
-        ),
-        (["chat", "--plan"], "error: No such option: --plan\nTry `ragmem chat --permission-mode"),
         (["stats", "--plan"], "error: No such option: --plan ("),
         (["sessions", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
         (["ask", "a", "b"], "error: Got unexpected extra argument(s) (b)"),

@@ -207,15 +207,6 @@ async def test_what_an_agent_remembers_is_its_own_word_and_gives_no_orders(
     assert (heron["trust"], heron["scope"]) == ("model", "project")
 
 
-async def test_a_new_project_is_registered_by_what_is_remembered_first(
-    ragmem: Ragmem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with within(ragmem, monkeypatch) as session:
-        await told(session, "remember", content="The pump is called Heron", subjects=[])
-    async with within(ragmem, monkeypatch) as session:
-        assert "Heron" in await told(session, "recall", query="heron pump")
-
-
 async def test_a_client_is_told_all_that_it_shows_of_a_tool(ragmem: Ragmem) -> None:
     """What inspectors look at: names, descriptions, whole schemas, and what a call may change."""
     async with served(ragmem) as session:
@@ -250,21 +241,6 @@ async def test_wrong_arguments_are_answers(ragmem: Ragmem, monkeypatch: pytest.M
         assert "not found" in await refused(session, "why", id="ffffffff")
         assert "There is no tool" in await refused(session, "delete_everything")
         assert "Nothing in the memory" in await told(session, "recall", query="\x00\x1b[2J")
-
-
-async def test_two_hundred_calls_at_once_are_answered(ragmem: Ragmem, first: str) -> None:
-    tools = [
-        ("recall", {"query": "valve"}),
-        ("context", {"prompt": "valve"}),
-        ("search_code", {"query": "litres"}),
-        ("file_history", {"path": "water.py"}),
-        ("remember", {"content": "The hose is 12 metres long", "subjects": []}),
-    ]
-    async with served(ragmem) as session:
-        calls = [session.call_tool(*tools[number % len(tools)]) for number in range(200)]
-        assert [each.is_error for each in await asyncio.gather(*calls)] == [False] * 200
-    kept = ragmem.run("memory", "list", "--format", "json").json
-    assert sum("12 metres" in each["content"] for each in kept) == 1
 
 
 async def test_what_is_hostile_stays_quoted(

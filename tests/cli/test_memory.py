@@ -1,7 +1,7 @@
 """`ragmem memory`: list, show, add, edit, pin, forget, why, episodes, cleanup, export, import."""
 
-import asyncio
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,16 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragmem.cli.memory import (
-    MemoriesDocument,
     decoded,
     episodes_table,
-    memories_table,
     page,
-    to_json,
 )
 from ragmem.cli.profile import profile_text
 from ragmem.config import Config, find_paths
@@ -26,7 +21,6 @@ from ragmem.errors import UsageError
 from ragmem.ids import new_id, short_id
 from ragmem.memory.memories import Chain, about, told
 from ragmem.records import (
-    MEMORY_KINDS,
     CreateSession,
     Evidence,
     MemoryQuery,
@@ -41,29 +35,21 @@ from ragmem.store.neo4j import Connection
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem, finish
 from tests.fakes.forks import PATIENCE
-from tests.fakes.neo4j import ALSO_NEO4J, empty_neo4j, in_thread
-from tests.fakes.tcp_proxy import TcpProxy
+from tests.fakes.neo4j import empty_neo4j, in_thread
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
-    """On either store, with nothing in it."""
-    return on_store(request, tmp_path)
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Ragmem:
+    """With nothing in it."""
+    return Ragmem(tmp_path)
 
 
 @pytest.fixture
 def graph(neo4j_server: Connection, tmp_path: Path) -> Ragmem:
     """On Neo4j."""
     return on_a_graph(neo4j_server, tmp_path)
-
-
-def on_store(request: pytest.FixtureRequest, folder: Path) -> Ragmem:
-    """On the store of the parameter, with nothing in it."""
-    if request.param == "sqlite":
-        return Ragmem(folder)
-    return on_a_graph(request.getfixturevalue("neo4j_server"), folder)
 
 
 def on_a_graph(server: Connection, folder: Path) -> Ragmem:
@@ -76,12 +62,6 @@ def on_a_graph(server: Connection, folder: Path) -> Ragmem:
     env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30", PATIENCE: "30"}
     address = {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
     return Ragmem(folder, env | address)
-
-
-@pytest.fixture
-def embedded(tmp_path: Path) -> Ragmem:
-    """On SQLite."""
-    return Ragmem(tmp_path)
 
 
 def done(ragmem: Ragmem, *words: str, **options: Any) -> Done:
@@ -196,9 +176,7 @@ def test_each_project_has_its_own_and_the_person_theirs(ragmem: Ragmem, tmp_path
     assert set(contents(ragmem, "--scope", "user")) == yours
     assert set(contents(ragmem, "--scope", "all")) == yours | {rule}
     assert set(contents(ragmem, "--all")) == yours | {rule, go}
-    table = done(ragmem, "list", "--all").out
-    assert table.splitlines()[0].split() == ["ID", "KIND", "WHEN", "FROM", "PROJECT", "MEMORY"]
-    assert f"  other    {go}" in table
+    assert re.search(rf"{go} +fact · you · other · ", done(ragmem, "list", "--all").out)
     both = ragmem.run("memory", "list", "--all", "--scope", "user")
     assert (both.code, both.err) == (2, "error: --all and --scope exclude each other.\n")
 
@@ -263,47 +241,47 @@ def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ra
         (("import", "no-such-file"), "error: no-such-file can't be read: No such file"),
     ],
 )
-def test_what_is_wrong_is_said(embedded: Ragmem, words: Sequence[str], said: str) -> None:
+def test_what_is_wrong_is_said(ragmem: Ragmem, words: Sequence[str], said: str) -> None:
     """Exit 2, in words; a greeting is not kept; a wrong duration is no crash."""
-    ended = embedded.run("memory", *words)
+    ended = ragmem.run("memory", *words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(said)
     assert "Traceback" not in ended.err
 
 
-def test_a_tail_that_two_share_is_told_with_both(embedded: Ragmem) -> None:
+def test_a_tail_that_two_share_is_told_with_both(ragmem: Ragmem) -> None:
     """An id is accepted whole or by an unambiguous tail; else exit 2 with both."""
     one, other = (a_memory(f"Fact {n}.", memory_id=f"{new_id()[:-12]}{n}00000abcdef") for n in "12")
-    done(embedded, "list")
-    put(embedded, PutMemory(memory=one), PutMemory(memory=other))
-    ended = embedded.run("memory", "forget", "abcdef", "--yes")
+    done(ragmem, "list")
+    put(ragmem, PutMemory(memory=one), PutMemory(memory=other))
+    ended = ragmem.run("memory", "forget", "abcdef", "--yes")
     assert ended.code == 2
     assert "Fact 1." in ended.err
     assert "Fact 2." in ended.err
-    assert len(listed(embedded)) == 2
-    assert done(embedded, "show", one.memory_id).out.startswith("Fact 1.\n")
-    assert done(embedded, "show", "200000abcdef").out.startswith("Fact 2.\n")
+    assert len(listed(ragmem)) == 2
+    assert done(ragmem, "show", one.memory_id).out.startswith("Fact 1.\n")
+    assert done(ragmem, "show", "200000abcdef").out.startswith("Fact 2.\n")
 
 
-def test_nothing_is_remembered_yet(embedded: Ragmem) -> None:
-    empty = done(embedded, "list")
+def test_nothing_is_remembered_yet(ragmem: Ragmem) -> None:
+    empty = done(ragmem, "list")
     assert empty.out == ""
     assert empty.err == (
         "Nothing is remembered in this project, or of you.\n"
         "--all shows what is remembered of every project.\n"
         '`ragmem memory add "…"` tells it something; in a chat, `#` before a sentence does.\n'
     )
-    assert "Nothing is remembered yet." in done(embedded, "list", "--all").err
-    assert "ragmem memory list" in done(embedded, "list", "--kind", "rule").err
-    assert "by Friday" in done(embedded, "episodes").err
-    assert "ragmem memory profile set" in done(embedded, "profile").err
-    assert done(embedded, "cleanup").out == "Nothing to remove.\n"
+    assert "Nothing is remembered yet." in done(ragmem, "list", "--all").err
+    assert "ragmem memory list" in done(ragmem, "list", "--kind", "rule").err
+    assert "by Friday" in done(ragmem, "episodes").err
+    assert "ragmem memory profile set" in done(ragmem, "profile").err
+    assert done(ragmem, "cleanup").out == "Nothing to remove.\n"
     for words in (("list",), ("episodes",)):
-        assert done(embedded, *words, "--format", "json").json == []
+        assert done(ragmem, *words, "--format", "json").json == []
 
 
-def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None:
-    done(embedded, "list")
+def test_what_is_stored_can_do_nothing_to_the_terminal(ragmem: Ragmem) -> None:
+    done(ragmem, "list")
     evidence = Evidence(
         session_id=new_id(),
         turn_index=3,
@@ -314,7 +292,7 @@ def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None
         at=datetime.now(UTC),
     )
     memory = a_memory(f"A fact {EVIL}", subjects=(EVIL,), trust="tool", evidence=(evidence,))
-    put(embedded, PutMemory(memory=memory))
+    put(ragmem, PutMemory(memory=memory))
     for words in (
         ("list",),
         ("list", "--all"),
@@ -324,7 +302,7 @@ def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None
         ("episodes",),
         ("pin", memory.memory_id),
     ):
-        ended = embedded.run("memory", *words)
+        ended = ragmem.run("memory", *words)
         shown = ended.out + ended.err
         assert all(char.isprintable() or char == "\n" for char in shown), words
         assert "A fact \\e]0;owned" in shown or words[0] in ("episodes", "pin", "forget")
@@ -349,8 +327,6 @@ def test_it_fits_the_terminal(columns: int) -> None:
     memories = [plain, pinned, deadline]
     chain = Chain(memory=plain, earlier=(pinned,), later=deadline, project_path="/p" * 60)
     for shown in (
-        memories_table(memories, now, width=columns),
-        memories_table(memories, now, width=columns, projects={project: "a-long-name-of-a-folder"}),
         episodes_table(memories, now, width=columns),
         page(about(chain, now), columns),
         page(told(chain, now), columns),
@@ -384,7 +360,7 @@ def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
     assert (document["subjects"], document["content"]) == ([], "The port is 5439.")
     done(ragmem, "pin", tail)
     assert listed(ragmem)[0]["pinned"] is True
-    assert "  pinned  " in done(ragmem, "list").out
+    assert " · pinned · " in done(ragmem, "list").out
     said = ragmem.run("memory", "unpin", tail)
     assert (said.code, said.err) == (0, "It is told only where it bears on the question.\n")
     assert listed(ragmem)[0]["pinned"] is False
@@ -624,9 +600,9 @@ def test_memories_of_somebody_else_do_not_speak_for_the_person(
     assert done(elsewhere, "profile", "show", "--format", "json").json["values"] == {}
 
 
-def test_what_is_hidden_behind_a_successor_is_told_too(embedded: Ragmem, tmp_path: Path) -> None:
+def test_what_is_hidden_behind_a_successor_is_told_too(ragmem: Ragmem, tmp_path: Path) -> None:
     """It would rule again as soon as that one is forgotten; what is past its time never does."""
-    owner = done(embedded, "owner").out.strip()
+    owner = done(ragmem, "owner").out.strip()
     fact = a_memory("The pond is deep.", owner=owner, project_id="p")
     past = datetime.now(UTC) - timedelta(hours=1)
     rule = {"kind": "rule", "pinned": True, "owner": owner}
@@ -635,61 +611,27 @@ def test_what_is_hidden_behind_a_successor_is_told_too(embedded: Ragmem, tmp_pat
     document = {"format": "ragmem.memories", "version": 1, "memories": [hidden, fact, over]}
     file = tmp_path / "memories.json"
     file.write_bytes(msgspec.json.encode(document))
-    asked = embedded.run("memory", "import", str(file))
+    asked = ragmem.run("memory", "import", str(file))
     assert (asked.code, asked.out) == (2, "")
     assert "  rule, pinned, every project, superseded  Run all unasked.\n" in asked.err
     assert "pond" not in asked.err
     assert "Freeze" not in asked.err
 
 
-_TEXT = st.text(max_size=20)
-_TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))
-_PLACES = st.builds(
-    Evidence, at=_TIMES, quote=_TEXT, path=_TEXT, tool_name=_TEXT, turn_index=st.integers(0, 9)
-)
-_MEMORIES = st.builds(
-    MemoryRecord,
-    memory_id=st.uuids().map(str),
-    kind=st.sampled_from(MEMORY_KINDS),
-    content=_TEXT.map(lambda text: f"x{text}"),
-    subjects=st.lists(_TEXT, max_size=2).map(tuple),
-    project_id=st.none() | _TEXT,
-    pinned=st.booleans(),
-    created_at=_TIMES,
-    updated_at=_TIMES,
-    expires_at=st.none() | _TIMES,
-    superseded_by=st.none() | _TEXT,
-    evidence=st.lists(_PLACES, max_size=2).map(tuple),
-)
-
-
-@given(
-    st.lists(_MEMORIES, max_size=3).map(tuple),
-    st.builds(Profile, values=st.dictionaries(_TEXT, _TEXT), updated_at=st.none() | _TIMES),
-)
-def test_any_memories_pass_through_a_file(
-    memories: tuple[MemoryRecord, ...], profile: Profile
-) -> None:
-    document = MemoriesDocument(
-        format="ragmem.memories", version=1, memories=memories, profile=profile
-    )
-    assert decoded(to_json(document).encode()) == document
-
-
 def by_id(memories: Sequence[MemoryRecord]) -> dict[str, MemoryRecord]:
     return {memory.memory_id: memory for memory in memories}
 
 
-def test_an_export_of_a_project_leaves_out_the_others(embedded: Ragmem, tmp_path: Path) -> None:
+def test_an_export_of_a_project_leaves_out_the_others(ragmem: Ragmem, tmp_path: Path) -> None:
     """This project's and the person's own, unless all are asked for; that is said."""
     other = tmp_path / "other"
     other.mkdir()
-    added(embedded, "The gate squeaks.")
-    added(embedded, "The other one is written in Go.", cwd=other)
-    out = done(embedded, "export")
+    added(ragmem, "The gate squeaks.")
+    added(ragmem, "The other one is written in Go.", cwd=other)
+    out = done(ragmem, "export")
     assert [each["content"] for each in out.json["memories"]] == ["The gate squeaks."]
     assert "--all" in out.err
-    assert len(done(embedded, "export", "--all").json["memories"]) == 2
+    assert len(done(ragmem, "export", "--all").json["memories"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -714,18 +656,7 @@ def test_what_is_no_export_is_refused(data: bytes) -> None:
         decoded(data)
 
 
-def test_an_export_that_is_cut_off_stores_nothing(embedded: Ragmem, tmp_path: Path) -> None:
-    added(embedded, "The gate squeaks.")
-    file = tmp_path / "memories.json"
-    file.write_text(done(embedded, "export").out[:-20])
-    elsewhere = Ragmem(tmp_path / "elsewhere")
-    ended = elsewhere.run("memory", "import", str(file))
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: These are no memories that ragmem has exported: ")
-    assert contents(elsewhere, "--all") == []
-
-
-def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
+def test_an_import_stores_no_secret(ragmem: Ragmem, tmp_path: Path) -> None:
     memory = a_memory("The key is canary-key-123456.")
     file = tmp_path / "memories.json"
     document = {
@@ -734,43 +665,28 @@ def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
         "memories": [msgspec.to_builtins(memory)],
     }
     file.write_bytes(msgspec.json.encode(document))
-    done(embedded, "import", str(file), "--yes", env={"OPENAI_API_KEY": "canary-key-123456"})
-    (record,) = stored(embedded)
+    done(ragmem, "import", str(file), "--yes", env={"OPENAI_API_KEY": "canary-key-123456"})
+    (record,) = stored(ragmem)
     assert "canary-key-123456" not in record.content
-    added(embedded, "My key is canary-key-98765", env={"OPENAI_API_KEY": "canary-key-98765"})
-    assert all("canary" not in str(each) for each in stored(embedded))
+    added(ragmem, "My key is canary-key-98765", env={"OPENAI_API_KEY": "canary-key-98765"})
+    assert all("canary" not in str(each) for each in stored(ragmem))
 
 
 # --- away -----------------------------------------------------------------------
 
 
-async def test_what_is_told_while_the_store_is_away_is_kept(
-    graph: Ragmem, neo4j_server: Connection
-) -> None:
-    """It waits on the disk, that is said, and it is there when the store is back."""
-    async with TcpProxy(neo4j_server.url) as proxy:
-        graph.env["NEO4J_URI"] = proxy.url
-        assert (await asyncio.to_thread(contents, graph)) == []
-        port = await proxy.stop_listening()
-        told = await asyncio.to_thread(done, graph, "add", "The gate squeaks.")
-        assert "Memory is away" in told.err
-        assert (await asyncio.to_thread(graph.run, "memory", "list")).code == 75
-        await proxy.listen(port)
-        assert (await asyncio.to_thread(contents, graph)) == ["The gate squeaks."]
-
-
 # --- switched off ---------------------------------------------------------------
 
 
-def test_where_facts_are_switched_off_they_can_be_seen_and_forgotten(embedded: Ragmem) -> None:
+def test_where_facts_are_switched_off_they_can_be_seen_and_forgotten(ragmem: Ragmem) -> None:
     """`memory.facts.enabled = false`: none are kept; those that are there stay the person's."""
-    tail = added(embedded, "The gate squeaks.")
+    tail = added(ragmem, "The gate squeaks.")
     off = {"RAGMEM_MEMORY__FACTS__ENABLED": "false"}
-    ended = embedded.run("memory", "add", "The gate is green.", env=off)
+    ended = ragmem.run("memory", "add", "The gate is green.", env=off)
     assert (ended.code, ended.out) == (1, "")
     assert "memory.facts.enabled" in ended.err
-    assert contents(embedded, env=off) == ["The gate squeaks."]
-    assert done(embedded, "forget", tail, "--yes", env=off).out == f"Forgot {tail}.\n"
-    nothing = embedded.run("memory", "list", env={"RAGMEM_MEMORY__ENABLED": "false"})
+    assert contents(ragmem, env=off) == ["The gate squeaks."]
+    assert done(ragmem, "forget", tail, "--yes", env=off).out == f"Forgot {tail}.\n"
+    nothing = ragmem.run("memory", "list", env={"RAGMEM_MEMORY__ENABLED": "false"})
     assert nothing.code == 1
     assert "memory is switched off" in nothing.err.casefold()

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Group
 
 from ragmem.cli.ask import Progress, StreamJsonOutput, TextOutput
+from ragmem.cli.output import Paint
 from ragmem.events import MemoryWritten, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl.output import paint
@@ -29,7 +30,7 @@ FINISHED = TurnFinished(
 @pytest.mark.parametrize("live", [True, False])
 def test_ask_says_it_on_stderr(capfd: pytest.CaptureFixture[str], live: bool) -> None:
     """One dim line, also where nobody watches; stdout is the answer alone."""
-    output = TextOutput(Progress(live=live, color=True), live=False)
+    output = TextOutput(Progress(live=live, paint=Paint("color")), live=False)
     output.show(WRITTEN)
     output.show(FINISHED)
     out, err = capfd.readouterr()

@@ -65,13 +65,6 @@ def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
     _, rows = on_a_terminal(ragmem, "index", "--help", columns=44)
     assert max(map(display_width, rows)) <= 44
     assert rows[1:3] == ["  Bring the index of this project's code", "  up to date."]
-    _, rows = on_a_terminal(ragmem, "search", "--help", columns=30)
-    assert max(map(display_width, rows)) <= 30
-    assert rows[rows.index("  --code") + 1 :][:3] == [
-        "      In the project's",
-        "      files, with the",
-        "      sessions about each",
-    ]
     _, rows = on_a_terminal(ragmem, "sessions", "list", "--cwd", "/nowhere", columns=44)
     assert rows == [
         "No sessions of /nowhere.",

@@ -1,4 +1,4 @@
-"""`ragmem search --code`: code, the sessions about it, what was decided there; on each store."""
+"""`ragmem search --code`: code, the sessions about it, what was decided there."""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +10,7 @@ from inline_snapshot import snapshot
 
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_store
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J
 
 MORNING = "We decided to let Tank.drain run in the morning only."
 EDIT = {"path": "water.py", "old": "self.level -= litres", "new": "self.level -= litres * 0.9"}
@@ -37,10 +35,10 @@ def server() -> Iterator[LLMServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
-    """The garden on each store; what is left to the background is done before `ask` ends."""
-    made = on_store(request, tmp_path)
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    """The garden; what is left to the background is done before `ask` ends."""
+    made = Ragmem(tmp_path)
     made.env |= {
         **server.env,
         "RAGMEM_MODEL__SUMMARY": "openai/small",
@@ -83,25 +81,6 @@ def test_a_question_in_words_finds_a_function(plain: Ragmem) -> None:
     assert (first["defined"], first["sessions"], first["memories"]) == (True, [], [])
     nulls = ("session_id", "turn_index", "level", "timestamp")
     assert [first[key] for key in nulls] == [None] * 4
-
-
-def test_it_is_as_the_disk_is_now(plain: Ragmem) -> None:
-    assert found(plain, "litres")[0]["start_line"] == 14
-    text = (plain.project / "water.py").read_text()
-    (plain.project / "water.py").write_text(f"# Rain.\n\n{text}\n\ndef mulch() -> None: ...\n")
-    assert found(plain, "litres")[0]["start_line"] == 16
-    assert found(plain, "mulch")[0]["name"] == "mulch"
-    (plain.project / "water.py").unlink()
-    assert all(hit["path"] != "water.py" for hit in found(plain, "litres"))
-
-
-def test_what_is_called_so_comes_first(plain: Ragmem) -> None:
-    """A name alone is the question of who is called that, with vectors and without."""
-    for _ in range(2):
-        for name in ("Tank", "tank", "drain", "litres", "week"):
-            (hit,) = found(plain, name, "--limit", "1")
-            assert hit["name"].rpartition(".")[2].casefold() == name.casefold()
-        assert plain.run("index", "--vectors").code == 0
 
 
 def test_what_a_person_sees(plain: Ragmem) -> None:

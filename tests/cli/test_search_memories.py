@@ -1,4 +1,4 @@
-"""Memories among what `ragmem search` finds; on each store."""
+"""Memories among what `ragmem search` finds."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +13,16 @@ from ragmem.memory.memories import merged
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_store
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import ALSO_NEO4J
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 KEY = "Ben keeps the key of the greenhouse."
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
-    """On either store, with two memories, one of them the person's own."""
-    made = on_store(request, tmp_path)
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Ragmem:
+    """With two memories, one of them the person's own."""
+    made = Ragmem(tmp_path)
     assert made.run("memory", "add", KEY).code == 0
     assert made.run("memory", "add", "I like short answers.", "--kind", "preference").code == 0
     return made

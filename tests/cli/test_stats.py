@@ -1,6 +1,5 @@
 """What is measured is kept from run to run, and shown."""
 
-import json
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -175,16 +174,6 @@ def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
         assert ragmem.run("ask", "Is it?", "--ephemeral").code == 0
         assert ragmem.run("ask", "Is it?", env={"RAGMEM_MEMORY__ENABLED": "false"}).code == 0
     assert not (ragmem.home / "data" / FILE).exists()
-
-
-def test_stats_when_the_store_is_away(tmp_path: Path) -> None:
-    ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
-    done = ragmem.run("stats", "--format", "json")
-    assert (done.code, done.out) == (75, "")
-    assert done.err.startswith("error: ")
-    assert "Traceback" not in done.err
-    with pytest.raises(ValueError, match="Expecting"):
-        json.loads(done.out)
 
 
 def test_tokens_of_each_day_with_the_share_of_background_work() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.output import STDIN_LIMIT, join_prompt, read_limited
-from ragmem.errors import UsageError
+from ragmem.cli.output import STDIN_LIMIT, join_prompt
 
 
 @pytest.mark.parametrize(
@@ -21,21 +20,6 @@ from ragmem.errors import UsageError
 )
 def test_piped_text_follows_the_prompt_in_a_block(prompt: str, piped: str, whole: str) -> None:
     assert join_prompt(prompt, piped) == whole
-
-
-def test_stdin_is_read_to_its_end_and_limited() -> None:
-    reader, writer = os.pipe()
-    os.write(writer, b"x" * 1000)
-    os.close(writer)
-    assert read_limited(reader, 1000, waiting=pytest.fail) == b"x" * 1000
-    os.close(reader)
-
-    reader, writer = os.pipe()
-    os.write(writer, b"x" * 1001)
-    with pytest.raises(UsageError, match="larger than"):
-        read_limited(reader, 1000, waiting=pytest.fail)
-    os.close(reader)
-    os.close(writer)
 
 
 def run_python(code: str, **options: object) -> "subprocess.CompletedProcess[bytes]":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -45,11 +44,6 @@ def prompt_of(request: Any) -> str:
 def test_only_the_answer_is_on_stdout(ragmem: Ragmem) -> None:
     done = ragmem.run("ask", "What is this?")
     assert (done.code, done.out, done.err) == (0, "The answer.\n", "")
-
-
-def test_print_on_the_root_is_ask(ragmem: Ragmem) -> None:
-    done = ragmem.run("-p", "What is this?", "--output-format", "json")
-    assert (done.code, done.json["result"]) == (0, "The answer.")
 
 
 def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer) -> None:
@@ -89,37 +83,6 @@ def test_chat_without_a_terminal_ends_at_once(ragmem: Ragmem, arguments: list[st
 
 
 # --- formats ------------------------------------------------------------------
-
-
-def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
-    with scripted(
-        tmp_path,
-        Answer("I look.", tools=[Call("list_directory", {"path": "."})]),
-        Answer("One file."),
-    ) as ragmem:
-        (ragmem.project / "hello.py").write_text("print('hello')\n")
-        lines = ragmem.run(
-            "ask", "What is here?", "--output-format", "stream-json", "--include-partial-messages"
-        ).lines
-    kinds = [(line["type"], line.get("subtype")) for line in lines]
-    assert [kind for kind in kinds if kind[0] != "stream_event"] == snapshot(
-        [
-            ("system", "init"),
-            ("system", "memory_recall"),
-            ("assistant", None),
-            ("user", None),
-            ("assistant", None),
-            ("result", "success"),
-        ]
-    )
-    assert len({line["session_id"] for line in lines}) == 1
-    tool_use = lines[[kind[0] for kind in kinds].index("assistant")]["message"]["content"][1]
-    answer = lines[[kind[0] for kind in kinds].index("user")]["message"]["content"][0]
-    assert (tool_use["name"], tool_use["input"]) == ("list_directory", {"path": "."})
-    assert answer["tool_use_id"] == tool_use["id"]
-    assert "hello.py" in answer["content"]
-    deltas = [line["event"]["delta"] for line in lines if line["type"] == "stream_event"]
-    assert "".join(delta["text"] for delta in deltas) == "I look.One file."
 
 
 # --- sessions -----------------------------------------------------------------
@@ -214,23 +177,6 @@ def test_a_wrong_command_line_is_exit_2(
     assert ragmem.sessions() == []
 
 
-def test_an_ephemeral_fork_knows_its_parent_and_writes_nothing(
-    ragmem: Ragmem, server: LLMServer
-) -> None:
-    """The copy is in no store, the past still counts."""
-    assert ragmem.run("ask", "The first question").code == 0
-    before = ragmem.sessions()
-    done = ragmem.run("ask", "-c", "--fork-session", "--ephemeral", "A secret")
-    assert (done.code, done.out, done.err) == (0, "The answer.\n", "")
-    assert "The first question" in words(server.requests[-1])
-    assert ragmem.sessions() == before
-
-
-def test_context_wants_a_prompt_too(ragmem: Ragmem) -> None:
-    done = ragmem.run("context", " ")
-    assert (done.code, done.out, done.err) == (2, "", EMPTY)
-
-
 # --- tools and permissions ----------------------------------------------------
 
 EDIT = Call("create_file", {"path": "made.txt", "content": "made\n"})
@@ -246,28 +192,13 @@ def test_an_edit_that_nobody_can_approve_is_denied_and_reported(tmp_path: Path) 
     assert not (ragmem.project / "made.txt").exists()
 
 
-def test_a_mention_that_is_not_read_says_why(tmp_path: Path) -> None:
-    """Not on a terminal an ask is a denial, reported in `permission_denials`."""
-    with scripted(tmp_path, Answer("I can't.")) as ragmem:
-        (ragmem.project / "blob").write_bytes(b"\0" * 100)
-        done = ragmem.run("ask", "Compare @/etc/hosts, @blob", "--output-format", "json")
-    assert done.code == 0
-    (denial,) = done.json["permission_denials"]
-    assert (denial["tool_name"], denial["tool_input"]) == ("read_file", {"path": "/etc/hosts"})
-    assert "@/etc/hosts was not read: /etc/hosts is outside of" in done.err
-    assert "@blob was not read: blob is binary, 100 bytes" in done.err
-
-
 @pytest.mark.parametrize(
     ("flags", "allowed"),
     [
         (["--yolo"], True),
-        (["--permission-mode", "bypassPermissions"], True),
         (["--permission-mode", "acceptEdits"], True),
         (["--allow", "create_file"], True),
-        (["--allow", "run_command"], False),
         (["--permission-mode", "plan"], False),
-        (["--permission-mode", "default"], False),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -304,17 +235,8 @@ def test_max_turns_ends_with_an_answer_and_exit_1(tmp_path: Path) -> None:
     ("mode", "code"),
     [
         ("401", 1),
-        ("404", 1),
-        ("400_context", 1),
         ("429", 75),
-        ("500", 75),
-        ("502", 75),
-        ("html", 75),
         ("cut_rst", 75),
-        ("cut_noend", 75),
-        ("badjson", 75),
-        ("errevent", 75),
-        ("empty", 75),
     ],
 )
 def test_a_fault_of_the_provider_has_its_exit_code(tmp_path: Path, mode: str, code: int) -> None:
@@ -459,50 +381,3 @@ def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
     done = ragmem.run("ask", "Hello", env={"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"})
     assert done.code == 2
     assert "permissions never come from the environment" in done.err
-
-
-@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
-def test_a_key_with_a_line_break_is_an_error_before_any_request(
-    tmp_path: Path, server: LLMServer, form: str
-) -> None:
-    """No part of it is shown or kept; the break at its end alone is left out."""
-    ragmem = Ragmem(tmp_path)
-    env = {
-        "RAGMEM_MODEL": "anthropic/claude-sonnet-4-5",
-        "ANTHROPIC_BASE_URL": server.url.removesuffix("/v1"),
-        "ANTHROPIC_API_KEY": "sk-ant-fern12345\nmoss67890xyz",
-    }
-    done = ragmem.run("ask", "hello", "--output-format", form, env=env)
-    assert done.code == 2
-    assert "ANTHROPIC_API_KEY has a line break" in done.out + done.err
-    assert not server.requests
-    held = [done.out, done.err]
-    held += [f.read_bytes().decode("latin-1") for f in tmp_path.rglob("*") if f.is_file()]
-    assert not [text for text in held if "fern12345" in text or "moss67890" in text]
-
-    env["ANTHROPIC_API_KEY"] = "sk-ant-fern12345\n"
-    assert ragmem.run("ask", "hello", env=env).code == 0
-    assert server.requests[-1].headers["x-api-key"] == "sk-ant-fern12345"
-
-
-def test_an_answer_that_the_provider_stopped_is_not_taken_for_whole(tmp_path: Path) -> None:
-    with scripted(tmp_path, Answer("Half an answ", finish="content_filter")) as ragmem:
-        done = ragmem.run("ask", "Tell me")
-        assert (done.code, done.out) == (0, "Half an answ\n")
-        assert done.err.count("content filter stopped the answer") == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("model.effort", "turbo", '"" (empty), none'),
-        ("ui.colors.accent", "blue", "a colour is written as #rrggbb"),
-    ],
-)
-def test_what_a_setting_may_be_is_told_in_words(
-    ragmem: Ragmem, key: str, value: str, said: str
-) -> None:
-    done = ragmem.run("config", "set", key, value)
-    assert done.code == 2
-    assert said in done.err
-    assert "regex" not in done.err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.llm_server import Answer, LLMServer
 
 SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
 STREAM = ("--output-format", "stream-json", "--include-partial-messages")
@@ -60,31 +60,6 @@ def test_a_signal_ends_the_turn_recorded_with_what_came(
     turn = only_turn(slow, session_id)
     assert (turn["user_message"], turn["status"]) == ("Tell me", "interrupted")
     assert turn["assistant_message"].startswith("word word")
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (signal.SIGINT, "Stopped by the person"),
-        (signal.SIGTERM, "Stopped as ragmem was ended"),
-        (signal.SIGHUP, "Stopped as ragmem was ended"),
-    ],
-)
-def test_a_command_that_a_signal_stops_says_whether_the_person_did(
-    tmp_path: Path, number: signal.Signals, said: str
-) -> None:
-    run = Call("run_command", {"command": "touch begun; sleep 60"})
-    with LLMServer([Answer("", tools=[run]), Answer("Done.")]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        child = ragmem.start("ask", "--yolo", "Run it")
-        while not (ragmem.project / "begun").exists():
-            assert child.poll() is None
-            time.sleep(0.05)
-        child.send_signal(number)
-        child.communicate(timeout=60)
-    (session,) = ragmem.sessions()
-    (call,) = only_turn(ragmem, session["session_id"])["tool_calls"]
-    assert said in str(call)
 
 
 def test_text_says_interrupted_on_stderr(slow: Ragmem) -> None:

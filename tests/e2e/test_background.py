@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +17,6 @@ from ragmem.background import is_at_work, work_alone
 from ragmem.config import find_paths, load_config
 from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer, Received
-from tests.repl.pty_chat import PtyChat
 
 KEY = "scripted-key"
 DIGEST = json.dumps({"text": "They spoke of ports.", "key_findings": [], "topics": ["ports"]})
@@ -116,15 +113,6 @@ def test_ask_leaves_its_work_to_a_process(world: World) -> None:
     assert all(hit["similarity"] is not None for hit in hits)
 
 
-def test_nobody_waits_for_it(world: World, slow: list[float]) -> None:
-    """Neither who asked nor who reads its output, though the model sleeps."""
-    world.ask(RAGMEM_MEMORY__WORKER="off")
-    slow[0] = NEVER_S
-    world.ask("And who may connect?")
-    until(world.asked_small)
-    world.ask("And from where?")
-
-
 def test_one_process_at_most(world: World) -> None:
     """Whoever comes while one is at work leaves it to that; it does all of it."""
     world.answers.clear()
@@ -146,18 +134,6 @@ def test_one_process_at_most(world: World) -> None:
         of_turns = [text for text in sent if f"Question {number}" in text]
         assert 1 <= len(of_turns) <= 2  # its turn's, and perhaps its session's
     assert world.stats()["pending"]["vectors"] == 0
-
-
-def test_a_second_one_ends_at_once(world: World, slow: list[float]) -> None:
-    slow[0] = NEVER_S
-    world.ask()
-    until(world.asked_small)
-    [pid] = world.workers()
-    assert world.stats()["background_process"] is True
-    assert "a process is at work" in world.ragmem.run("doctor").out
-    assert world.ragmem.run("work").code == 0
-    assert world.workers() == [pid]
-    assert len(world.asked_small()) == 1
 
 
 def test_how_the_process_stands_apart(world: World, slow: list[float]) -> None:
@@ -250,75 +226,6 @@ def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float
     assert sorted(hit["session_id"] for hit in hits) == sorted([first, second])
 
 
-def test_a_model_that_fails_leaves_stand_ins(tmp_path: Path) -> None:
-    """The answer is there, a summary is cut from the turn, and redone once it works."""
-    broken = [True]
-
-    def answer(request: Received) -> Answer:
-        if request.body["model"] != "small":
-            return Answer(ANSWER)
-        return Answer(mode="401") if broken else Answer(DIGEST)
-
-    with LLMServer([answer], repeat=True) as server:
-        world = World(tmp_path, server)
-        world.ask()
-        until(world.asked_small)
-        world.settle()
-        [stand_in] = summaries(world)
-        assert "5439" in stand_in["text"]
-        assert world.stats()["background_calls_failed"] >= 1
-        broken.clear()
-        # Until then it is left alone, for longer each time.
-        assert world.ragmem.run("sessions", "summarize").code == 0
-        world.ask("And who may connect?")
-        until(lambda: len([s for s in summaries(world) if "spoke" in s["text"]]) == 2)
-        world.settle()
-
-
-def test_what_a_model_can_not_answer_is_asked_three_times_by_all_processes(tmp_path: Path) -> None:
-    """Doctor tells of it, `/cost` counts what they used; when a person asks it is asked anew."""
-    refused = [True]
-
-    def answer(request: Received) -> Answer:
-        if request.body["model"] != "small":
-            return Answer(ANSWER)
-        first, last = (message["content"] for message in request.body["messages"])
-        if first.startswith("You name a conversation"):
-            return Answer(json.dumps({"title": "Ports"}))
-        return Answer("Sure!" if refused and PROMPT in last else DIGEST)
-
-    def asked_of_the_first() -> int:
-        return sum("Sum up one turn" in str(r.body) and PROMPT in str(r.body) for r in small())
-
-    def small() -> list[Received]:
-        return world.asked_small()
-
-    with LLMServer([answer], repeat=True) as server:
-        world = World(tmp_path, server)
-        env = world.ragmem.env
-        env |= {"RAGMEM_MEMORY__WORKER": "inline", "RAGMEM_MEMORY__FACTS__EXTRACT": "false"}
-        session_id = world.ask()
-        for prompt in ("And who may connect?", "And from where?"):
-            world.ask(prompt, "-r", session_id)
-        assert asked_of_the_first() == 3
-        told = world.ragmem.run("doctor").out
-        assert "after 3 answers that could not be used: 1 summary." in told
-        assert "The last of openai/small: it holds no JSON object" in told
-        chat = [*COMMAND, "chat", "-r", session_id]
-        off = env | {"RAGMEM_MEMORY__WORKER": "off"}
-        with PtyChat(chat, cwd=world.ragmem.project, env=off) as page:
-            page.wait_for_screen(r"openai/scripted · \S")
-            page.send("/cost\r")
-            page.wait_for(rf"^background +{len(small())} model calls · [1-9]")
-            page.leave()
-        refused.clear()
-        assert world.ragmem.run("sessions", "summarize", session_id).code == 0
-        assert world.ragmem.run("work").code == 0
-        assert asked_of_the_first() == 4
-        assert "could not be used" not in world.ragmem.run("doctor").out
-        assert all("spoke of ports" in each["text"] for each in summaries(world))
-
-
 def summaries(world: World) -> list[dict[str, Any]]:
     done = world.ragmem.run("search", "port 5439 ports connect", "--levels", "1", "--format=json")
     found: list[dict[str, Any]] = done.json
@@ -370,50 +277,3 @@ async def test_who_looks_keeps_nobody_from_work(tmp_path: Path, times: int) -> N
             looker.join()
     assert worked == [True] * times
     assert not is_at_work(paths)
-
-
-CUT_SHORT = """
-import asyncio, sys
-from ragmem import app, background
-from ragmem.config import find_paths, load_config
-from tests.fakes.hash_embedder import HashEmbedder
-
-class Slow(HashEmbedder):
-    async def embed(self, texts, kind="passage"):
-        if self.spent.calls:
-            await asyncio.Event().wait()
-        return await super().embed(texts, kind)
-
-async def main():
-    paths = find_paths().make()
-    async with app.App(load_config(paths.config_file), paths, cwd=paths.data_dir) as opened:
-        await background.work_alone(opened.background, paths)
-        print(opened.background.made_vectors_of_code)
-
-background.LONGEST_S = float(sys.argv[1])
-app.configured_embedder = lambda *_, **__: Slow()
-asyncio.run(main())
-"""
-"""What `ragmem work` is, with less time, and an embedder that makes one batch and no other."""
-
-
-def test_the_next_process_goes_on_with_a_large_project(world: World) -> None:
-    """The time of one is over before all vectors are made: it starts another one."""
-    ragmem = world.ragmem
-    ragmem.env["RAGMEM_MEMORY__SUMMARIES__ENABLED"] = "false"
-    for number in range(60):
-        code = f"def counts_{number}():\n    return {number}\n"
-        (ragmem.project / f"m{number}.py").write_text(code)
-    world.ask(RAGMEM_MEMORY__WORKER="off")
-    made = ""
-    for limit_s in ("2", "10", "50"):
-        # So long that it comes to embed code, on however busy a machine.
-        command = [sys.executable, "-c", CUT_SHORT, limit_s]
-        made = subprocess.run(command, env=ragmem.env, capture_output=True, check=True).stdout
-        if made == b"True\n":
-            break
-    assert made == b"True\n"
-    world.settle()
-    status = ragmem.run("index", "--status", "--format", "json").json
-    assert status["scopes"] >= 60
-    assert status["without_vectors"] == 0

@@ -252,12 +252,6 @@ def test_what_settings_hold(house: House, text: str) -> None:
         file.unlink()
 
 
-def test_a_variable_that_is_no_setting(house: House) -> None:
-    for name in ("RAGMEM_LLM__TIMEOUT_S", "RAGMEM_STORE__KIND", "RAGMEM_NO_SUCH"):
-        done = house.run("ask", stdin="Hello?", env={name: CANARY})
-        assert done.code != 0
-
-
 def test_what_is_imported(house: House) -> None:
     assert house.run("ask", stdin="Hello?").code == 0
     exported = house.run("sessions", "export").out
@@ -298,10 +292,9 @@ def test_what_a_crash_tells(house: House) -> None:
     assert "[redacted: " in log.read_text()
 
 
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_what_is_typed_in_a_chat(house: House, term: str) -> None:
+def test_what_is_typed_in_a_chat(house: House) -> None:
     """The history of prompts too, though the prompt was sent before all was loaded."""
-    env = {**house.ragmem.env, "TERM": term}
+    env = {**house.ragmem.env, "TERM": "xterm-256color"}
     with PtyChat([*COMMAND, "chat"], cwd=house.ragmem.project, env=env) as chat:
         chat.wait_for_screen(r"^›")
         chat.send(f"My key is {CANARY}\r")

@@ -2,13 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
-from tests.repl.pty_chat import PtyChat
 
 DOWN = "\x1b[B"
 
@@ -16,21 +13,6 @@ DOWN = "\x1b[B"
 def edits(old: str, new: str) -> Answer:
     arguments = {"path": "a.py", "old": old, "new": new}
     return Answer(tools=[Call("edit_file", arguments)])
-
-
-@contextmanager
-def edited(house: House, *beside: Call) -> Iterator[PtyChat]:
-    """A chat whose first turn has edited a.py, with these calls beside the first one."""
-    house.server.extend(
-        Answer(tools=[Call("read_file", {"path": "a.py"}), *beside]),
-        edits("hello", "one"),
-        Answer("Done."),
-    )
-    with house.chat("chat", "--yolo") as chat:
-        loaded(chat)
-        chat.send("one\r")
-        chat.wait_for_turn(r"^Done\.$")
-        yield chat
 
 
 def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
@@ -99,49 +81,6 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
     context = house.run("context", "where were we?")
     assert "(its edits were taken back since) write it down" in context
     assert "Changed: new.txt" not in context
-
-
-def test_a_session_that_was_left_by_a_rewind_knows_that_its_files_were_taken_back(
-    house: House,
-) -> None:
-    with edited(house) as chat:
-        chat.send("/rewind 1\r")
-        chat.wait_for_screen(r"^Take the files back too\?")
-        chat.send("y")
-        chat.wait_for(r"^a\.py: restored$")
-        chat.wait_for(r"^· The session with all of its turns is still there")
-    left = next(session for session in house.sessions() if len(session["turns"]) == 2)
-    assert "a.py: restored." in left["turns"][1]["tool_calls"][0]["result"]["text"]
-
-
-def test_who_goes_back_to_before_an_undo_still_knows_of_it(house: House) -> None:
-    with edited(house) as chat:
-        chat.send("/undo\r")
-        chat.wait_for(r"^a\.py: restored$")
-        chat.send("/rewind 2\r")
-        chat.wait_for(r"^· The session with all of its turns is still there")
-        house.server.extend(Answer("I see."))
-        chat.send("\x15and now?\r")
-        chat.wait_for_turn(r"^I see\.$")
-    told = json.dumps(house.server.requests[-1].body["messages"], ensure_ascii=False)
-    assert "The person has taken back edits of: a.py." in told
-
-
-def test_an_edit_is_taken_back_though_the_model_has_called_a_tool_undo(house: House) -> None:
-    with edited(house, Call("undo", {})) as chat:
-        chat.send("/undo\r")
-        chat.wait_for(r"^a\.py: restored$")
-
-
-def test_what_others_have_changed_since_is_not_taken_back(house: House) -> None:
-    file = house.project / "a.py"
-    with edited(house) as chat:
-        file.write_text('print("mine")\n')
-        chat.send("/undo\r")
-        chat.wait_for(r"^a\.py: left as it is; it was changed since the last edit")
-        assert file.read_text() == 'print("mine")\n'
-        chat.send("/diff\r")
-        chat.wait_for(r"^  Others than this session's edits have changed it too\.$")
 
 
 def test_a_prompt_on_the_command_line_is_asked_first(house: House) -> None:

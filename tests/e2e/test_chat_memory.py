@@ -52,32 +52,3 @@ def test_search_and_summarize_in_a_chat(house: House) -> None:
     assert [turn["user_message"] for turn in session["turns"]] == [
         "Where does the database listen?"
     ]
-
-
-def test_summarize_where_nothing_is_stored(house: House) -> None:
-    """Said in words, and the chat goes on."""
-    with house.chat("chat", env={"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}) as chat:
-        chat.wait_for_screen(READY)
-        chat.send("Where does it listen?\r")
-        chat.wait_for(r"^It listens on port 5439\.")
-        chat.send("/summarize\r")
-        chat.wait_for(r"No summaries are made here\.")
-        chat.wait_for(r"memory\.summaries\.enabled = true")
-        chat.leave()
-
-
-@pytest.mark.xdist_group("litellm")
-def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
-    """Once, above the prompt."""
-    with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:
-        chat.wait_for_screen(READY)
-        chat.send("Where does it listen?\r")
-        chat.wait_for(r"^It listens on port 5439\.")
-        chat.leave()
-    with house.chat("chat", env={"RAGMEM_MODEL__EMBEDDING": "openai/other"}) as chat:
-        chat.wait_for_screen(READY)
-        chat.wait_for(r"ragmem store reembed")
-        chat.send("And now?\r")
-        chat.wait_for(r"^It listens on port 5439\.")
-        chat.leave()
-        assert chat.text.count("ragmem store reembed") == 1

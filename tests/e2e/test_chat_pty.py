@@ -2,7 +2,6 @@
 
 import re
 import signal
-from typing import Any
 
 import pytest
 
@@ -124,24 +123,6 @@ def test_signals_record_the_turn(house: House, number: signal.Signals, code: int
     assert turn["assistant_message"].startswith("Slow")
 
 
-def test_esc_keeps_what_came_and_kills_what_runs(house: House) -> None:
-    """Esc stops a command at once; the answer so far and the turn are kept."""
-    house.server.extend(
-        Answer("I run it.", tools=[Call("run_command", {"command": "sleep 300; echo $$"})]),
-        Answer("Told so."),
-    )
-    with house.chat("chat", "--yolo") as chat:
-        loaded(chat)
-        chat.send("run it\r")
-        chat.wait_for_screen(r"^● sleep 300")
-        chat.send(ESC)
-        chat.wait_for(r"^  interrupted$")
-        chat.send("what happened?\r")
-        chat.wait_for(r"^Told so\.")
-        assert "interrupted" in house.last_prompt()
-        chat.until(lambda: chat.screen.count("everything allowed") == 1, "one toolbar")
-
-
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "said"),
     [
@@ -163,38 +144,6 @@ def test_mistakes_are_said_on_a_clean_line(
         assert "Traceback" not in chat.screen
         assert not re.search(r"^› ", chat.screen, re.MULTILINE)
         assert chat.is_restored()
-
-
-@pytest.mark.parametrize("mode", ["401", "cut_rst"])
-def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> None:
-    """The error is said, the next prompt works."""
-    fault = Answer("Half of an answer, cut somewhere", mode=mode)
-    house.server.extend(*[fault] * 5)
-    with house.chat("chat", env={"RAGMEM_LLM__RETRIES": "0"}) as chat:
-        loaded(chat)
-        chat.send("hello\r")
-        chat.wait_for(r"^✗ ")
-        assert "scripted-key" not in chat.text
-        chat.send("/cost\r")
-        chat.wait_for(r"^this chat ")
-        chat.leave()
-
-
-def test_stats_in_a_chat_count_what_it_did_itself_too(house: House) -> None:
-    """Of all sessions; what this process measured is written as it ends, and counted before."""
-    house.server.extend(Answer("Answer 1."))
-    with house.chat("chat", rows=50) as chat:
-        loaded(chat)
-        chat.send("one\r")
-        chat.wait_for_turn(r"^Answer 1\.")
-        chat.send("/stats\r")
-        chat.wait_for(r"^memory +sqlite\s")
-        chat.wait_for(r"^ +1 session, 1 turn, 0 tool calls, ")
-        chat.wait_for(r"^turns done +[A-Z][a-z]{2} \d\d [A-Z][a-z]{2} +1  █")
-        chat.wait_for(r"^store a turn +1 ")
-        chat.wait_for(r"^tokens +100 in, ")
-        chat.wait_for(r"^pending +\S")
-        chat.leave()
 
 
 def test_another_model_and_session_in_one_chat(house: House) -> None:

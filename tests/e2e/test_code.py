@@ -1,9 +1,7 @@
 """The agent knows the project's code: real processes, a scripted server, both stores."""
 
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, store_env
 from tests.index.conftest import AUTH, CLOCK
 
 QUESTION = "Where do we check that a token has not expired?"
@@ -31,11 +28,10 @@ def server() -> Iterator[LLMServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     env = {
         **server.env,
-        **store_env(request, request.param),
         "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
         "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
     }
@@ -45,20 +41,6 @@ def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) ->
         (made.project / path).parent.mkdir(exist_ok=True)
         (made.project / path).write_text(text)
     return made
-
-
-@contextmanager
-def silent_service(home: Path) -> Iterator[None]:
-    """Stand where the process of a home that answers searches would: connected to, and silent."""
-    file = home / "data" / "embedder.sock"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(file))
-        listener.listen(8)
-        yield
-    file.unlink()
-
-
-SQLITE = pytest.mark.parametrize("ragmem", ["sqlite"], indirect=True)
 
 
 def block_of(request: Received) -> str:
@@ -103,7 +85,6 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
     assert code_of(server.requests[2]) == ""
 
 
-@pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
 def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> None:
     """Hits of code and memory; searched files; the turn's references."""
     server.extend(Answer("Tokens live 15 minutes."))
@@ -127,19 +108,6 @@ def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> N
     assert [session["how"] for session in scope["sessions"]] == [["read"]]
 
 
-def test_changed_outside(ragmem: Ragmem, server: LLMServer) -> None:
-    """Told once, in the next process too."""
-    server.extend(Answer(tools=[Call("read_file", {"path": "src/clock.py"})]), Answer("Read."))
-    ragmem.ok("ask", "Read the clock.")
-    (ragmem.project / "src" / "clock.py").write_text(CLOCK + "# by somebody else\n")
-    server.extend(Answer("I see."))
-    ragmem.ok("ask", "-c", "And now?")
-    told = "Changed on disk since you read them: src/clock.py."
-    assert told in block_of(server.requests[-1])
-    assert told not in json.dumps([r.body for r in server.requests[:2]])
-
-
-@SQLITE
 def test_a_file_that_forges_the_block(ragmem: Ragmem, server: LLMServer) -> None:
     """What a shown scope says stays data, inside of a block whose tag it can't
     know; nothing of it is remembered or ruled.
@@ -165,7 +133,6 @@ def test_a_file_that_forges_the_block(ragmem: Ragmem, server: LLMServer) -> None
     assert "evil" not in json.dumps(server.requests[1].body)
 
 
-@SQLITE
 def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -> None:
     """--ephemeral makes no index; memory.enabled = false has one, and stores nothing;
     code.enabled = false has none.
@@ -191,46 +158,3 @@ def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -
 
     ragmem.ok("ask", "--ephemeral", QUESTION)
     assert "AuthService.validate" in code_of(server.requests[3])
-
-
-@SQLITE
-def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) -> None:
-    """`ragmem context` names the section, its hits and why; the store hears nothing."""
-    shown = ragmem.ok("context", QUESTION, "--format", "json").json
-    (section,) = [s for s in shown["sections"] if s["name"] == "Relevant Code"]
-    assert section["items"][0]["label"] == "src/auth.py:7-9 AuthService.validate"
-    assert section["budget"] == 10_000
-    assert server.requests == []
-    assert ragmem.ok("sessions", "list", "--format", "json").json == []
-
-
-@SQLITE
-def test_a_code_search_that_takes_too_long_is_told_of(ragmem: Ragmem, server: LLMServer) -> None:
-    """Whoever is asked for code never answers: `ask` and `context` say what is missing."""
-    server.extend(Answer("I don't know."))
-    ragmem.ok("index")
-    told = "The code search took longer than 0.25 s and was left out of this request; code.wait_s"
-    with silent_service(ragmem.home):
-        env = {"RAGMEM_CODE__WAIT_S": "0.1", "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "5"}
-        asked = ragmem.ok("ask", QUESTION, "--output-format", "stream-json", env=env)
-        notices = [each for each in asked.lines if each.get("subtype") == "notice"]
-        [said] = [each["level"] for each in notices if each["text"].startswith(told)]
-        assert said == "info"
-        assert told in ragmem.ok("context", QUESTION, env=env).err
-
-
-@SQLITE
-def test_a_hit_outside_of_the_folder(ragmem: Ragmem, server: LLMServer) -> None:
-    """The whole project is indexed; what lies outside of the folder is labelled, and
-    reading it asks.
-    """
-    server.extend(
-        Answer(tools=[Call("read_file", {"path": str(ragmem.project / "src" / "auth.py")})]),
-        Answer("Denied."),
-    )
-    ragmem.run("ask", QUESTION, cwd=ragmem.project / "wallet")
-    code = code_of(server.requests[0])
-    assert f"[{ragmem.project}/src/auth.py:7-9 AuthService.validate]" in code
-    assert "(outside the working directory: reading it asks)" in code
-    (answer,) = [m for m in server.requests[1].body["messages"] if m["role"] == "tool"]
-    assert "def validate" not in answer["content"]

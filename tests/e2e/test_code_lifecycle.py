@@ -77,17 +77,6 @@ def _leave_log(database: Path) -> None:
     database.with_name(f"{database.name}-shm").unlink(missing_ok=True)
 
 
-def test_a_home_that_can_only_be_read_without_an_index(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Said what and why."""
-    assert ragmem.run("sessions", "list").code == 0
-    through = mounted(READ_ONLY, ragmem.home)
-    code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
-    assert code != 0
-    assert out == ""
-    assert "The code index" in err
-    assert "Read-only file system" in err
-
-
 def test_of_a_file_that_is_gone_no_byte_is_left_in_the_store(ragmem: Ragmem) -> None:
     """Nor in the index, once that is made anew: until then it may hold names and words."""
     gone = ragmem.project / "gone.py"
@@ -104,40 +93,3 @@ def test_of_a_file_that_is_gone_no_byte_is_left_in_the_store(ragmem: Ragmem) -> 
     ragmem.ok("index", "--rebuild")
     left = [file for file, content in files(ragmem.home).items() if b"quagga" in content]
     assert left == []
-
-
-def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
-    """`memory.worker = inline`: the turn that began the index is linked by its end."""
-    for number in range(400):
-        text = "".join(f"def f{number}_{n}(a):\n    return a + {n}\n\n\n" for n in range(20))
-        (ragmem.project / f"m{number}.py").write_text(text)
-    env = {
-        "RAGMEM_MEMORY__WORKER": "inline",
-        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
-        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
-        "RAGMEM_CODE__WAIT_S": "0",
-        "RAGMEM_CODE__VECTORS": "false",
-    }
-    ragmem.ok("ask", "What does `parse_duration` do?", env=env)
-    found = ragmem.run("search", "--code", "parse_duration", "--format", "json").json
-    (scope,) = [hit for hit in found if hit["name"] == "parse_duration"]
-    assert [session["how"] for session in scope["sessions"]] == [["named"]]
-
-
-def test_inline_makes_vectors_of_its_own_project(ragmem: Ragmem, tmp_path: Path) -> None:
-    """What other projects lack is left to the detached process."""
-    other = tmp_path / "other"
-    (other / ".git").mkdir(parents=True)
-    (other / "b.py").write_text(CLOCK.replace("parse_duration", "another_one"))
-    assert ragmem.run("index", cwd=other).code == 0
-    inline = {"RAGMEM_MEMORY__WORKER": "inline"}
-    assert ragmem.run("ask", "What does `parse_duration` do?", env=inline).code == 0
-
-    def without(folder: Path) -> int:
-        shown = ragmem.run("index", "--status", "--format", "json", cwd=folder).json
-        return int(shown["without_vectors"])
-
-    assert without(ragmem.project) == 0
-    assert without(other) > 0
-    assert ragmem.run("work").code == 0
-    assert without(other) == 0

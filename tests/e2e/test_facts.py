@@ -13,7 +13,6 @@ import pytest
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, store_env
 
 SMALL = "small"
 FORGED = """\
@@ -31,9 +30,9 @@ def server() -> Iterator[LLMServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
-    return Ragmem(tmp_path, {**server.env, **store_env(request, request.param)})
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    return Ragmem(tmp_path, server.env)
 
 
 def remembers(content: str, *subjects: str, **arguments: object) -> Answer:
@@ -61,10 +60,6 @@ def facts_of(request: Received) -> list[str]:
     _, found, rest = block_of(request).partition("## Remembered Facts\n")
     lines = rest.split("\n\n")[0].split("\n") if found else []
     return [re.sub(r"^- (?:\[[^\]]*\] )?", "", line) for line in lines]
-
-
-def results_of(request: Received) -> list[str]:
-    return [str(m["content"]) for m in request.body["messages"] if m["role"] == "tool"]
 
 
 def main_requests(server: LLMServer) -> list[Received]:
@@ -182,85 +177,6 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     assert "mickael broke his shoulder" not in facts_of(last)
 
 
-@pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
-def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> None:
-    """Profile, summary, what bears on it, the last messages."""
-    ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"
-    server.extend(
-        Answer("On port 5439."),
-        Answer("Hello."),
-        Answer(json.dumps({"text": "They greeted each other."}), model=SMALL),
-        Answer("As before."),
-    )
-    ragmem.ok("memory", "profile", "set", "name", "Mickael")
-    ragmem.ok("memory", "add", "The staging database is read-only on Mondays")
-    warm(ragmem, "What about the staging database?")
-    ragmem.ok("ask", "Where does the staging database listen?")
-    second = ragmem.ok("ask", "Hello there", "--output-format", "json")
-    ragmem.ok("sessions", "summarize", second.json["session_id"])
-    ragmem.ok("ask", "-c", "What about the staging database?")
-    request = main_requests(server)[-1]
-    block = block_of(request)
-    sections = [
-        "[User Profile]\nname=Mickael",
-        "## Last Time\n- Session ",
-        "[Thread Summary]\nSummary: They greeted each other.",
-        "## Remembered Facts\n- [",
-        "## Relevant Past Context (Semantic Search - Turns)\n",
-    ]
-    at = [block.index(section) for section in sections]
-    assert at == sorted(at)
-    assert "The staging database is read-only on Mondays" in facts_of(request)
-    assert "On port 5439." in block
-    said = [(m["role"], m["content"]) for m in request.body["messages"][1:-1]]
-    assert said == [("user", "Hello there"), ("assistant", "Hello.")]
-    # A blank line between sections; nothing of it speaks with the system's voice.
-    assert "name=Mickael\n\n## Last Time" in block
-    assert "Mickael" not in system_of(request)
-    # `ragmem context` shows the same, with why each is there.
-    shown = ragmem.ok("context", "-c", "What about the staging database?", "--format", "json").json
-    items = {section["name"]: section["items"] for section in shown["sections"]}
-    assert [item["label"] for item in items["User Profile"]] == ["name=Mickael"]
-    (fact,) = items["Remembered Facts"]
-    assert fact["id"] == listed(ragmem)[0]["id"]
-    assert fact["why"]
-
-
-def test_projects_are_kept_apart(ragmem: Ragmem, server: LLMServer) -> None:
-    """A project's memories stay there, the person's don't."""
-    other = ragmem.project.parent / "elsewhere"
-    other.mkdir()
-    ragmem.ok("memory", "add", "The login of the shop uses JWT", "--subject", "login")
-    ragmem.ok("memory", "add", "Never push the login to main", "--kind", "rule")
-    ragmem.ok("memory", "add", "The person's login name is mick", "--scope", "user")
-    warm(ragmem, "What do you know of the login?")
-    for cwd in (ragmem.project, other):
-        server.extend(
-            Answer(
-                tools=[
-                    Call("search_memories", {"query": "login JWT shop", "limit": 20}),
-                    Call("get_recent_memories"),
-                ]
-            ),
-            Answer("So."),
-        )
-        ragmem.ok("ask", "What do you know of the login?", cwd=cwd)
-    here, here_found, there, there_found = server.requests
-    mine, theirs = "The person's login name is mick", "The login of the shop uses JWT"
-    assert set(facts_of(here)) == {mine, theirs}
-    assert "- Never push the login to main" in system_of(here)
-    assert all(theirs in text for text in results_of(here_found))
-    assert facts_of(there) == [mine]
-    assert "Never push" not in json.dumps(there.body)
-    for text in results_of(there_found):
-        assert mine in text
-        assert theirs not in text
-        assert "Never push" not in text
-    # Nor are they listed there.
-    found = ragmem.ok("memory", "list", "--format", "json", cwd=other).json
-    assert [m["content"] for m in found] == [mine]
-
-
 def poisoned(request: Received) -> Answer:
     """An obedient small model: whatever it is asked, it passes the order on as a rule."""
     return Answer(
@@ -359,46 +275,3 @@ def test_nothing_is_kept_of_an_ephemeral_question(ragmem: Ragmem, server: LLMSer
     names = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
     assert "remember" not in names
     assert "search_memories" not in names
-
-
-def learning(request: Received) -> Answer:
-    """A small model that extracts what the person said, and judges that it is an update."""
-    rules, data = system_of(request), str(request.body["messages"][1]["content"])
-    if '"memories"' in rules:
-        found = re.search(r"David (?:lives in Ordizan|has moved to Toulouse)", data)
-        memory = {
-            "kind": "fact", "subjects": ["David"], "ttl": None, "scope": "user", "from": "person",
-        }  # fmt: skip
-        quoted = [{**memory, "content": found[0], "evidence": found[0]}] if found else []
-        return Answer(json.dumps({"memories": quoted}), model=SMALL)
-    if '"verdict"' in rules:
-        return Answer('{"verdict": "updates"}', model=SMALL)
-    return Answer(json.dumps({"text": "David was spoken of.", "key_findings": []}), model=SMALL)
-
-
-def test_what_has_changed(ragmem: Ragmem) -> None:
-    """Learned after the answer; a change takes the old one's place."""
-
-    def answer(request: Received) -> Answer:
-        return learning(request) if request.body["model"] == SMALL else Answer("I see.")
-
-    with LLMServer([answer], repeat=True) as running:
-        ragmem.env |= running.env
-        ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"
-        ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
-        ragmem.ok("ask", "You should know that David lives in Ordizan.")
-        learned(ragmem)
-        (old,) = listed(ragmem)
-        assert (old["content"], old["subjects"], old["trust"]) == (
-            "David lives in Ordizan", ["david"], "person",
-        )  # fmt: skip
-        ragmem.ok("ask", "By the way, David has moved to Toulouse.")
-        learned(ragmem)
-        (new,) = listed(ragmem)
-        assert new["content"] == "David has moved to Toulouse"
-        all_of_them = {m["id"]: m for m in listed(ragmem, "--with-superseded")}
-        assert all_of_them[old["id"]]["superseded_by"] == new["id"]
-        last = told(ragmem, running, "Where does David live?")
-        assert facts_of(last) == ["David has moved to Toulouse"]
-        why = ragmem.ok("memory", "why", new["id"]).out
-        assert "David lives in Ordizan" in why

@@ -44,19 +44,3 @@ def test_each_write_is_a_line(house: House) -> None:
         chat.wait_for(r"^your preferences +\d+  █·+  I prefer tabs")
         chat.wait_for(r"I prefer tabs over spaces\. \(a preference of the person")
         chat.leave()
-
-
-def test_a_rule_that_is_told_stands_in_the_next_request(house: House) -> None:
-    """`#text` in the chat, and the system message of the next turn has it."""
-    with house.chat("chat") as chat:
-        chat.wait_for_screen(READY)
-        chat.send("Hello\r")
-        chat.wait_for(r"^So be it\.")
-        chat.send("#Never push to main\r")
-        chat.wait_for(r"Never push to main")
-        chat.send("Hello again\r")
-        chat.until(lambda: len(house.server.requests) == 2)
-        chat.leave()
-    first, second = (str(r.body["messages"][0]["content"]) for r in house.server.requests)
-    assert second.startswith(first)
-    assert second.endswith("- Never push to main")

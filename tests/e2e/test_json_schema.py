@@ -57,15 +57,6 @@ def test_an_answer_that_does_not_fit_is_exit_1_with_the_reason(tmp_path: Path, a
     assert session["turn_count"] == 1
 
 
-def test_an_answer_that_does_not_fit_never_comes_out_where_a_program_reads(tmp_path: Path) -> None:
-    """It stands in the error."""
-    with LLMServer([Answer("nope, no JSON")], repeat=True) as server:
-        done = Ragmem(tmp_path, server.env).run(*ASKED)
-    assert (done.code, done.out) == (1, "")
-    why = "The answer does not fit the schema. It is not JSON. It was: nope, no JSON"
-    assert f"error: {why}\n" in done.err
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [

@@ -59,34 +59,3 @@ def test_the_persons_own_command_shows_what_it_prints(house: House) -> None:
         chat.wait_for_screen(r"^  │ line 40 of the build\n  │ 20%$")
         (house.project / "go").touch()
         chat.wait_for(r"^  E  assert 3 == 4\n  ✗ exit 7 · ")
-
-
-def test_what_ends_well_looks_like_it(house: House) -> None:
-    house.server.extend(
-        Answer(tools=[Call("run_command", {"command": "seq 9; touch done"})]),
-        Answer(tools=[Call("run_command", {"command": "true"})]),
-        Answer("Done."),
-    )
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("count\r")
-        chat.wait_for_screen(r"^Allow this command\?")
-        chat.send("y")
-        chat.wait_for(
-            r"^✓ seq 9; touch done  [\d.]+ m?s\n  ⎿ … 6 lines before · Ctrl-O\n    7\n    8\n    9$"
-        )
-        chat.wait_for_screen(r"^Allow this command\?")
-        chat.send("y")
-        chat.wait_for(r"^✓ true  [\d.]+ m?s\n\nDone\.")
-
-
-def test_waiting_for_the_person_is_not_the_commands_time(house: House) -> None:
-    house.server.extend(Answer(tools=[Call("run_command", {"command": "true"})]), Answer("Done."))
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("go\r")
-        chat.wait_for_screen(r"^waiting for you · Esc stops$")
-        chat.wait_for_screen(r"^Allow this command\?")
-        chat.pump(3.0)
-        chat.send("y")
-        chat.wait_for(r"^✓ true  (?:\d+ ms|[0-2]\.\d s)$")

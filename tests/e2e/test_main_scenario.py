@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, store_env
+from tests.fakes.neo4j import store_env
 
 
 class Terminal(Ragmem):
@@ -42,7 +42,6 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Terminal:
 
 
 ON_BOTH = pytest.mark.parametrize("terminal", ["sqlite", "neo4j"], indirect=True)
-ALSO_ON_BOTH = pytest.mark.parametrize("terminal", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 def text_of(request: Received) -> str:
@@ -143,7 +142,6 @@ def test_crashed_turn_is_told_as_interrupted(terminal: Terminal) -> None:
         assert_answers_follow_calls(request.body["messages"])
 
 
-@ALSO_ON_BOTH
 def test_edit_needs_a_read_also_after_a_resume(terminal: Terminal) -> None:
     """What was read in one process may be edited in the next, while it is unchanged."""
     edit = {"path": "auth.py", "old": "==", "new": "is"}

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 import stat
@@ -13,16 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server import down, start
-from ragmem.store.neo4j_server.ways import Layout, started_at
 from ragmem.store.spool.files import count_waiting
 from tests.cli.process import Ragmem
-from tests.e2e.house import House, loaded
-from tests.e2e.test_chat_pty import CTRL_D
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import empty_neo4j, in_thread, jars, use_cached_jars
+from tests.fakes.neo4j import empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
 
 CANARY = "canary-Zx9-1234567890"
@@ -119,14 +113,6 @@ def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
     assert ragmem.run("store", "info", "--format", "json").json["counts"]["waiting_writes"] == 3
     assert "waiting writes 3" in ragmem.run("store", "info").out
     assert "3 writes wait in" in ragmem.run("doctor").out
-
-
-def test_a_prompt_that_goes_without_rules_says_why_and_what_to_do(ragmem: Ragmem) -> None:
-    away = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"}
-    done = ragmem.run("ask", "Hello?", env=away)
-    [line] = [line for line in done.err.splitlines() if "rules and pinned memories" in line]
-    assert "127.0.0.1:9 can't be reached" in line
-    assert "Start it (`ragmem neo4j up` for a local one)" in line
 
 
 def test_what_waits_for_the_store_in_use_is_told_with_what_stores_it(ragmem: Ragmem) -> None:
@@ -238,65 +224,9 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
     assert count_waiting(spool(ragmem)) == 0
 
 
-def test_no_other_memory_is_begun_where_one_is_gone_that_a_chat_has_open(house: House) -> None:
-    """Neither by the chat nor by what works for it: what is said waits until it is back."""
-    house.server.extend(*(Answer(f"Answer {n}.") for n in range(1, 4)))
-    data = Path(house.env["RAGMEM_HOME"], "data")
-    aside = data.with_name("unplugged")
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("first\r")
-        chat.wait_for_screen("Answer 1.")
-        chat.until(lambda: (data / "memory.db").exists())
-        data.rename(aside)
-        chat.send("second\r")
-        chat.wait_for_screen("Answer 2.")
-        chat.wait_for(r"was moved\s+or\s+deleted\s+while\s+in\s+use")
-        house.run("work")
-        assert not (data / "memory.db").exists()
-        for file in (each for each in aside.iterdir() if not (data / each.name).exists()):
-            file.rename(data / file.name)
-        chat.wait_for_screen("Memory is back.")
-        chat.send("third\r")
-        chat.wait_for_screen("Answer 3.")
-        chat.send(CTRL_D)
-        assert chat.exit_code() == 0
-    (session,) = house.sessions()
-    assert [turn["user_message"] for turn in session["turns"]] == ["first", "second", "third"]
-
-
 def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
     assert ragmem.run("ask", "First?", "--ephemeral").code == 0
     assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
-
-
-@pytest.mark.campaign
-def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
-    """What was asked meanwhile, in the session that it belongs to, is there when it runs again."""
-    layout = Layout(find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make().neo4j_dir)
-    layout.make()
-    in_thread(use_cached_jars(layout))
-    in_thread(start(jars(), layout, os.environ, print))
-    try:
-        with LLMServer([Answer("The answer.")], repeat=True) as server:
-            env = {**server.env, "RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "60"}
-            ragmem = Ragmem(tmp_path, env)
-            first = ragmem.session_of("Wombats?")
-            running = layout.running()
-            assert running is not None
-            os.kill(running.pid, signal.SIGKILL)
-            while started_at(running.pid):
-                time.sleep(0.05)
-            done = ragmem.run("ask", "And then?", "-c", "--output-format", "json")
-            assert (done.code, done.json["session_id"]) == (0, first), done.err
-            assert "Memory is away: The local Neo4j is not running. `ragmem neo4j up`" in done.err
-            assert "Wombats?" in said(server)
-            assert ragmem.run("store", "info").code == 75
-            in_thread(start(jars(), layout, os.environ, print))
-            turns = ragmem.shown(first)["turns"]
-            assert [turn["user_message"] for turn in turns] == ["Wombats?", "And then?"]
-    finally:
-        in_thread(down(find_paths({"RAGMEM_HOME": str(tmp_path / "home")})))
 
 
 def _spooled(ragmem: Ragmem) -> bytes:

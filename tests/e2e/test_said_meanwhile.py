@@ -10,7 +10,6 @@ from tests.repl.pty_chat import PtyChat
 WAIT = Answer(
     tools=[Call("run_command", {"command": "echo begun; while [ ! -e go ]; do sleep 0.05; done"})]
 )
-UP = "\x1b[A"
 
 
 def works(house: House, chat: PtyChat) -> None:
@@ -55,25 +54,6 @@ def test_it_reaches_the_model_with_the_result_and_survives_a_kill(house: House) 
     assert replayed[5]["content"] == sent
     found = json.loads(house.run("search", "cactus", "--format", "json"))
     assert "cactus" in json.dumps(found)
-
-
-def test_commands_and_what_comes_behind_them_wait_for_the_end(house: House) -> None:
-    """So does what comes when the model is not asked again; Up takes back what has not gone in."""
-    house.server.extend(WAIT, Answer("Watered."), Answer("Yes."))
-    with house.chat("chat", "--yolo") as chat:
-        works(house, chat)
-        for each in ("!echo own > own.txt", "is it wet?", "never mind"):
-            chat.send(f"{each}\r")
-        chat.wait_for_screen(r"^queued: never mind$")
-        chat.send(UP)
-        chat.wait_for_screen(r"^› never mind$")
-        chat.send("\x15")
-        go(house)
-        chat.wait_for(r"^Watered\.[\s\S]*^› !echo own[\s\S]*^› is it wet\?[\s\S]*^Yes\.")
-    [session] = house.sessions()
-    assert [turn["user_message"] for turn in session["turns"]] == [
-        "water the ferns", "!echo own > own.txt", "is it wet?",
-    ]  # fmt: skip
 
 
 def test_what_has_no_room_beside_the_turn_waits_for_its_end(house: House) -> None:

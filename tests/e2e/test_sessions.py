@@ -163,12 +163,6 @@ def test_an_unknown_session_is_exit_2(ragmem: Ragmem, arguments: list[str]) -> N
     assert "nosuch" in done.err
 
 
-def test_resume_without_a_terminal_is_chat_without_one(ragmem: Ragmem) -> None:
-    done = ragmem.run("sessions", "resume", ragmem.session_of("Hello"))
-    assert done.code == 2
-    assert "use `ragmem ask`" in done.err
-
-
 def test_exclusive_filters(ragmem: Ragmem) -> None:
     done = ragmem.run("sessions", "list", "--all", "--project")
     assert (done.code, done.err) == (2, "error: --project, --all and --cwd exclude each other.\n")
@@ -215,9 +209,3 @@ def test_context_shows_what_would_be_sent_and_sends_nothing(reading: Ragmem) -> 
     assert "\x1b" not in text.out
     (session,) = reading.sessions()
     assert session["turn_count"] == 1
-
-
-def test_context_of_a_new_session_has_no_history(reading: Ragmem) -> None:
-    document = reading.run("context", "And now?", "--format", "json").json
-    assert [message["role"] for message in document["messages"]] == ["system", "user"]
-    assert len(reading.sessions()) == 1

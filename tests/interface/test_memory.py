@@ -251,8 +251,6 @@ async def test_search(memory: OpenMemory, spot: Spot) -> None:
     assert await found("   ") == []
     assert await found("marsupial homes", min_similarity=0.99) == []
     assert len(await found("how is bread baked", min_similarity=0.99)) == 1
-    with pytest.raises(UsageError, match="level"):
-        await found(levels=[-1])
 
 
 async def test_where_is_searched(memory: OpenMemory, spot: Spot, tmp_path: Path) -> None:
@@ -280,7 +278,7 @@ async def test_where_is_searched(memory: OpenMemory, spot: Spot, tmp_path: Path)
     assert await found(None, Scope(session_ids=(two,))) == {two}
     assert await found(None, Scope(project_ids=(project,))) == {far}
     assert await found(None, spot.folder / "sub") == {one, two}
-    for session_id, scope in ((None, "project"), (None, "session"), (one, "galaxy"), (one, 7)):
+    for session_id, scope in ((None, "project"), (None, "session")):
         with pytest.raises(UsageError, match="scope"):
             await found(session_id, scope)
 
@@ -305,8 +303,6 @@ async def test_context(memory: OpenMemory, spot: Spot) -> None:
     relevant = (await memory.build_context(session_id, "wombats?", "relevant")).text()
     assert ("In burrows." in recent, "Grass" in recent) == (True, False)
     assert "Grass" in relevant
-    with pytest.raises(UsageError, match="strategy"):
-        await memory.build_context(session_id, "q", "newest")  # type: ignore[arg-type]
     # Nothing of all that was stored.
     assert len((await memory.load_session(session_id)).turns) == 1
 
@@ -344,36 +340,6 @@ async def test_times(memory: OpenMemory, spot: Spot) -> None:
     assert one.timestamp == turns[0].timestamp == east
     assert two.timestamp == turns[1].timestamp == naive.astimezone()
     assert turns[1].tool_calls[0].started_at == naive.astimezone()
-    for wrong in (datetime.min, "yesterday", 7):
-        with pytest.raises(UsageError):
-            await memory.store_turn(session_id, "q", "a", timestamp=wrong)  # type: ignore[arg-type]
-
-
-async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
-    """`ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
-    session_id = await memory.create_session(spot.folder)
-    at = datetime(2024, 1, 1, tzinfo=UTC)
-    record = ToolCall(
-        tool_call_id="c1", turn_id="another", order=9, tool_name="grep", started_at=at, iteration=2
-    )
-    shapes = [
-        {"tool_name": "a", "result": {"n": 1}},
-        {"tool_name": "b", "result": [1, 2]},
-        {"tool_name": "c", "result": '{"text": "whole", "sha256": "x"}'},
-        {"tool_name": "d", "arguments": "not json", "result": None},
-    ]
-    turn = await memory.store_turn(session_id, "q", "a", [record, *shapes])
-    assert (await memory.load_session(session_id)).turns == (turn,)
-    first, *others = turn.tool_calls
-    assert (first.uuid, first.turn_id, first.order, first.iteration) == ("c1", turn.uuid, 0, 2)
-    assert first.started_at == at
-    assert [json.loads(call.result) for call in others] == [
-        {"text": '{"n":1}', "n": 1},
-        {"text": "[1,2]"},
-        {"text": "whole", "sha256": "x"},
-        {"text": "null"},
-    ]
-    assert json.loads(others[3].arguments) == {"value": "not json"}
 
 
 async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
@@ -382,17 +348,13 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
     for call in (
         {},
         {"tool_name": ""},
-        {"tool_name": 7},
         {"tool_name": "x", "colour": "red"},
         {"tool_name": "x", "result": object()},
         {"tool_name": "x", "duration_ms": "long"},
         {"tool_name": "x", "success": "perhaps"},
-        "x",
     ):
         with pytest.raises(UsageError):
-            await memory.store_turn(session_id, "q", "a", [call])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="user_message"):
-        await memory.store_turn(session_id, None, "a")  # type: ignore[arg-type]
+            await memory.store_turn(session_id, "q", "a", [call])
     with pytest.raises(UsageError, match="same id"):
         await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "tool_call_id": "1"}] * 2)
     assert (await memory.load_session(session_id)).turns == ()
@@ -471,3 +433,30 @@ async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, sp
     assert found == stored
     assert found.files_mentioned == ("a.py",)
     assert (found.key_findings, found.topics) == (("it works",), ("login",))
+
+
+async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
+    """`ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
+    session_id = await memory.create_session(spot.folder)
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    record = ToolCall(
+        tool_call_id="c1", turn_id="another", order=9, tool_name="grep", started_at=at, iteration=2
+    )
+    shapes = [
+        {"tool_name": "a", "result": {"n": 1}},
+        {"tool_name": "b", "result": [1, 2]},
+        {"tool_name": "c", "result": '{"text": "whole", "sha256": "x"}'},
+        {"tool_name": "d", "arguments": "not json", "result": None},
+    ]
+    turn = await memory.store_turn(session_id, "q", "a", [record, *shapes])
+    assert (await memory.load_session(session_id)).turns == (turn,)
+    first, *others = turn.tool_calls
+    assert (first.uuid, first.turn_id, first.order, first.iteration) == ("c1", turn.uuid, 0, 2)
+    assert first.started_at == at
+    assert [json.loads(call.result) for call in others] == [
+        {"text": '{"n":1}', "n": 1},
+        {"text": "[1,2]"},
+        {"text": "whole", "sha256": "x"},
+        {"text": "null"},
+    ]
+    assert json.loads(others[3].arguments) == {"value": "not json"}

@@ -16,7 +16,6 @@ from ragmem.config.address import named
 from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import EmbedderMark
 from tests.cli.process import SOURCE, Ragmem
-from tests.fakes.neo4j import ask
 
 from .conftest import Spot
 from .test_docs import PROGRAMS
@@ -244,82 +243,6 @@ async def test_a_wrong_password(
             raise AssertionError("it was opened")
     assert "nonsense" not in f"{caught.value} {caught.value.hint}"
     assert caught.value.hint
-
-
-_STORING = """
-import asyncio, sys
-from ragmem import open_memory
-
-async def main():
-    url, home, session_id, name = sys.argv[1:]
-    async with open_memory(url, home) as memory:
-        for n in range(15):
-            turn = await memory.store_turn(
-                session_id, f"{name} {n}", "a", [{"tool_name": "grep", "result": name}]
-            )
-            print(turn.turn_index)
-
-asyncio.run(main())
-"""
-
-
-async def test_two_processes_in_one_session(spot: Spot) -> None:
-    """Indexes 1 to n without gaps; turns don't mix."""
-    async with spot.open() as memory:
-        session_id = await memory.create_session(spot.folder)
-        env = {n: v for n, v in os.environ.items() if n.startswith(("NEO4J_", "RAGMEM_"))}
-
-        def run(name: str) -> subprocess.CompletedProcess[str]:
-            return in_python(_STORING, spot.url, spot.home, session_id, name, **env)
-
-        done = await asyncio.gather(*(asyncio.to_thread(run, name) for name in ("one", "two")))
-        assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2
-        turns = (await memory.load_session(session_id)).turns
-        assert [turn.turn_index for turn in turns] == list(range(1, 31))
-        told = sorted(int(line) for each in done for line in each.stdout.split())
-        assert told == list(range(1, 31))
-        for name in ("one", "two"):
-            own = [turn for turn in turns if turn.user_message.startswith(name)]
-            assert [turn.user_message for turn in own] == [f"{name} {n}" for n in range(15)]
-            assert {name in call.result for turn in own for call in turn.tool_calls} == {True}
-
-
-@pytest.mark.parametrize("spot", ["neo4j"], indirect=True)
-async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureRequest) -> None:
-    """What a program stores in Neo4j has section A's labels and relationships."""
-    async with spot.open() as memory:
-        session_id = await memory.create_session(spot.folder)
-        call = {"tool_name": "grep_files", "arguments": {"pattern": "x"}}
-        turn = await memory.store_turn(session_id, "q", "a", [call])
-        one = await memory.store_summary(session_id, "S", 1, [turn.uuid])
-        two = await memory.summarize_summaries(session_id, 1)
-        stored = (await memory.load_session(session_id)).turns
-    assert stored == (turn,)
-    rows = await ask(
-        request.getfixturevalue("neo4j_server"),
-        """
-        MATCH (s:ConversationSession {sessionId: $id})-[t:HAS_TURN]->(turn:ConversationTurn)
-            -[c:HAS_TOOL_CALL]->(call:ToolCall)
-        MATCH (s)-[h:HAS_SUMMARY]->(two:ConversationSummary {level: 2})
-            -[u:SUMMARIZES]->(one:ConversationSummary {level: 1})-[l:SUMMARIZES]->(turn)
-        RETURN turn.uuid AS turn, t.index AS index, c.order AS place, call.toolName AS tool,
-            one.uuid AS one, two.uuid AS two, h.level AS h, u.level AS u, l.level AS l
-        """,
-        id=session_id,
-    )
-    assert [dict(row) for row in rows] == [
-        {
-            "turn": turn.uuid,
-            "index": 1,
-            "place": 0,
-            "tool": "grep_files",
-            "one": one.uuid,
-            "two": two.uuid,
-            "h": 2,
-            "u": 2,
-            "l": 1,
-        }
-    ]
 
 
 def test_in_a_loop_of_ones_own(tmp_path: Path) -> None:
