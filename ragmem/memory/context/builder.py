@@ -11,6 +11,7 @@ from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import (
     NO_COUNTS,
+    NO_PART,
     CodePassage,
     Context,
     ContextItem,
@@ -240,9 +241,12 @@ class ContextBuilder:
             now=request.now,
         )
         elsewhere = [item.record_id for part in (pinned, liked) for item in part.items]
-        facts = self._facts_part(request, material, elsewhere, of)
+        recalled = [NO_PART]
+        if strategy != "recent":
+            recalled = self._recalled_parts(request, material, of)
+        facts = self._facts_part(request, material, elsewhere, recalled[0], of)
         if strategy == "relevant":
-            return [facts, code, *self._recalled_parts(request, material, of), changed]
+            return [facts, code, *recalled, changed]
         profile = sections.profile_part(
             material.profile, budget=of(share.user_profile_percent, small=5)
         )
@@ -257,7 +261,6 @@ class ContextBuilder:
         )
         if strategy == "recent":
             return [profile, liked, thread, *recent, files, changed]
-        recalled = self._recalled_parts(request, material, of)
         last_time = sections.last_time_part(
             material.last_time,
             [item.record_id for part in recalled for item in part.items],
@@ -281,13 +284,19 @@ class ContextBuilder:
         )
 
     def _facts_part(
-        self, request: ContextRequest, material: Material, elsewhere: Sequence[str], of: Chars
+        self,
+        request: ContextRequest,
+        material: Material,
+        elsewhere: Sequence[str],
+        turns: Part,
+        of: Chars,
     ) -> Part:
         """What is remembered of the prompt, less what the request says anyway."""
         return sections.facts_part(
             material.facts,
             self._said(request, material),
             elsewhere,
+            turns=turns,
             most=self._config.facts.shown,
             budget=of(self._config.context.facts_percent, small=15),
             now=request.now,
