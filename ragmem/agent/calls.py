@@ -84,7 +84,7 @@ class RepeatGuard:
 
 def _key(use: ToolUse) -> str:
     """The same however the arguments are written; they are whole by then."""
-    return f"{use.name} {json.dumps(json.loads(use.arguments or "{}"), sort_keys=True)}"
+    return f"{use.name} {json.dumps(json.loads(use.arguments or '{}'), sort_keys=True)}"
 
 
 class CallRunner:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
+from ragmem.memory import Hit
 from ragmem.memory.context import STRATEGIES, Context, Strategy
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import Instructions
@@ -191,6 +192,32 @@ def test_a_fact_that_is_visible_is_not_injected_twice() -> None:
     # Words, not letters: a part of a longer word is another word.
     assert facts_of(build("Mickael likes skiings", facts=tuple(facts[:1])))
     assert facts_of(build("Mickael likes", thread_summary="skiing", facts=tuple(facts[:1])))
+
+
+def test_a_fact_that_a_recalled_turn_tells_is_not_told_twice() -> None:
+    """Learned from that turn, which still holds; one of which the turn does not tell stands."""
+    turn = a_turn(3, "Where is the hall?", "The hall opens at 7, Ann has the keys.")
+    told = (Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=T0),)
+    keys = a_hit(a_memory(1, "Ann has the keys of the hall", evidence=told))
+    rent = a_hit(a_memory(2, "The rent of the hall is 40 francs", evidence=told))
+    other = a_hit(a_memory(3, "Ann has the keys of the hall"))
+    hit = turn_hit(turn, similarity=0.7)
+
+    def shown(*facts: FactHit, hit: Hit = hit) -> list[str]:
+        return [line.rsplit("] ")[1] for line in facts_of(build(facts=facts, hits=(hit,)))]
+
+    assert shown(keys, rent) == [rent.memory.content]
+    assert shown(other) == [other.memory.content]
+    replaced = msgspec.structs.replace(hit, since="Replaced since by: Bo has them")
+    assert shown(keys, hit=replaced) == [keys.memory.content]
+
+
+def test_a_fact_that_is_much_farther_than_a_recalled_turn_is_not_told() -> None:
+    hit = turn_hit(a_turn(3, "Where is the hall?", "The hall opens at 7."), similarity=0.7)
+    near, far = a_hit(SHOULDER, similarity=0.5), a_hit(TOKENS, similarity=0.4)
+    assert len(facts_of(build(facts=(near, far)))) == 2
+    [line] = facts_of(build(facts=(near, far), hits=(hit,)))
+    assert line.endswith(SHOULDER.content)
 
 
 def test_what_is_not_current_is_never_shown() -> None:

@@ -57,6 +57,8 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     """When it was said or made known."""
     similarity: float | None = None
     """Cosine to the prompt; None for what was found by words alone, or is always there."""
+    holds: bool = True
+    """Whether nothing is known that took its place or changed since."""
 
 
 class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,6 +308,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+NO_PART = Part(name="", text="")
 REQUESTS_FILE = "requests.jsonl"
 _LARGEST_BYTES = 8_000_000
 """Then the older half of it goes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragmem.ids import short_id
 from ragmem.memory import Hit, relevance, repeats
-from ragmem.memory.context import ContextItem, Material, Part, SessionRecap
+from ragmem.memory.context import NO_PART, ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.window import (
@@ -184,6 +184,8 @@ FACTS_HEADING = "## Remembered Facts"
 PREFERENCES_HEADING = "## What the Person Prefers"
 PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
 _FACT_CHARS = 1_000
+_OF_NEAREST = 0.7
+"""Of how near the nearest recalled turn is, a fact is to be so near at least."""
 _VALUE_CHARS = 200
 _WORD = re.compile(r"\w+")
 
@@ -268,6 +270,7 @@ def facts_part(
     texts: Iterable[str],
     memory_ids: Iterable[str] = (),
     *,
+    turns: Part = NO_PART,
     most: int,
     budget: int,
     now: datetime,
@@ -275,9 +278,13 @@ def facts_part(
 ) -> Part:
     """The best of them that are current, a line each.
 
-    None of it stands, word for word, in the `texts` of the request, or is one of `memory_ids`.
+    None of it stands, word for word, in the `texts` of the request, or is one of `memory_ids`; nor
+    in other words in the recalled `turns`, where it was learned from one that still holds, and none
+    is much farther from the prompt than the nearest of these.
     `brief` leaves out age and relevance, for a model that takes each word for part of the question.
     """
+    from ragmem.memory.facts.trust import covers
+
     line_of = _brief_line if brief else _fact_line
     entries = Entries(budget, FACTS_HEADING)
     said, elsewhere = _said(texts), frozenset(memory_ids)
@@ -288,6 +295,17 @@ def facts_part(
         and hit.memory.memory_id not in elsewhere
         and not _stands_in(hit.memory, said)
     ][:most]
+    nearest = max((item.similarity or 0.0 for item in turns.items), default=0.0)
+    held = {item.record_id for item in turns.items if item.holds}
+    chosen = [
+        hit
+        for hit in chosen
+        if (hit.similarity is None or hit.similarity >= _OF_NEAREST * nearest)
+        and not (
+            any(each.turn_id in held for each in hit.memory.evidence)
+            and covers(turns.text, hit.memory.content)
+        )
+    ]
     for hit in chosen:
         entries.add(
             line_of(hit, now),
@@ -453,6 +471,7 @@ def relevant_parts(
                 source="this session" if hit.session_id == session_id else hit.where(),
                 at=hit.at,
                 similarity=hit.similarity,
+                holds=not (hit.since or hit.changed),
             )
 
     def part(kind: str, name: str, heading: str) -> Part:
