@@ -355,7 +355,6 @@ class Collector:
         from ragmem.memory.last_time import last_time, sessions_wanted
 
         most = sessions_wanted(asked.prompt, asked.before or asked.session.turn_count + 1)
-
         if not most:
             return ()
         everywhere, now, floor = scope == "all", asked.now, self._fitted
