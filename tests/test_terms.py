@@ -1,7 +1,6 @@
 """Text into the terms that both stores index and search."""
 
 import time
-from datetime import UTC, datetime
 from threading import Thread
 
 import apsw
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.records import ToolCall, Turn
 from ragmem.terms import (
     JOINTS,
     LONGEST,
@@ -19,8 +17,7 @@ from ragmem.terms import (
     terms,
     turn_terms,
 )
-
-AT = datetime(2026, 3, 18, tzinfo=UTC)
+from tests.memory.builders import a_call, a_turn
 
 
 @pytest.mark.parametrize(
@@ -154,33 +151,14 @@ def test_the_language_of_a_text(text: str, language: str | None) -> None:
     assert guess_language(text) == language
 
 
-def a_call(tool_name: str, arguments: str, result: str) -> ToolCall:
-    return ToolCall(
-        tool_call_id="c",
-        turn_id="t",
-        order=0,
-        tool_name=tool_name,
-        arguments=arguments,
-        result=result,
-        started_at=AT,
-    )
-
-
 def test_a_turn_is_indexed_with_its_tools() -> None:
     """What was asked, answered and done; the end of a long result is left to files."""
     call = a_call(
-        "read_file",
-        '{"path": "src/pool.rs", "lines": [1, 2]}',
-        '{"text": "impl Pool {' + " pool" * 200 + ' hapax"}',
+        arguments='{"path": "src/pool.rs", "lines": [1, 2]}',
+        text="impl Pool {" + " pool" * 200 + " hapax",
     )
-    turn = Turn(
-        turn_id="t",
-        session_id="s",
-        user_message="Comment est-ce que la connexion est fermée ?",
-        assistant_message="It closes after a minute of the pool being idle.",
-        started_at=AT,
-        tool_calls=(call,),
-    )
+    asked = "Comment est-ce que la connexion est fermée ?"
+    turn = a_turn(1, asked, "It closes after a minute of the pool being idle.", (call,))
     found = turn_terms(turn)
     assert {"connexion", "ferm", "minute", "idl", "src/pool.rs", "pool.rs", "read_file"} <= {*found}
     assert found.count("pool") == 2, "once for the answer, once for all that the tool said"
@@ -198,13 +176,8 @@ def test_a_turn_is_indexed_with_its_tools() -> None:
 )
 def test_words_written_together_are_found_by_their_ends(said: str, asked: str) -> None:
     """German and Dutch; also of a short text in a turn that is German."""
-    turn = Turn(
-        turn_id="t",
-        session_id="s",
-        user_message=said,
-        assistant_message="Das ist nicht mehr so." if "achtrij" not in said else "Dat is niet zo.",
-        started_at=AT,
-    )
+    answer = "Das ist nicht mehr so." if "achtrij" not in said else "Dat is niet zo."
+    turn = a_turn(1, said, answer)
     wanted = {t.term: t for t in query_terms(asked)}
     shared = wanted.keys() & set(turn_terms(turn))
     edges = {term for term in shared if wanted[term].kind == "hint"}
@@ -223,8 +196,8 @@ def test_only_languages_that_join_words_have_ends() -> None:
 
 def test_a_tool_call_that_is_not_json_is_indexed_as_it_is() -> None:
     """Records of a crash, of another version or of an import."""
-    call = a_call("shell", "[torn", "")
-    turn = Turn(turn_id="t", session_id="s", user_message="x", started_at=AT, tool_calls=(call,))
+    call = a_call(tool_name="shell", arguments="[torn", result="")
+    turn = a_turn(1, "x", "", (call,))
     assert turn_terms(turn) == ["x", "shell", "torn"]
 
 

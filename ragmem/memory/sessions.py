@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,6 +260,13 @@ class Tail:
 
     def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
         newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
+        # Of each folder the newest, then their second newest, as long as there is room.
+        seen: Counter[str] = Counter()
+        places = {}
+        for each in newest:
+            places[each.session.session_id] = seen[each.session.cwd]
+            seen[each.session.cwd] += 1
+        newest.sort(key=lambda e: places[e.session.session_id])
         while len(data := msgspec.json.encode(_Tail(store_id, tuple(newest)))) > _MOST_BYTES:
             newest.pop()
         replace_private(self._file, data, sync=False)

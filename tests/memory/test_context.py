@@ -13,24 +13,15 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextRequest, Material, Place
+from ragmem.memory.context import Context, Place
 from ragmem.memory.context.builder import ContextBuilder, context_max_chars
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.window import NO_WINDOW
 from ragmem.records import FileAccess, Turn
 
-from .builders import BIG, NOW, PLACE, SMALL, T0, a_call, a_turn
+from .builders import BIG, PLACE, SMALL, T0, a_call, a_context, a_turn
 from .test_relevant import a_summary, summary_hit, turn_hit
 from .test_window import assert_valid
-
-
-def material(builder: ContextBuilder, turns: Sequence[Turn], **fields: object) -> Material:
-    window = builder.window(turns)
-    first = window.turns[0].turn_index if window.turns else 1
-    older = tuple(turn for turn in turns if turn.turn_index < first)
-    return msgspec.structs.replace(
-        Material(turns=tuple(turns), window=window, older=older, older_count=len(older)), **fields
-    )
 
 
 def access(path: str, turn: int) -> FileAccess:
@@ -43,18 +34,16 @@ def access(path: str, turn: int) -> FileAccess:
 def build(
     turns: Sequence[Turn] = (),
     *,
+    prompt: str = "And now?",
     info: ModelInfo = BIG,
     config: MemoryConfig = MemoryConfig(),  # noqa: B008
-    prompt: str = "And now?",
-    place: Place = PLACE,
-    **fields: object,
+    **more: Any,
 ) -> Context:
-    builder = ContextBuilder(config, info)
-    return builder.build(request(prompt, place=place), material(builder, turns, **fields))
-
-
-def request(prompt: str = "And now?", **fields: Any) -> ContextRequest:
-    return ContextRequest(prompt=prompt, **{"place": PLACE, "tag": "t", "now": NOW} | fields)
+    window = ContextBuilder(config, info).window(turns)
+    first = window.turns[0].turn_index if window.turns else 1
+    older = tuple(turn for turn in turns if turn.turn_index < first)
+    known = {"older": older, "older_count": len(older)} | more
+    return a_context(prompt, info=info, config=config, turns=turns, **known)
 
 
 def test_whole_request() -> None:
@@ -132,9 +121,8 @@ Answer:\
 
 def test_a_model_without_tools_gets_no_empty_block() -> None:
     """Nothing recalled is nothing said; a mentioned file comes before the question."""
-    builder = ContextBuilder(MemoryConfig(), SMALL)
     read = a_call(text="     1\tx = 1\n" * 900, origin="mention")
-    context = builder.build(request("Is x 1?", mentions=[read]), Material())
+    context = build(prompt="Is x 1?", info=SMALL, mentions=[read])
     assert [s.name for s in context.sections] == ["System", "Mentioned Files", "Prompt"]
     text = context.messages[-1].text
     assert text.startswith("a.py:\n<file-t>\nx = 1\n")
@@ -176,20 +164,21 @@ def test_each_section_keeps_its_budget(
     files = tuple(access(f"folder/{'x' * i}.py", i + 1) for i in range(90))
     hits = [turn_hit(a_turn(90 + i, "u" * 9_000, "a" * 9_000), 9 - i) for i in range(4)]
     hits += [summary_hit(a_summary(i, f"c{i}", text="s" * 9_000), 1) for i in range(6)]
-    builder = ContextBuilder(config, info)
-    found = material(
-        builder,
+    calls = tuple(
+        a_call(i, origin="mention", text="m" * 90_000, arguments=f'{{"path": "{i}.py"}}')
+        for i in range(mentioned)
+    )
+    context = build(
         turns,
+        config=config,
+        info=info,
+        place=place,
+        mentions=calls,
         accesses=files,
         hits=tuple(hits),
         level1=tuple(a_summary(100 + i, f"d{i}", text="l" * 5_000) for i in range(15)),
         thread_summary="t" * 9_000,
     )
-    calls = tuple(
-        a_call(i, origin="mention", text="m" * 90_000, arguments=f'{{"path": "{i}.py"}}')
-        for i in range(mentioned)
-    )
-    context = builder.build(request(place=place, mentions=calls), found)
     budgets = {section.name: section.budget for section in context.sections}
     # Delimiters around each file, and how a small model is asked about them.
     framing = 50 * mentioned + 100 * (mentioned > 0)

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,16 @@ import msgspec
 import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
-from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context import Context, Strategy
 from ragmem.memory.context.collect import PINNED_UNKNOWN
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
-from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import MemoryRecord, Project, Session, TurnStatus, utc_now
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 
-BIG = ModelInfo(name="x/big", context_window=200_000)
+from .working import context, opening
 
 
 class Clock:
@@ -59,13 +57,7 @@ class Room(msgspec.Struct):
     async def context(
         self, prompt: str, *, session: Session | None = None, strategy: Strategy = "hybrid"
     ) -> Context:
-        session = session or self.session
-        folder = Path(session.cwd)
-        place = Place(
-            cwd=folder, project=folder, instructions=NO_INSTRUCTIONS, session_id=session.session_id
-        )
-        builder = ContextBuilder(MemoryConfig(), BIG)
-        return await self.memory.build_context(session, prompt, builder, place, strategy=strategy)
+        return await context(self.memory, session or self.session, prompt, strategy=strategy)
 
     async def turn(self, prompt: str, answer: str, status: TurnStatus = "completed") -> None:
         recording = await self.memory.begin_turn(self.session, self.project, prompt, model="m")
@@ -77,33 +69,24 @@ class Room(msgspec.Struct):
 async def room(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
     folder = tmp_path / "project"
     folder.mkdir()
-
-    async def get() -> Store:
-        return store
-
     clock, embedder = Clock(), HashEmbedder(1024)
     config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=3.0))
-    memory = Memory(get, config, embedder=embedder, clock=clock)
+    memory = Memory(opening(store), config, embedder=embedder, clock=clock)
     project = (await memory.project_of(folder)).project
     session = memory.new_session(folder, project)
     yield Room(memory, store, session, project, clock, embedder)
     await memory.aclose()
 
 
-def told(context: Context) -> list[str]:
-    """Ids of the facts."""
-    sections = [s for s in context.sections if s.name == "Remembered Facts"]
+def ids_of(name: str, built: Context) -> list[str]:
+    """Ids of what is in the section of this name."""
+    sections = [s for s in built.sections if s.name == name]
     return [item.record_id for section in sections for item in section.items]
 
 
-def preferences(context: Context) -> list[str]:
-    sections = [s for s in context.sections if s.name == "Preferences"]
-    return [item.record_id for section in sections for item in section.items]
-
-
-def pinned(context: Context) -> list[str]:
-    sections = [s for s in context.sections if s.name == "Pinned"]
-    return [item.record_id for section in sections for item in section.items]
+told = partial(ids_of, "Remembered Facts")
+preferences = partial(ids_of, "Preferences")
+pinned = partial(ids_of, "Pinned")
 
 
 async def test_what_bears_on_a_prompt(room: Room) -> None:
@@ -167,11 +150,7 @@ async def test_the_system_message_is_the_same_to_the_byte(room: Room) -> None:
     first = (await room.context("one?")).messages[0]
     await room.turn("one?", "One.")
     await room.knows("Mickael likes skiing")
-
-    async def get() -> Store:
-        return room.store
-
-    other = Memory(get, MemoryConfig(), embedder=HashEmbedder(1024))
+    other = Memory(opening(room.store), MemoryConfig(), embedder=HashEmbedder(1024))
     for memory in (room.memory, other):
         again = msgspec.structs.replace(room, memory=memory)
         assert (await again.context("two, Mickael?")).messages[0] == first

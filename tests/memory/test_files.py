@@ -1,7 +1,7 @@
 """Accessed files: extraction, one entry a path, the section."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,13 @@ from ragmem.memory.files import (
 )
 from ragmem.records import AccessType, FileAccess, ToolCall
 
-T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
+from .builders import T0, a_call
 
 
 def call(name: str, arguments: object = None, result: object = None, **other: object) -> ToolCall:
-    fields = {"tool_call_id": "c", "turn_id": "t", "order": 0, "started_at": T0, **other}
-    return ToolCall(
-        tool_name=name,
-        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
-        result=result if isinstance(result, str) else json.dumps(result or {"text": "ok"}),
-        **fields,  # type: ignore[arg-type]
-    )
+    given = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+    told = result if isinstance(result, str) else json.dumps(result or {"text": "ok"})
+    return a_call(tool_name=name, arguments=given, result=told, **other)
 
 
 def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "") -> FileAccess:
@@ -95,18 +91,7 @@ def test_searches_give_the_files_of_their_results(name: str, result: object) -> 
         pytest.param(call("run_command", {"path": "a"}), id="other tools"),
         pytest.param(call("search_files", {}, [{"path": "a"}]), id="another's tool"),
         pytest.param(call("read_file", {"path": "a"}, success=False), id="failed"),
-        pytest.param(
-            ToolCall(
-                tool_call_id="c",
-                turn_id="t",
-                order=0,
-                tool_name="edit_file",
-                arguments='{"path": "a"}',
-                result="",
-                started_at=T0,
-            ),
-            id="still running",
-        ),
+        pytest.param(a_call(tool_name="edit_file", result=""), id="still running"),
     ],
 )
 def test_what_touched_nothing_gives_nothing(odd: ToolCall) -> None:

@@ -18,6 +18,7 @@ from ragmem.records import Project, Session, SessionQuery, ToolCall, Turn, utc_n
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
 
+from . import builders
 from .working import a_memory, context
 
 
@@ -51,13 +52,9 @@ def its_project(session: Session) -> Project:
 
 
 def a_call(name: str, arguments: object, result: object = None, **more: object) -> ToolCall:
-    fields = {"tool_call_id": new_id(), "turn_id": "", "order": 0, "started_at": utc_now()} | more
-    return ToolCall(
-        tool_name=name,
-        arguments=json.dumps(arguments),
-        result=json.dumps(result or {"text": "ok"}),
-        **fields,  # type: ignore[arg-type]
-    )
+    told = json.dumps(result or {"text": "ok"})
+    fields = {"tool_call_id": new_id(), "started_at": utc_now(), "result": told} | more
+    return builders.a_call(tool_name=name, arguments=json.dumps(arguments), **fields)
 
 
 async def a_turn(

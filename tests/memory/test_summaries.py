@@ -2,14 +2,11 @@
 
 import json
 import re
-from datetime import datetime
 
-import msgspec
 import pytest
 from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
-from ragmem.ids import new_id
 from ragmem.memory.summaries import files_of, summary_id, thread_records, turn_records
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import Summary
@@ -254,12 +251,3 @@ async def test_without_new_turns_it_stays() -> None:
 
 
 # --- the whole way ----------------------------------------------------------------------------
-
-
-async def test_ids_and_times_come_from_outside() -> None:
-    """The clock is the one given; a fork's shared turn keeps its own session."""
-    now = datetime.fromisoformat("2026-02-03T04:05:06+00:00")
-    turn = msgspec.structs.replace(TURN, session_id=new_id(), turn_id=new_id())
-    found = await Summarizer(None, SummariesConfig(), clock=lambda: now).summarize_turn(turn)
-    assert (found.created_at, found.session_id) == (now, turn.session_id)
-    assert found.summary_id == summary_id(turn.session_id, 1, [turn.turn_id])

@@ -215,11 +215,15 @@ class Collector:
         store, session_id, before = await self._store(), asked.session.session_id, asked.before
         session = await store.session(session_id)
         count = (before or session.turn_count + 1) - 1
-        turns, accesses, level1 = await asyncio.gather(
-            _newest(store, session_id, count=count, before=before),
+        limit = window_limit(count)
+        query = TurnQuery(limit=limit, before_index=before, statuses=FINISHED)
+        found, accesses, level1 = await asyncio.gather(
+            store.turns(session_id, query),
             accesses_of(store, session_id),
             store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
         )
+        # Fewer of them may be finished than counted: the start of planning must not shift.
+        turns = [turn for turn in found if turn.turn_index > count - limit]
         stored = {turn.turn_id for turn in turns}
         if not self._records:
             turns += [turn for turn in asked.own if turn.turn_id not in stored]
@@ -351,7 +355,6 @@ class Collector:
         from ragmem.memory.last_time import last_time, sessions_wanted
 
         most = sessions_wanted(asked.prompt, asked.before or asked.session.turn_count + 1)
-
         if not most:
             return ()
         everywhere, now, floor = scope == "all", asked.now, self._fitted
@@ -461,14 +464,6 @@ def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
     first = (window.turns or tuple(turns) or (None,))[0]
     older_count = first.turn_index - 1 if first else 0
     return Material(turns=tuple(turns), window=window, older_count=older_count)
-
-
-async def _newest(store: Store, session_id: str, *, count: int, before: int | None) -> list[Turn]:
-    limit = window_limit(count)
-    query = TurnQuery(limit=limit, before_index=before, statuses=FINISHED)
-    # Fewer of them may be finished than counted: the start of planning must not shift.
-    found = await store.turns(session_id, query)
-    return [turn for turn in found if turn.turn_index > count - limit]
 
 
 async def _older(store: Store, session_id: str, older_count: int) -> list[Turn]:

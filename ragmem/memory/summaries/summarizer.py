@@ -484,7 +484,8 @@ class Summarizer:
         await tries.begin()
         problem = tries.known.problem
         while not tries.are_over:
-            tag = _tag(data)
+            while (tag := secrets.token_hex(5)) in data:
+                pass
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
             told = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
             asked = _request((system(rules), user(told)), llm.info, kind)
@@ -549,12 +550,6 @@ def away_text(away: Away) -> str:
 def is_too_small(info: ModelInfo) -> bool:
     """Whether extractive summaries are better than this model's."""
     return info.context_window is not None and info.context_window < SMALLEST_WINDOW
-
-
-def _tag(data: str) -> str:
-    while (tag := secrets.token_hex(5)) in data:
-        pass
-    return tag
 
 
 def _request(messages: tuple[Message, ...], info: ModelInfo, kind: type) -> Request:
