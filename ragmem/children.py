@@ -44,10 +44,9 @@ _NOBODY_WATCHES = {
 
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a command inherits: an allow-list without anything that looks like a secret."""
-    source = environment() if environ is None else environ
     kept = {
         name: value
-        for name, value in source.items()
+        for name, value in (environment() if environ is None else environ).items()
         if (name in _KEPT or name.startswith("LC_"))
         and not _SECRET_NAME.search(name)
         and not _URL_WITH_USER.search(value)
@@ -243,24 +242,10 @@ class FileList(Ripgrep):
     Iterate once for paths relative to the folder; then what a run says of itself holds.
     """
 
-    def __init__(
-        self,
-        program: Path,
-        folder: int,
-        *,
-        timeout_s: float,
-        stop: threading.Event,
-        ignoring: bool = True,
-    ) -> None:
-        super().__init__(
-            program,
-            ("--files", "--null"),
-            folder=folder,
-            timeout_s=timeout_s,
-            stop=stop,
-            ignoring=ignoring,
-        )
-        self._silent_s = _SILENT_S if ignoring else timeout_s
+    def __init__(self, program: Path, folder: int, **options: Any) -> None:
+        """`options` are those of a `Ripgrep`."""
+        super().__init__(program, ("--files", "--null"), folder=folder, **options)
+        self._silent_s = _SILENT_S if self.is_ignoring else self._timeout_s
 
     def __iter__(self) -> Iterator[str]:
         rest = b""

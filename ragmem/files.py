@@ -117,10 +117,9 @@ class Paths(msgspec.Struct, frozen=True):
     @property
     def neo4j_password(self) -> str:
         """That of the local Neo4j; empty where none was set up."""
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             return (self.neo4j_dir / "password").read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
+        return ""
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
@@ -138,24 +137,21 @@ NO_HOME = Paths(*(Path(os.devnull, "no-home", name) for name in ("config", "data
 
 
 def _entries(folder: Path) -> list[Path]:
-    try:
+    with suppress(OSError):
         return sorted(folder.iterdir())
-    except OSError:
-        return []
+    return []
 
 
 def _closed(path: Path) -> int:
     """Take the rights of others away; the mode as it was if there were any and they went."""
-    try:
-        found = path.lstat()
+    with suppress(OSError):
+        mode = path.lstat().st_mode
         # A sticky folder such as /tmp is everybody's: not ours to close. A link has no rights.
-        ours = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-        if not ours or not found.st_mode & 0o077 or found.st_mode & stat.S_ISVTX:
-            return 0
-        path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
-    except OSError:
-        return 0
-    return stat.S_IMODE(found.st_mode)
+        ours = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        if ours and mode & 0o077 and not mode & stat.S_ISVTX:
+            path.chmod(stat.S_IMODE(mode) & 0o700)
+            return stat.S_IMODE(mode)
+    return 0
 
 
 def refusal(folder: Path) -> str:
@@ -306,11 +302,11 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
         if not line.startswith("+") and entries[-1][-1:] and entries[-1][-1].startswith("+"):
             entries.append([])
         entries[-1].append(line)
-    typed = ("\n".join(line[1:] for line in entry if line.startswith("+")) for entry in entries)
     kept = [
         entry
-        for entry, prompt in zip(entries, typed, strict=True)
-        if not prompt or not is_meant(prompt)
+        for entry in entries
+        if not (prompt := "\n".join(line[1:] for line in entry if line.startswith("+")))
+        or not is_meant(prompt)
     ]
     if len(kept) < len(entries):
         if history.stat().st_size != len(held):  # Another chat has written meanwhile.

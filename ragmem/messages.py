@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -57,11 +58,10 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
 
 def named_arguments(arguments: str) -> dict[str, Json]:
     """Return a call's arguments by name; none where they are no JSON object."""
-    try:
-        value: Json = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(arguments), dict):
+            return value
+    return {}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, tag="tool_result"):

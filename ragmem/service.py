@@ -202,12 +202,11 @@ class _Service:
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:
-    try:
+    with suppress(OSError):
         found = file.lstat()
-    except OSError:
-        return None
-    # The number of an inode that is gone is given again.
-    return (found.st_dev, found.st_ino, found.st_ctime_ns)
+        # The number of an inode that is gone is given again.
+        return (found.st_dev, found.st_ino, found.st_ctime_ns)
+    return None
 
 
 def _is_of_this_user(peer: socket.socket) -> bool:

@@ -257,7 +257,6 @@ class UsageLog:
     # --- the file -------------------------------------------------------------------
 
     def _known(self) -> "_Sums":
-        """What all processes have added."""
         if self._folder is not None:
             file = self._folder / FILE
             if (stamp := _stamp(file)) != self._stamp:
@@ -339,7 +338,6 @@ def _timing(times: list[float]) -> Timing:
 
 
 def _added(one: dict[K, Any], other: dict[K, Any]) -> dict[K, Any]:
-    """Two sums by name as one."""
     both = dict(one)
     for name, value in other.items():
         both[name] = both[name] + value if name in both else value

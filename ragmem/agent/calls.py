@@ -169,7 +169,6 @@ class CallRunner:
         await self._finished(call, await self._toolset.call(use, self._teller(call)))
 
     def _teller(self, call: ToolCall) -> Tell:
-        """Emit what a call prints, whichever thread tells it."""
         loop = asyncio.get_running_loop()
 
         def tell(printed: OutputSoFar) -> None:

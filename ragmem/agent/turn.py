@@ -255,7 +255,10 @@ class TurnRun:
         """The loop: a step, what came of it behind the messages, whether to go on."""
         limits = self._parts.limits
         mentions = await self._mentions(prompt)
-        self._say_unseen()
+        info = self._parts.llm.info
+        if self._calls.images and info.supports_images is False:
+            told = f"{info.name} can't see pictures: it is told their names alone."
+            self._warn(f"{told} /model and -m choose another.")
         changed = await self._news()
         context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
@@ -311,7 +314,7 @@ class TurnRun:
         share = max(_LEAST_MENTION, loop.room_for_words // max(1, len(mentions)))
         mentions = [clip_result(call, share) for call in mentions]
         said = user(with_mentions(words, mentions, turn_tag(self.turn.turn_id)))
-        loop.say(self._with_images((said,), self._calls.images[images:])[0])
+        loop.say(self._with_images(said, self._calls.images[images:]))
 
     def _loop(self, context: Context) -> ToolLoop:
         """Half of the model's window for calls and results, less when the context needs it."""
@@ -321,27 +324,16 @@ class TurnRun:
         rule = (user(schema.rule),) if schema else ()
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
         told = (user(f"[{standing}]"),) if standing else ()
-        messages = (*self._with_images(context.messages, self._calls.images), *rule, *told)
+        *before, prompt = context.messages
+        messages = (*before, self._with_images(prompt, self._calls.images), *rule, *told)
         images = IMAGE_CHARS * len(self._calls.images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
-    def _with_images(
-        self, messages: tuple[Message, ...], images: Sequence[ImagePart]
-    ) -> tuple[Message, ...]:
+    def _with_images(self, prompt: Message, images: Sequence[ImagePart]) -> Message:
         """Show the pictures that the prompt names beside it, to a model that can see."""
-        if not images or self._parts.llm.info.supports_images is False:
-            return messages
-        *before, prompt = messages
-        return (*before, msgspec.structs.replace(prompt, parts=(*prompt.parts, *images)))
-
-    def _say_unseen(self) -> None:
-        """Warn where pictures are named to a model that can't see."""
-        info, count = self._parts.llm.info, len(self._calls.images)
-        if count and info.supports_images is False:
-            what = (
-                "the picture: it is told its name" if count == 1 else "pictures: it is told names"
-            )
-            self._warn(f"{info.name} can't see {what} alone. /model and -m choose another.")
+        if self._parts.llm.info.supports_images is False:
+            return prompt
+        return msgspec.structs.replace(prompt, parts=(*prompt.parts, *images))
 
     def _structured(self, text: str) -> tuple[Json, str]:
         """An answer as a value, where a schema wants one; or why it does not fit that."""
@@ -351,7 +343,6 @@ class TurnRun:
             return None, str(error)
 
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
-        """Asked once, without tools, at the limit."""
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
         error = f"The limit of {self._parts.limits.max_iterations} model calls was reached."
         hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."

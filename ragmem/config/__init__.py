@@ -418,20 +418,16 @@ def load_config(
 
     `flags` maps key paths, `("model", "main")`, to values; None values are skipped.
     """
-    tree = _read_file(file)
-    for path, (value, variable) in _from_environment(environ).items():
+    text = read(file)
+    tree = as_tree(text, str(file))
+    check_tree(tree, text, str(file))
+    for path, (value, variable) in from_environment(environ).items():
         _merge(tree, path, parse(path, value, f"{variable}={value!r}"))
     for path, value in (flags or {}).items():
         if value is not None:
             _merge(tree, path, value)
-            _convert(tree, f"the flag for {'.'.join(path)}")
-    return _convert(tree, str(file))
-
-
-def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
-    """Validate a parsed file against the settings; errors name line and nearest key."""
-    _check_keys(tree, Config(), (), text, source)
-    return _convert(tree, source, text)
+            check_tree(tree, "", f"the flag for {'.'.join(path)}")
+    return check_tree(tree, "", str(file))
 
 
 def sections(
@@ -480,45 +476,32 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return dict(environ)
 
 
-def _read_file(file: Path) -> dict[str, Any]:
+def read(file: Path) -> str:
+    """The file's text; empty where there is none."""
     try:
-        text = file.read_text("utf-8")
+        return file.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file} can't be read: {reason}.") from None
+
+
+def as_tree(text: str, source: str) -> dict[str, Any]:
+    """The text of a file of settings as TOML has it; ConfigError where it is none."""
+    if not text:
+        return {}
     import tomllib
 
     try:
-        tree = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise not_toml(str(file), error) from None
-    check_tree(tree, text, str(file))
-    return tree
-
-
-def not_toml(source: str, error: ValueError) -> ConfigError:
-    """The error that a file of settings is no TOML."""
-    hint = "Mend it, or move it away to start afresh."
-    if str(error).startswith("Cannot declare"):
-        hint = "The header [in brackets] of a section stands once: put the lines below that one."
-    return ConfigError(f"{source} is not valid TOML: {error}.", hint=hint)
-
-
-def _check_keys(
-    tree: dict[str, Any], section: msgspec.Struct, path: tuple[str, ...], text: str, source: str
-) -> None:
-    for name, value in tree.items():
-        dotted = ".".join((*path, name))
-        where = f"{source}, line {_line_of(text, (*path, name))}"
-        if name not in section.__struct_fields__:
-            raise ConfigError(f"{where}: there is no setting {dotted!r}.", hint=nearest(dotted))
-        child = getattr(section, name)
-        if isinstance(child, msgspec.Struct):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {dotted} is a table, not a value.")
-            _check_keys(value, child, (*path, name), text, source)
+        hint = "Mend it, or move it away to start afresh."
+        if str(error).startswith("Cannot declare"):
+            hint = (
+                "The header [in brackets] of a section stands once: put the lines below that one."
+            )
+        raise ConfigError(f"{source} is not valid TOML: {error}.", hint=hint) from None
 
 
 def nearest(dotted: str) -> str:
@@ -553,16 +536,22 @@ _FORMS = {
 """What is said of a text that has another form, where there is more to say."""
 
 
-def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
+def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
+    """Validate a parsed file against the settings; errors name line and nearest key."""
     try:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
-        message = str(error)
-        at = re.search(r" - at (?:`key` in )?`\$\.([\w.]+)", message)
+        reason, _, place = str(error).partition(" - at ")
+        at = re.search(r"`\$\.([\w.]+)", place)
         dotted = at[1] if at else ""
-        reason = _in_words(message.split(" - at ")[0], dotted)
+        unknown = "" if "[" in place else reason.removeprefix("Object contains unknown field ")
+        if unknown not in ("", reason):
+            dotted = f"{dotted}.{unknown.strip('`')}".lstrip(".")
+            said, hint = f"there is no setting {dotted!r}.", nearest(dotted)
+        else:
+            said, hint = f"{dotted}: {_in_words(reason, dotted)}.", _choices(dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
-        raise ConfigError(f"{where}: {dotted}: {reason}.", hint=_choices(dotted)) from None
+        raise ConfigError(f"{where}: {said}", hint=hint) from None
 
 
 def _in_words(reason: str, dotted: str) -> str:
@@ -574,7 +563,7 @@ def _in_words(reason: str, dotted: str) -> str:
     return _FORMS.get(dotted, "that text does not have the form that it needs")
 
 
-def _from_environment(
+def from_environment(
     environ: Mapping[str, str],
 ) -> dict[tuple[str, ...], tuple[str, str]]:
     """Key path to (value, variable); the longer, exact name wins over its short form."""
@@ -608,7 +597,7 @@ def _from_environment(
 def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
     """Where a setting's value is to be mended: the variable that gives it, else its key."""
     try:
-        return _from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
+        return from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
     except ConfigError:
         return dotted
 
@@ -631,10 +620,8 @@ def is_address(base: str) -> bool:
 
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
     """What a person does so that a setting gets this value: a variable wins over the file."""
-    given = _from_environment(environ).get(tuple(dotted.split(".")))
-    if given is not None and given[0] != value:
-        said, variable = given
-        return f"{variable} is {said!r} in the environment: unset it, or set it to {value}."
+    if (variable := named_in(dotted, environ)) != dotted:
+        return f"{variable} is set in the environment: unset it, or set it to {value}."
     return f"`ragmem config set {dotted} {value}` switches it on."
 
 
@@ -664,7 +651,6 @@ def choices(dotted: str) -> tuple[str, ...]:
 
 
 def _choices(dotted: str) -> str:
-    """What is said of what a setting may be, where that can be told."""
     if dotted.startswith("permissions."):
         return 'A list of rules such as ["run_command(git status*)", "edit_file(src/**)"].'
     names = [name or '"" (empty)' for name in choices(dotted)]

@@ -39,11 +39,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(
-    config: Config,
-    paths: Paths,
-    environ: Mapping[str, str],
-    *,
-    kind: str = "",
+    config: Config, paths: Paths, environ: Mapping[str, str], *, kind: str = ""
 ) -> Address:
     """As the settings say, or the memory of that kind with these settings."""
     here = Address(
@@ -63,13 +59,11 @@ def _database_of(config: Config, environ: Mapping[str, str]) -> str:
 
 def _spool_of_graph(url: str, database: str) -> str:
     """The same for all who mean the same server, if by the same name, and database."""
-    server = "local"
-    if url:
-        try:
-            parts = urlsplit(url)
-            server = f"{parts.hostname}:{parts.port or 7687}"
-        except ValueError:
-            server = url
+    try:
+        parts = urlsplit(url)
+        server = f"{parts.hostname}:{parts.port or 7687}" if url else "local"
+    except ValueError:
+        server = url
     readable = re.sub(r"[^a-z0-9.]+", "-", f"{server}-{database}".lower())[:60].strip("-")
     return f"neo4j-{readable}-{_mark(f'{server}/{database}')}"
 

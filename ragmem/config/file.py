@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 import ragmem.config as declared
-from ragmem.config import Config, environment, find_paths, not_toml, sections
+from ragmem.config import Config, as_tree, environment, find_paths, sections
+from ragmem.config import read as read
 from ragmem.errors import ConfigError
 from ragmem.files import replace_private
 
@@ -62,7 +63,7 @@ def settings_held() -> dict[str, tuple[Any, str]]:
     That is a variable's name, or one of the two above. ConfigError.
     """
     file = find_paths().config_file
-    written = tomllib.loads(read(file))
+    written, given = tomllib.loads(read(file)), declared.from_environment(environment())
     held = {}
     for section, _, values in sections(declared.load_config(file, environ=environment())):
         table = written
@@ -70,7 +71,8 @@ def settings_held() -> dict[str, tuple[Any, str]]:
             table = table.get(name, {})
         for name, value in values.items():
             key = f"{section}.{name}"
-            held[key] = value, _shadowing(key) or (OWN_FILE if name in table else DEFAULT)
+            place = OWN_FILE if name in table else DEFAULT
+            held[key] = value, given.get(tuple(key.split(".")), ("", place))[1]
     return held
 
 
@@ -101,17 +103,6 @@ def change_rules(
     return tuple(held)
 
 
-def read(file: Path) -> str:
-    """The file's text; empty where there is none."""
-    try:
-        return file.read_text("utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{file} can't be read: {reason}.") from None
-
-
 def save(file: Path, text: str) -> None:
     """Replace the file whole or not at all, readable by its owner only; a link stays a link."""
     target = file.resolve()
@@ -124,16 +115,8 @@ def save(file: Path, text: str) -> None:
 
 
 def _shadowing(key: str) -> str:
-    names = ["RAGMEM_" + key.replace(".", "__").upper()]
-    names += {
-        "model.main": ["RAGMEM_MODEL"],
-        "store.kind": ["RAGMEM_STORE"],
-        "llm.api_base": ["RAGMEM_API_BASE"],
-        "store.url": ["NEO4J_URI"],
-        "store.database": ["NEO4J_DATABASE"],
-    }.get(key, [])
-    environ = environment()
-    return next((name for name in names if environ.get(name)), "")
+    named = declared.named_in(key)
+    return "" if named == key else named
 
 
 # --- the settings as TOML ------------------------------------------------------
@@ -227,10 +210,7 @@ def _document(text: str, source: Path) -> "TOMLDocument":
     """
     import tomlkit
 
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise not_toml(str(source), error) from None
+    as_tree(text, str(source))
     return tomlkit.parse(text)
 
 
@@ -252,7 +232,6 @@ def _typed(key: str, value: str) -> Any:
 
 
 def _default(key: str) -> Any:
-    """The default of a setting; ConfigError for one that there is not."""
     every = declared.keys()
     if key not in every:
         raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))

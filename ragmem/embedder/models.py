@@ -78,19 +78,15 @@ class _Loaded(msgspec.Struct, frozen=True):
 class OnnxEmbedder:
     """Implements `Embedder` with onnxruntime; loads when it is first needed."""
 
-    def __init__(self, folder: Path = FOLDER, *, info: EmbedderInfo = INFO) -> None:
-        self._info = info
+    info = INFO
+
+    def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
         self._spent = Spent()
         self._counting = threading.Lock()
         self._loading = threading.Lock()
         self._loaded: _Loaded | None = None
         self._pools: dict[Kind, ThreadPoolExecutor] = {}
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """See `Embedder.info`."""
-        return self._info
 
     @property
     def spent(self) -> Spent:
@@ -109,8 +105,8 @@ class OnnxEmbedder:
         """See `Embedder.embed`."""
         import numpy as np
 
-        vectors = np.empty((len(texts), self._info.dimension), dtype=np.float32)
-        waiting: Iterator[tuple[int, str]] = iter(enumerate(texts))
+        vectors = np.empty((len(texts), INFO.dimension), dtype=np.float32)
+        waiting = iter(enumerate(texts))
 
         async def work() -> None:
             # One text a step: a cancelled call leaves at most one running in each thread.
@@ -133,21 +129,20 @@ class OnnxEmbedder:
         self._loaded = None
 
     async def _in_thread(self, kind: Kind, call: Callable[[], _T]) -> _T:
-        pool = self._pools.get(kind)
-        if pool is None:
-            pool = self._pools[kind] = ThreadPoolExecutor(
+        if kind not in self._pools:
+            self._pools[kind] = ThreadPoolExecutor(
                 _threads(kind),
                 thread_name_prefix=f"embed-{kind}",
                 initializer=_yield_to_others if kind == "passage" else None,
             )
-        return await asyncio.get_running_loop().run_in_executor(pool, call)
+        return await asyncio.get_running_loop().run_in_executor(self._pools[kind], call)
 
     def _vector(self, text: str) -> "Vectors":
         import numpy as np
 
         loaded = self._load()
         ids = loaded.tokenizer.encode(_sound(text)[:_MOST_CHARS], add_special_tokens=False).ids
-        ids = [_CLS, *ids[: self._info.max_tokens - _MARKS], _SEP]
+        ids = [_CLS, *ids[: INFO.max_tokens - _MARKS], _SEP]
         try:
             (rows,) = loaded.session.run(None, {"input_ids": np.array([ids], dtype=np.int64)})
         except Exception as error:

@@ -43,7 +43,7 @@ class AnthropicClient(HttpClient):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._thoughts = wire.Thoughts()
+        self._thoughts: wire.Thoughts = {}
         """Blocks of thinking, by the first call after them."""
 
     @property
@@ -104,7 +104,7 @@ class AnthropicClient(HttpClient):
     def _thoughtless(self, messages: Sequence[Message]) -> bool:
         """Whether this turn's calls came from elsewhere: it won't go on thinking then."""
         calls = [m.tool_uses[0] for m in messages[_asked(messages) :] if m.tool_uses]
-        return any(self._thoughts.before(call) is None for call in calls)
+        return any(wire.thought_before(self._thoughts, call) is None for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
         """In turns of user and assistant; what is read from the cache ends where marks are.
@@ -122,7 +122,8 @@ class AnthropicClient(HttpClient):
             role = "assistant" if message.role == "assistant" else "user"
             blocks = [block for part in message.parts for block in _block(part)]
             if role == "assistant" and message.tool_uses:
-                blocks = [*(self._thoughts.before(message.tool_uses[0]) or ()), *blocks]
+                thought = wire.thought_before(self._thoughts, message.tool_uses[0])
+                blocks = [*(thought or ()), *blocks]
             if found and found[-1]["role"] == role:
                 found[-1]["content"] += blocks
             elif blocks or role == "user":
@@ -176,7 +177,6 @@ class _Block(msgspec.Struct):
     text: str = ""
     thinking: str = ""
     data: str = ""
-    input: Json = None
 
 
 class _Delta(msgspec.Struct):
@@ -207,9 +207,6 @@ class _Event(msgspec.Struct):
     delta: _Delta | None = None
     usage: _Usage | None = None
     error: Any = None
-    # An answer in one piece.
-    content: list[_Block] = []
-    stop_reason: str | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -224,15 +221,11 @@ class MessageReader(wire.EventReader):
         self._stop_reason = ""
         self._counted = _Usage()
 
-    def _read(self, data: str) -> list[Chunk]:
+    def take(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
         return self._chunks(event)
-
-    def done(self) -> None:
-        """It came in one piece."""
-        self.end_reason = self.end_reason or _ENDS.get(self._stop_reason, self._stop_reason)
 
     def _chunks(self, event: _Event) -> list[Chunk]:
         match event.type:
@@ -248,26 +241,15 @@ class MessageReader(wire.EventReader):
                 self._count(event.usage)
                 self._stop_reason = (event.delta and event.delta.stop_reason) or self._stop_reason
             case "message_stop":
-                self.done()
-                self.end_reason = self.end_reason or "stop"
-            case "message":
-                self._count(event.usage)
-                self._stop_reason = event.stop_reason or ""
-                return [
-                    chunk
-                    for i, block in enumerate(event.content)
-                    for chunk in (*self._started(i, block), *self._calls.end(i))
-                ]
+                self.end_reason = _ENDS.get(self._stop_reason, self._stop_reason) or "stop"
         return []
 
     def _count(self, usage: _Usage | None) -> None:
         """What comes later counts the whole call; what it leaves out was said before."""
         if usage is None:
             return
-        for name, count in msgspec.structs.asdict(usage).items():
-            if count is not None:
-                setattr(self._counted, name, count)
-        known = self._counted
+        told = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
+        known = self._counted = msgspec.structs.replace(self._counted, **told)
         cached, written = known.cache_read_input_tokens, known.cache_creation_input_tokens
         new = known.input_tokens
         self._usage = UsageChunk(
@@ -287,14 +269,8 @@ class MessageReader(wire.EventReader):
             case "redacted_thinking":
                 self._calls.thinking.append({"type": "redacted_thinking", "data": block.data})
             case "tool_use":
-                return self._called(index, block)
+                return [self._calls.begin(index, block.id, block.name)]
         return []
-
-    def _called(self, index: int, block: _Block) -> list[Chunk]:
-        first: list[Chunk] = [self._calls.begin(index, block.id, block.name)]
-        if block.input:
-            first.append(self._calls.more(index, msgspec.json.encode(block.input).decode()))
-        return first
 
     def _more(self, index: int, delta: _Delta) -> list[Chunk]:
         match delta.type:

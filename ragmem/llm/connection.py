@@ -58,7 +58,8 @@ class Requests:
         sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
         sent |= {name.encode(): value.encode() for name, value in headers.items()}
         if parts.username is not None:
-            sent[b"Authorization"] = _basic(parts.username, parts.password or "")
+            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
         self._headers = list(sent.items())
         self._timeout = dict.fromkeys(("read", "write", "pool"), timeout_s)
         self._timeout["connect"] = min(CONNECT_TIMEOUT_S, timeout_s)
@@ -85,11 +86,6 @@ class Requests:
         await self._pool.aclose()
 
 
-def _basic(name: str, password: str) -> bytes:
-    """How a name and a password in an address are told to the server."""
-    return b"Basic " + b64encode(f"{unquote(name)}:{unquote(password)}".encode())
-
-
 def _certificates() -> ssl.SSLContext:
     """Whom to believe: the bundle or folder that the environment names, else certifi's."""
     environ = environment()
@@ -102,7 +98,6 @@ def _certificates() -> ssl.SSLContext:
 
 
 def _proxy(scheme: str, host: str) -> httpcore.Proxy | None:
-    """The proxy that the environment names for a host, if any."""
     if sys.platform != "darwin" and not any(n.lower().endswith("_proxy") for n in environment()):
         return None
     from urllib.request import getproxies, proxy_bypass
@@ -115,10 +110,9 @@ def _proxy(scheme: str, host: str) -> httpcore.Proxy | None:
     if parts.scheme not in _PROXIES:
         raise ValueError(f"{parts.scheme} is no kind of proxy")
     name = parts.netloc.rpartition("@")[2]
+    told = (unquote(parts.username or ""), unquote(parts.password or ""))
     return httpcore.Proxy(
         f"{parts.scheme}://{name}",
-        auth=(unquote(parts.username or ""), unquote(parts.password or ""))
-        if parts.username is not None
-        else None,
+        auth=told if parts.username is not None else None,
         ssl_context=_certificates() if parts.scheme == "https" else None,
     )

@@ -6,6 +6,7 @@ out. No message holds a key: `scrub` takes out what is known and what looks like
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Callable
 
@@ -24,7 +25,6 @@ from ragmem.errors import (
     wait_s,
 )
 from ragmem.llm.base import Chunk, RetryChunk
-from ragmem.records import utc_now
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
 
@@ -51,6 +51,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """As the person knows it: `openai`, or a host."""
     model: str
+    """As the server names it."""
     key_variable: str = ""
     secrets: tuple[str, ...] = ()
     """Never shown."""
@@ -83,27 +84,25 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
     return one_line(clean(_KEY_LIKE.sub("***", text)), DETAIL_CHARS)
 
 
-def error_text(body: str) -> str:
+def _is_web_page(body: str) -> bool:
+    return body.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))
+
+
+def _error_text(body: str) -> str:
     """The message inside an error body; a web page is named, not quoted."""
-    if is_web_page(body):
+    if _is_web_page(body):
         return "a web page, not an API's answer"
     try:
-        value = json.loads(body)
+        return _message_in(json.loads(body)) or body
     except (ValueError, RecursionError):
         return body
-    return _message_in(value) or body
-
-
-def is_web_page(body: str) -> bool:
-    """Whether a body is HTML."""
-    return body.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))
 
 
 def from_status(
     peer: Peer, status: int, body: str, *, retry_after_s: float | None = None
 ) -> LLMError:
     """The error for an HTTP status and its body; `Passing` where a retry makes sense."""
-    detail = scrub(error_text(body), peer.secrets)
+    detail = scrub(_error_text(body), peer.secrets)
     said = f"{peer.name} answered {status}" + (f": {detail}" if detail else "")
     said = said if said.endswith((".", "!", "?", "…")) else said + "."
     if status == 413 or (status in (400, 422) and _TOO_LONG.search(body)):
@@ -121,7 +120,7 @@ def from_status(
     if status == 403:
         hint = f"The key may not use {peer.model}: choose another, -m (`ragmem models`)."
         return ProviderRefused(said, hint=hint)
-    if status in (404, 405) or is_web_page(body):
+    if status in (404, 405) or _is_web_page(body):
         where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
         return ProviderRefused(
             said, hint=f"Is {peer.model!r} its right name? `ragmem models` lists what works.{where}"
@@ -181,6 +180,11 @@ def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
     )
 
 
+def closed_early(peer: Peer) -> Passing:
+    """The stream ended without saying so."""
+    return Passing(f"{peer.name} closed the connection before the end.")
+
+
 def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
     """A 200 that is not an answer of a model: a sign-in page, a proxy's word."""
     return ProviderUnavailable(
@@ -190,7 +194,7 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
 
 
 def retry_after(value: str | None, body: str = "") -> float | None:
-    """Seconds that a `Retry-After` asks for: a number or a date; None for anything else.
+    """Seconds that a `Retry-After` asks for; None for anything but a number.
 
     Where there is none, what the body of a refusal says (Gemini's `"retryDelay": "17s"`).
     """
@@ -200,26 +204,20 @@ def retry_after(value: str | None, body: str = "") -> float | None:
     try:
         seconds = float(value)
     except ValueError:
-        from email.utils import parsedate_to_datetime
-
-        try:
-            seconds = (parsedate_to_datetime(value) - utc_now()).total_seconds()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    if seconds != seconds or seconds == float("inf"):
         return None
-    return max(0.0, seconds)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _message_in(value: object) -> str:
     """The text in the shapes that servers use: error.message, error, message, detail."""
-    if isinstance(value, list) and value:
-        return _message_in(value[0])
-    if not isinstance(value, dict):
-        return value if isinstance(value, str) else ""
-    for name in ("error", "message", "detail", "msg"):
-        if found := _message_in(value.get(name)):
-            return found
+    match value:
+        case str():
+            return value
+        case [first, *_]:
+            return _message_in(first)
+        case dict():
+            names = ("error", "message", "detail", "msg")
+            return next(filter(None, (_message_in(value.get(name)) for name in names)), "")
     return ""
 
 
@@ -243,9 +241,8 @@ def _key_hint(peer: Peer) -> str:
 
 
 def _later(retry_after_s: float | None) -> str:
-    if retry_after_s:
-        return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
-    return "Try again in a moment, or use another model (-m)."
+    when = f"It asks to wait {retry_after_s:.0f} s; then try again" if retry_after_s else ""
+    return f"{when or 'Try again in a moment'}, or use another model (-m)."
 
 
 async def retried(
@@ -254,7 +251,7 @@ async def retried(
     """The chunks of the first attempt that yields any.
 
     `Passing` errors are retried up to `retries` times, unless the server asks for
-    more patience than a minute; a RetryChunk comes before each. An error after the first
+    more patience than a minute; a RetryChunk comes before each. Any error after the first
     chunk of an attempt is a StreamCut.
     Errors are raised outside of `except`, so that no SDK's exception, which may
     hold a key, hangs on as their context.
@@ -262,23 +259,23 @@ async def retried(
     for number in range(1, retries + 2):
         begun = False
         chunks = attempt()
-        passing: Passing | None = None
         try:
             async for chunk in chunks:
                 begun = True
                 yield chunk
             return
-        except Passing as error:
-            passing = error.with_traceback(None)
+        except LLMError as error:
+            fault = error.with_traceback(None)
         finally:
             await chunks.aclose()
         if begun:
-            raise StreamCut(f"The answer broke off. {passing}", hint="Ask again.")
-        asked = passing.retry_after_s
+            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
+        if not isinstance(fault, Passing):
+            raise fault
+        asked = fault.retry_after_s
         if number > retries or (asked or 0) > LONGEST_WAIT_S:
             tried = f" (tried {number} times)" if number > 1 else ""
-            raise ProviderUnavailable(f"{passing}{tried}", hint=passing.hint, retry_after_s=asked)
-        seconds = wait_s(number, asked)
-        brief, most = passing.brief, retries + 1
-        yield RetryChunk(reason=brief, attempt=number + 1, most=most, wait_s=seconds)
+            raise ProviderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
+        seconds, most = wait_s(number, asked), retries + 1
+        yield RetryChunk(reason=fault.brief, attempt=number + 1, most=most, wait_s=seconds)
         await asyncio.sleep(seconds)

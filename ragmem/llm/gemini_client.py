@@ -46,7 +46,7 @@ class GeminiClient(HttpClient):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._signatures = wire.Thoughts()
+        self._signatures: wire.Thoughts = {}
         """Of what was thought before a call."""
 
     @property
@@ -118,7 +118,7 @@ class GeminiClient(HttpClient):
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
                 # Of calls side by side the first alone bears one.
                 unsigned = _NO_SIGNATURE if is_first else ""
-                signature = self._signatures.before(part) or unsigned
+                signature = wire.thought_before(self._signatures, part) or unsigned
                 signed = {"thoughtSignature": signature} if signature else {}
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):
@@ -180,7 +180,7 @@ class ContentReader(wire.EventReader):
         self._signatures = signatures
         self._count = 0
 
-    def _read(self, data: str) -> list[Chunk]:
+    def take(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
@@ -218,6 +218,6 @@ class ContentReader(wire.EventReader):
         slot, name = self._count, f"call_{new_id()}"
         self._count += 1
         if signature:
-            self._signatures.keep(name, signature)
+            self._signatures[name] = signature
         arguments = msgspec.json.encode(call.args or {}).decode()
         return ToolChunk(slot, name, call.name, arguments)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ragmem.config.address import is_loopback
-from ragmem.errors import LLMError, StreamCut, chain
+from ragmem.errors import LLMError, chain
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, ReasoningChunk, Request, TextChunk, UsageChunk
 from ragmem.llm.faults import Peer, retried
@@ -37,27 +37,19 @@ AFTER_END_S = 2.0
 MAX_ERROR_BYTES = 64 * 1024
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Endpoint(Peer, frozen=True, kw_only=True):
     """Where a model is served, and how it likes to be asked."""
 
+    name: str = ""
+    """Empty: the host."""
     base_url: str
     """Up to and without the path of the protocol: `…/v1`."""
-    model: str
-    """As the server names it."""
-    name: str = ""
-    """For messages; empty: the host."""
     api_key: str | None = None
-    key_variable: str = ""
     uds: Path | None = None
     """A Unix socket to connect to instead of the URL's host."""
-    headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Json] = {}
     tool_call_id_length: int = 0
     """For a server that fixes it; 0: any."""
-    custom: bool = False
-    """Set by the person as `llm.api_base`."""
-    base_variable: str = ""
-    """The variable that gives the address, where that is not the provider's own."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
@@ -70,20 +62,14 @@ class HttpClient(ABC):
         self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
     ) -> None:
         self.info = info
-        self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._retries = retries
         self._http: Requests | None = None
         self._takes_schemas = True
         url = urlsplit(endpoint.base_url)
-        self._peer = Peer(
-            name=endpoint.name or url.netloc.rpartition("@")[2],
-            model=endpoint.model,
-            key_variable=endpoint.key_variable,
-            secrets=tuple(s for s in (endpoint.api_key, url.password) if s),
-            custom=endpoint.custom,
-            base_variable=endpoint.base_variable,
-        )
+        secrets = tuple(filter(None, (endpoint.api_key, url.password)))
+        name = endpoint.name or url.netloc.rpartition("@")[2]
+        self._endpoint = msgspec.structs.replace(endpoint, name=name, secrets=secrets)
         self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
 
     # --- the protocol -----------------------------------------------------------
@@ -137,34 +123,26 @@ class HttpClient(ABC):
         fault: LLMError | None = None
         try:
             http = self._client()
-            while fault is None and not reader.end_reason:
+            while fault is None:
                 async with self._asked(http, request) as response:
-                    if response.status != 200:
-                        fault, again = await self._refused(response, request)
-                        if again:
-                            continue
+                    if response.status == 200:
+                        async for chunk in self._chunks(response, reader):
+                            yield chunk
                         break
-                    async for chunk in self._chunks(response, reader):
-                        yield chunk
-                    break
+                    fault = await self._refused(response, request)
         except LLMError as error:
             fault = error.with_traceback(None)
         except connection.FAULTS as error:
             fault = self._fault(error)
         except TimeoutError:
-            fault = faults.timed_out(self._peer, self._timeout_s)
+            fault = faults.timed_out(self._endpoint, self._timeout_s)
         except (ImportError, ValueError) as error:
-            fault = faults.unreachable(self._peer, f"the proxy settings are wrong: {error}")
-        if reader.end_reason:
-            # Whole; what happened to the connection afterwards does not matter.
-            for chunk in reader.closing():
-                yield chunk
-            return
-        if fault is None:
-            fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
-        if reader.begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
-        raise fault
+            fault = faults.unreachable(self._endpoint, f"the proxy settings are wrong: {error}")
+        if not reader.end_reason:
+            raise fault or faults.closed_early(self._endpoint)
+        # Whole; what happened to the connection afterwards does not matter.
+        for chunk in reader.closing():
+            yield chunk
 
     @asynccontextmanager
     async def _asked(self, http: "Requests", request: Request) -> AsyncGenerator["Response", None]:
@@ -190,7 +168,7 @@ class HttpClient(ABC):
             reader.done()
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
-            raise faults.not_an_api(self._peer, "a web page" if "html" in kind else kind)
+            raise faults.not_an_api(self._endpoint, "a web page" if "html" in kind else kind)
         async for data in _events(response, reader, self._timeout_s):
             if data == "[DONE]":
                 reader.done()
@@ -206,23 +184,20 @@ class HttpClient(ABC):
         except Refusal as refusal:
             error = refusal.error
         except ValueError:
-            raise faults.Passing(f"{self._peer.name} sent an event that is not JSON.") from None
-        raise faults.from_event(self._peer, error)
+            raise faults.Passing(f"{self._endpoint.name} sent an event that is not JSON.") from None
+        raise faults.from_event(self._endpoint, error)
 
-    async def _refused(
-        self, response: "Response", request: Request
-    ) -> tuple[LLMError | None, bool]:
-        """The error of a status, or that the same request in other words may do."""
+    async def _refused(self, response: "Response", request: Request) -> LLMError | None:
+        """The error of a status; None where the same request in other words may do."""
         async with asyncio.timeout(self._timeout_s):
             body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
-            return None, True
+            return None
         if self._schema_of(request) and _may_mean_schema(response.status, body):
             self._takes_schemas = False
-            return None, True
+            return None
         seconds = faults.retry_after(_header(response, "retry-after"), body)
-        status = response.status
-        return faults.from_status(self._peer, status, body, retry_after_s=seconds), False
+        return faults.from_status(self._endpoint, response.status, body, retry_after_s=seconds)
 
     def _client(self) -> "Requests":
         if self._http is None:
@@ -235,7 +210,6 @@ class HttpClient(ABC):
                 "Accept": "text/event-stream, application/json",
                 "Accept-Encoding": "identity",
                 **self._headers(),
-                **endpoint.headers,
             }
             self._http = Requests(
                 self._url,
@@ -247,12 +221,11 @@ class HttpClient(ABC):
         return self._http
 
     def _fault(self, error: Exception) -> LLMError:
-        """An error of the connection, as ours."""
         import httpcore
 
         from ragmem.llm.connection import CONNECT_TIMEOUT_S
 
-        peer = self._peer
+        peer = self._endpoint
         reason = _reason(error)
         if isinstance(error, httpcore.ConnectTimeout):
             return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
@@ -269,7 +242,6 @@ class HttpClient(ABC):
 
 
 def _header(response: "Response", name: str) -> str:
-    """A header of an answer, by its name in lower case; empty if there is none."""
     found = [value for key, value in response.headers if key.lower() == name.encode()]
     return found[0].decode("latin-1") if found else ""
 
@@ -310,7 +282,6 @@ async def _events(
 
 
 async def _read(response: "Response", limit: int) -> bytes:
-    """At most `limit` bytes of a body."""
     data = bytearray()
     async for piece in response.aiter_stream():
         data += piece
@@ -385,7 +356,7 @@ class ResponsesClient(HttpClient):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._thoughts = wire.Thoughts()
+        self._thoughts: wire.Thoughts = {}
         """Items of reasoning, by the first call after them."""
 
     @property
@@ -429,7 +400,7 @@ class ResponsesClient(HttpClient):
         role = "assistant" if message.role == "assistant" else "user"
         found: list[Json] = []
         if message.tool_uses:
-            found += self._thoughts.before(message.tool_uses[0]) or ()
+            found += wire.thought_before(self._thoughts, message.tool_uses[0]) or ()
         for part in message.parts:
             match part:
                 case TextPart(text) if clean(text).strip():
@@ -508,7 +479,7 @@ class ResponseReader(EventReader):
         self._calls = wire.CallBlocks(thoughts)
         self._refused = False
 
-    def _read(self, data: str) -> list[Chunk]:
+    def take(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
         response = event.response or _Response()
         if event.error or response.error or event.type == "error":

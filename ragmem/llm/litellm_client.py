@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ragmem.errors import LLMError, ProviderRefused, StreamCut, chain, header_of
+from ragmem.errors import LLMError, ProviderRefused, chain, header_of
 from ragmem.libraries import close_litellm, hush_litellm, load_litellm
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
@@ -87,17 +87,14 @@ class LiteLLMClient:
             if close := getattr(answer, "aclose", None):
                 with suppress(Exception):
                     await close()
-        if fault is None and not _really_ended(answer):
-            fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
-        if fault is None and not all(_is_whole("".join(parts)) for parts in arguments.values()):
-            fault = faults.Passing(f"{self._peer.name} sent a tool call that is not whole.")
-        if fault is None:
-            for chunk in reader.closing():
-                yield chunk
-            return
-        if reader.begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
-        raise fault
+        if fault is not None:
+            raise fault
+        if not _really_ended(answer):
+            raise faults.closed_early(self._peer)
+        if not all(_is_whole("".join(parts)) for parts in arguments.values()):
+            raise faults.Passing(f"{self._peer.name} sent a tool call that is not whole.")
+        for chunk in reader.closing():
+            yield chunk
 
     def _call(self, request: Request) -> dict[str, Json]:
         call: dict[str, Json] = {

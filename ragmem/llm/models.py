@@ -60,18 +60,14 @@ class _Offer(msgspec.Struct):
 def ollama_url(environ: Mapping[str, str]) -> str:
     """Where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
     host = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
+    usual = {"https": 443, "http": 80} if "://" in host else {}
     try:
         url = urlsplit(host if "://" in host else f"http://{host}")
+        port = url.port or usual.get(url.scheme, 11434)
     except ValueError:
         return "http://127.0.0.1:11434"
     scheme = "https" if url.scheme == "https" else "http"
     name = url.hostname or "127.0.0.1"
-    try:
-        port = url.port
-    except ValueError:
-        port = None
-    if port is None:
-        port = {"https": 443, "http": 80}.get(url.scheme, 11434) if "://" in host else 11434
     name = "127.0.0.1" if name in ("0.0.0.0", "::", "localhost") else name
     return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
@@ -311,7 +307,6 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
 
 
 def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
-    """The choice for a name, whoever chose it."""
     prefix, slash, rest = name.partition("/")
     if prefix == "local":
         return _local_choice(name, why, environ)

@@ -45,16 +45,18 @@ def model_info(name: str) -> ModelInfo:
     row = _rows().get(name)
     if row is None:
         return ModelInfo(name=name)
+    prices = (row.usd_in, row.usd_out, row.usd_cached, row.usd_written)
+    usd_in, usd_out, cached, written = (None if usd is None else usd / 1e6 for usd in prices)
     thinks = row.thinks or 0
     efforts: tuple[Effort, ...] = ("low", "medium", "high") if thinks & _THINKS else ()
     return ModelInfo(
         name=name,
         context_window=row.window,
         max_output_tokens=row.max_output,
-        input_usd_per_token=_per_token(row.usd_in),
-        output_usd_per_token=_per_token(row.usd_out),
-        cached_usd_per_token=_per_token(row.usd_cached),
-        written_usd_per_token=_per_token(row.usd_written),
+        input_usd_per_token=usd_in,
+        output_usd_per_token=usd_out,
+        cached_usd_per_token=cached,
+        written_usd_per_token=written,
         supports_tools=row.tools != 0,
         supports_images=bool(row.sees),
         efforts=("none", *efforts) if thinks & _NEED_NOT else efforts,
@@ -73,119 +75,81 @@ def known_models() -> list[str]:
     return sorted(_rows())
 
 
-def _per_token(usd_per_million: float | None) -> float | None:
-    return None if usd_per_million is None else usd_per_million / 1e6
-
-
 Protocol = Literal["openai", "anthropic", "gemini"]
 """How a provider is spoken to, where litellm does not do it."""
 
 
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
+class Provider(msgspec.Struct, frozen=True):
     """A provider as ragmem knows it; `base_url` is empty where litellm speaks to it."""
 
     name: str
     base_url: str = ""
-    protocol: Protocol = "openai"
-    base_variable: str = ""
-    """Holds another address, as the provider's own SDKs take it: OpenAI's ends in `/v1`."""
-    key_variables: tuple[str, ...] = ()
-    """The first that is set is used."""
     main: str = ""
     small: str = ""
     """Models without the provider's prefix."""
+    keys: tuple[str, ...] = ()
+    """The variables that may hold its key, where that is not its name with `_API_KEY` alone."""
+    protocol: Protocol = "openai"
+    base_variable: str = ""
+    """Holds another address, as the provider's own SDKs take it: OpenAI's ends in `/v1`."""
     tool_call_id_length: int = 0
     local: bool = False
     """Runs on the person's own machine: no key, no bill."""
 
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """The first that is set is used; none of a local one."""
+        return () if self.local else self.keys or (f"{self.name.upper()}_API_KEY",)
+
 
 PROVIDERS = (
     Provider(
-        name="anthropic",
-        base_url="https://api.anthropic.com/v1",
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        "claude-sonnet-5-5",
+        "claude-haiku-5-5",
         protocol="anthropic",
         base_variable="ANTHROPIC_BASE_URL",
-        key_variables=("ANTHROPIC_API_KEY",),
-        main="claude-sonnet-5-5",
-        small="claude-haiku-5-5",
     ),
     Provider(
-        name="openai",
-        base_url="https://api.openai.com/v1",
+        "openai",
+        "https://api.openai.com/v1",
+        "gpt-6.1-sol",
+        "gpt-6-luna",
         base_variable="OPENAI_BASE_URL",
-        key_variables=("OPENAI_API_KEY",),
-        main="gpt-6.1-sol",
-        small="gpt-6-luna",
     ),
     Provider(
-        name="gemini",
-        base_url="https://generativelanguage.googleapis.com/v1beta",
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "gemini-3.8-flash",
+        "gemini-3.5-flash-lite",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         protocol="gemini",
         base_variable="GOOGLE_GEMINI_BASE_URL",
-        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        main="gemini-3.8-flash",
-        small="gemini-3.5-flash-lite",
     ),
     Provider(
-        name="mistral",
-        base_url="https://api.mistral.ai/v1",
-        key_variables=("MISTRAL_API_KEY",),
-        main="devstral-latest",
-        small="mistral-small-latest",
+        "mistral",
+        "https://api.mistral.ai/v1",
+        "devstral-latest",
+        "mistral-small-latest",
         tool_call_id_length=9,
     ),
+    Provider("deepseek", "https://api.deepseek.com/v1", "deepseek-v4-pro", "deepseek-v4-flash"),
+    Provider("groq", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b", "openai/gpt-oss-20b"),
+    Provider("xai", "https://api.x.ai/v1", "grok-4.7", "grok-4.20-non-reasoning"),
+    Provider("openrouter", "https://openrouter.ai/api/v1", "openrouter/auto", "openrouter/auto"),
     Provider(
-        name="deepseek",
-        base_url="https://api.deepseek.com/v1",
-        key_variables=("DEEPSEEK_API_KEY",),
-        main="deepseek-v4-pro",
-        small="deepseek-v4-flash",
+        "together_ai",
+        "https://api.together.xyz/v1",
+        "zai-org/GLM-5.3",
+        "zai-org/GLM-5.3-Flash",
+        keys=("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"),
     ),
-    Provider(
-        name="groq",
-        base_url="https://api.groq.com/openai/v1",
-        key_variables=("GROQ_API_KEY",),
-        main="openai/gpt-oss-120b",
-        small="openai/gpt-oss-20b",
-    ),
-    Provider(
-        name="xai",
-        base_url="https://api.x.ai/v1",
-        key_variables=("XAI_API_KEY",),
-        main="grok-4.7",
-        small="grok-4.20-non-reasoning",
-    ),
-    Provider(
-        name="openrouter",
-        base_url="https://openrouter.ai/api/v1",
-        key_variables=("OPENROUTER_API_KEY",),
-        main="openrouter/auto",
-        small="openrouter/auto",
-    ),
-    Provider(
-        name="together_ai",
-        base_url="https://api.together.xyz/v1",
-        key_variables=("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"),
-        main="zai-org/GLM-5.3",
-        small="zai-org/GLM-5.3-Flash",
-    ),
-    Provider(
-        name="cerebras",
-        base_url="https://api.cerebras.ai/v1",
-        key_variables=("CEREBRAS_API_KEY",),
-        main="gpt-oss-120b",
-        small="gpt-oss-120b",
-    ),
-    Provider(
-        name="moonshot",
-        base_url="https://api.moonshot.ai/v1",
-        key_variables=("MOONSHOT_API_KEY",),
-        main="kimi-k3",
-        small="kimi-k2.6",
-    ),
-    Provider(name="ollama", local=True),
-    Provider(name="lm_studio", base_url="http://127.0.0.1:1234/v1", local=True),
-    Provider(name="hosted_vllm", base_url="http://127.0.0.1:8000/v1", local=True),
+    Provider("cerebras", "https://api.cerebras.ai/v1", "gpt-oss-120b", "gpt-oss-120b"),
+    Provider("moonshot", "https://api.moonshot.ai/v1", "kimi-k3", "kimi-k2.6"),
+    Provider("ollama", local=True),
+    Provider("lm_studio", "http://127.0.0.1:1234/v1", local=True),
+    Provider("hosted_vllm", "http://127.0.0.1:8000/v1", local=True),
 )
 BY_NAME = {p.name: p for p in PROVIDERS}
 # Providers that litellm signs in to by other means than one key.
@@ -208,14 +172,13 @@ def small_sibling(name: str) -> str:
     or already as cheap.
     """
     provider = BY_NAME.get(name.partition("/")[0])
-    if provider is not None:
-        is_ours = is_known(name) or name == f"{provider.name}/{provider.main}"
-        is_tuned = name.startswith("openai/ft:")
-        small = f"{provider.name}/{provider.small}" if provider.small else ""
-        small = small if is_ours and not is_tuned else ""
-    else:
+    small = ""
+    if provider is None:
         kin = (start for start in _ELSEWHERE if name.startswith(start) and is_known(name))
         small = _ELSEWHERE.get(next(kin, ""), "")
+    elif provider.small and not name.startswith("openai/ft:"):
+        is_ours = is_known(name) or name == f"{provider.name}/{provider.main}"
+        small = f"{provider.name}/{provider.small}" if is_ours else ""
     return small if small and _price(small) < _price(name) else ""
 
 

@@ -139,28 +139,16 @@ def rules_of(messages: Sequence[Message]) -> str:
     return (clean("\n\n".join(rules)) or NOTHING) if rules else ""
 
 
-_MOST_THOUGHTS = 1_000
-"""Tool calls of which is kept what led to them."""
+Thoughts = dict[str, Json]
+"""What led to tool calls, by their provider's ids, as it sent it; kept while this process lives.
+
+It goes back with the calls, to the provider that it came from, and is never stored.
+"""
 
 
-class Thoughts:
-    """What led to tool calls, as the provider sent it; kept as long as this process lives.
-
-    It goes back with the calls, to the provider that it came from, and is never stored.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Json] = {}
-
-    def keep(self, call_id: str, thought: Json) -> None:
-        """Of the call that the provider calls so; the oldest are let go."""
-        self._kept[call_id] = thought
-        while len(self._kept) > _MOST_THOUGHTS:
-            del self._kept[next(iter(self._kept))]
-
-    def before(self, use: ToolUse) -> Json:
-        """What led to a call; None for one that another model, or an earlier process, has made."""
-        return self._kept.get(use.given_id or use.id)
+def thought_before(thoughts: Thoughts, use: ToolUse) -> Json:
+    """What led to a call; None for one that another model, or an earlier process, has made."""
+    return thoughts.get(use.given_id or use.id)
 
 
 # --- in ----------------------------------------------------------------------
@@ -198,7 +186,7 @@ class CallBlocks:
         slot = self._slots[place] = len(self._slots)
         given_id = given_id or f"call_{new_id()}"
         if slot == 0 and self.thinking:
-            self._thoughts.keep(given_id, self.thinking)
+            self._thoughts[given_id] = self.thinking
         self._silent.add(place)
         return ToolChunk(slot, given_id, name)
 
@@ -291,24 +279,16 @@ class EventReader(ABC):
     """Turns the events of one answer into chunks, and knows how far it came."""
 
     def __init__(self) -> None:
-        self.begun = False
-        """Something of the answer arrived."""
         self.end_reason = ""
         """Why the provider stopped; empty until it said so."""
         self._usage: UsageChunk | None = None
 
+    @abstractmethod
     def take(self, data: str) -> list[Chunk]:
-        """The chunks of an event; unknown ones say nothing.
+        """The chunks of an event; unknown ones say nothing. Usage and end are kept for `closing`.
 
         ValueError for one that can't be read; `Refusal` for an error of the provider's in it.
         """
-        found = self._read(data)
-        self.begun = self.begun or bool(found)
-        return found
-
-    @abstractmethod
-    def _read(self, data: str) -> list[Chunk]:
-        """The chunks of an event; usage and end are kept for `closing`."""
 
     def done(self) -> None:  # noqa: B027 - most say themselves whether they ended
         """The provider said that nothing follows, or its answer came in one piece."""
@@ -337,10 +317,9 @@ class AnswerReader(EventReader):
             if delta := choice.delta or choice.message:
                 found += self._delta(delta)
             self.end_reason = choice.finish_reason or self.end_reason
-        self.begun = self.begun or bool(found)
         return found
 
-    def _read(self, data: str) -> list[Chunk]:
+    def take(self, data: str) -> list[Chunk]:
         event = decode_event(data)
         if event is None:
             raise ValueError("no event")

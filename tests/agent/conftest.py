@@ -112,13 +112,13 @@ class Bench(msgspec.Struct):
     read_file: ReadFile
     touch: Touch
 
-    def new_memory(self, **options: Any) -> Memory:
+    def new_memory(self, config: MemoryConfig = MemoryConfig(), **options: Any) -> Memory:  # noqa: B008
         """That of another process; `options` are of its constructor."""
 
         async def get() -> Store:
             return self.spooled
 
-        return Memory(get, MemoryConfig(), **options)
+        return Memory(get, config, **options)
 
     async def session(self) -> Session:
         located = await self.memory.project_of(self.folder)

@@ -11,6 +11,7 @@ import pytest
 
 from ragmem.agent.seat import standard_toolset
 from ragmem.agent.turn import Limits
+from ragmem.config import MemoryConfig
 from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
 from ragmem.events import (
     ContextBuilt,
@@ -25,19 +26,18 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
+from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
+from ragmem.memory.memory import Memory
 from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
-from ragmem.records import Applied, Turn
+from ragmem.records import Applied
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, reads, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
 
-
-async def turns_of(bench: Bench, session_id: str) -> list[Turn]:
-    return await bench.store.turns(session_id)
+USED = UsageChunk(input_tokens=100, output_tokens=20)
 
 
 def request_text(request: Request) -> str:
@@ -72,7 +72,7 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert finished.usage.model_calls == 2
     assert finished.usage.input_tokens == 200
 
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert (turn.turn_id, turn.turn_index, turn.status) == (finished.turn_id, 1, "completed")
     assert (turn.user_message, turn.assistant_message) == ("What does a.py do?", "It prints.")
     assert turn.char_count == len("What does a.py do?") + len("It prints.")
@@ -91,11 +91,9 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
 
 
 async def test_send_gives_the_whole_reply(bench: Bench) -> None:
-    """Content, reasoning, tool calls, context used."""
     agent, _ = await bench.agent([reads("a.py"), Says("Done.", reasoning="because")])
     reply = await agent.send("look")
-    assert reply.content == "Done."
-    assert reply.reasoning == "because"
+    assert (reply.content, reply.reasoning) == ("Done.", "because")
     assert [c.tool_name for c in reply.tool_calls] == ["read_file"]
     assert reply.context_used["Prompt"] == 4
 
@@ -130,7 +128,7 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
     bench.read_file.company = 2
     await agent.send("go")
     assert bench.read_file.most_at_once == 2
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert [(c.order, json.loads(c.arguments)["path"]) for c in turn.tool_calls] == [
         (0, "a.py"), (1, "b.py"), (2, "c"), (3, "c"),
     ]  # fmt: skip
@@ -145,7 +143,7 @@ async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None
     agent, _ = await bench.agent([reads(*paths), Says("ok")] * 5)
     for _ in range(5):
         await agent.send("go")
-    for turn in await turns_of(bench, agent.session.session_id):
+    for turn in await bench.store.turns(agent.session.session_id):
         assert [json.loads(call.arguments)["path"] for call in turn.tool_calls] == paths
         assert all(call.success for call in turn.tool_calls)
 
@@ -244,20 +242,15 @@ async def test_the_same_call_whose_answer_changes_waits_for_something(bench: Ben
 
 
 async def test_ping_pong_is_noticed(bench: Bench) -> None:
-    """A B A B A."""
-    agent, _ = await bench.agent(
-        [reads("a.py"), reads("b.py"), reads("a.py"), reads("b.py"), reads("a.py"), Says("end")]
-    )
+    agent, _ = await bench.agent([*(reads(f"{name}.py") for name in "ababa"), Says("end")])
     reply = await agent.send("go")
     assert [c.success for c in reply.tool_calls] == [True, True, True, True, False]
 
 
 async def test_same_check_after_a_change_is_no_repetition(bench: Bench) -> None:
     """Reading again after an effect is work."""
-    steps = []
-    for i in range(4):
-        steps += [reads("a.py"), Says(tools=(use("run_command", path=f"f{i}"),))]
-    agent, _ = await bench.agent([*steps, Says("end")])
+    made = [Says(tools=(use("run_command", path=f"f{i}"),)) for i in range(4)]
+    agent, _ = await bench.agent([s for each in made for s in (reads("a.py"), each)] + [Says("e")])
     reply = await agent.send("go")
     assert all(c.success for c in reply.tool_calls)
 
@@ -271,39 +264,30 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     )
     reply = await agent.send("go")
     finished = reply.finished
-    assert (finished.subtype, finished.exit_code, reply.content) == (
-        "error_max_turns", 1, "Cut short.",
-    )  # fmt: skip
+    assert (finished.subtype, finished.exit_code) == ("error_max_turns", 1)
     assert finished.usage.model_calls == 4
     assert llm.requests[-1].tools == ()
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert turn.assistant_message == "Cut short."
     assert turn.status == "completed"
 
 
-async def test_budget_ends_the_turn(bench: Bench) -> None:
-    """Error_max_budget_usd, exit 1."""
+@pytest.mark.parametrize(
+    ("usage", "limit", "why"),
+    [(USED, 1.0, "is spent"), (None, 1000.0, "no usage")],
+)
+async def test_budget_ends_the_turn(
+    bench: Bench, usage: UsageChunk | None, limit: float, why: str
+) -> None:
+    """Error_max_budget_usd, exit 1; what is not known is not taken for nothing."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
-    agent, llm = await bench.agent(
-        [reads("a.py"), Says("never asked")], info=info, limits=Limits(max_budget_usd=1.0)
-    )
+    first = Says("Hm.", tools=reads("a.py").tools, usage=usage)
+    limits = Limits(max_budget_usd=limit)
+    agent, llm = await bench.agent([first, Says("never asked")], info=info, limits=limits)
     reply = await agent.send("go")
-    assert reply.finished.subtype == "error_max_budget_usd"
-    assert reply.finished.usage.cost_usd == pytest.approx(1.2)
-    assert llm.left == 1
-
-
-async def test_budget_without_reported_usage_ends_the_turn(bench: Bench) -> None:
-    """What is not known is not taken for nothing."""
-    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
-    first = Says("Hm.", tools=reads("a.py").tools, usage=None)
-    agent, llm = await bench.agent(
-        [first, Says("never asked")], info=info, limits=Limits(max_budget_usd=1000.0)
-    )
-    reply = await agent.send("go")
-    assert reply.finished.subtype == "error_max_budget_usd"
-    assert "no usage" in reply.finished.error
-    assert reply.content == "Hm."
+    assert (reply.finished.subtype, reply.content) == ("error_max_budget_usd", "Hm.")
+    assert why in reply.finished.error
+    assert usage is None or reply.finished.usage.cost_usd == pytest.approx(1.2)
     assert llm.left == 1
 
 
@@ -316,7 +300,7 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert reply.finished.exit_code == 75
     assert reply.finished.usage.model_calls == 0, "what gave nothing counts for nothing"
     await agent.send("second")
-    first, second = await turns_of(bench, agent.session.session_id)
+    first, second = await bench.store.turns(agent.session.session_id)
     assert (first.status, first.user_message) == ("failed", "first")
     assert (second.status, second.turn_index) == ("completed", 2)
 
@@ -326,7 +310,7 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
     reply = await agent.send("first")
     assert reply.finished.exit_code == 75
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert (turn.status, turn.assistant_message) == ("failed", "Half an")
     await agent.send("go on")
     assert "[This turn failed" in request_text(llm.requests[-1])
@@ -375,7 +359,7 @@ async def test_interrupt_keeps_what_came(bench: Bench) -> None:
     finished = events[-1]
     assert isinstance(finished, TurnFinished)
     assert (finished.subtype, finished.exit_code) == ("interrupted", 130)
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert (turn.status, turn.assistant_message) == ("interrupted", "Some words")
     assert (await agent.send("again")).content == "ok"
 
@@ -388,7 +372,7 @@ async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
         if isinstance(event, TextDelta):
             break
     await events.aclose()  # type: ignore[attr-defined]
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert turn.status == "interrupted"
 
 
@@ -412,7 +396,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
     agent, llm = await bench.agent([Says(tools=uses), Says("ok")], toolset=toolset)
     finished = (await agent.send("go")).finished
     assert (finished.subtype, len(asked), len(llm.requests)) == ("interrupted", 1, 1)
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     (refused,) = [c for c in turn.tool_calls if c.result]
     assert "the person refused. Nothing was done." in (refused.error or "")
 
@@ -426,7 +410,7 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
             while not bench.touch.runs:
                 await asyncio.sleep(0.005)
             agent.interrupt()
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     (call,) = turn.tool_calls
     assert (call.result, call.success) == ("", False)
     await agent.send("what happened?")
@@ -438,16 +422,9 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
 async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
     """Never a turn that looks as if it still ran."""
     agent, _ = await bench.agent([ZeroDivisionError("a bug")])
-    events: list[Event] = []
-
-    async def listen() -> None:
-        async for event in agent.ask("go"):
-            events.append(event)
-
     with pytest.raises(ZeroDivisionError):
-        await listen()
-    assert isinstance(events[-1], TurnFinished)
-    (turn,) = await turns_of(bench, agent.session.session_id)
+        await agent.send("go")
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert turn.status == "failed"
 
 
@@ -457,7 +434,7 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     events = [e async for e in agent.ask("What is @a.py, and mail me@b.py? @nothing.py")]
     warned = [event.text for event in events if isinstance(event, Notice)]
     assert warned == ["There is no file nothing.py here."]
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     (call,) = turn.tool_calls
     assert (call.tool_name, call.origin) == ("read_file", "mention")
     assert request_text(llm.requests[0]).count("print('hello')") == 1
@@ -515,7 +492,7 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
                 is_back = bool(await bench.spooled.turns(agent.session.session_id))
     notices = [e.text async for e in agent.ask("back again") if isinstance(e, Notice)]
     assert notices == ["Memory is back. 14 writes that waited are stored."]
-    turns = await turns_of(bench, agent.session.session_id)
+    turns = await bench.store.turns(agent.session.session_id)
     assert [t.turn_index for t in turns] == list(range(1, 10))
     assert [t.user_message for t in turns][1:8] == [f"question {i}" for i in range(7)]
     assert all(t.status == "completed" for t in turns)
@@ -523,8 +500,6 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 async def test_memory_switched_off(bench: Bench) -> None:
     """No store is touched, the agent still answers and knows this conversation."""
-    from ragmem.config import MemoryConfig
-    from ragmem.memory.memory import Memory
 
     async def never() -> Any:
         raise AssertionError("the store was opened")
@@ -542,7 +517,7 @@ async def test_text_is_cleaned_at_the_doors(bench: Bench) -> None:
     await agent.send("in \ud800 put\0")
     await agent.send("next")
     request_text(llm.requests[-1]).encode()
-    (first, _) = await turns_of(bench, agent.session.session_id)
+    (first, _) = await bench.store.turns(agent.session.session_id)
     assert first.user_message == "in \ufffd put"
     assert first.assistant_message == "bad \ufffd half"
 
@@ -576,7 +551,7 @@ async def test_what_is_stored_of_a_turn_is_bounded(bench: Bench) -> None:
     await agent.send("x" * (9 << 20))
     answers = [m.parts[0] for m in llm.requests[1].messages if m.role == "tool"]
     assert [len(answer.text) for answer in answers] == [3_000_000] * 2  # type: ignore[union-attr]
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     texts = [turn.user_message, turn.assistant_message, turn.reasoning or ""]
     results = [call.result for call in turn.tool_calls]
     assert all("left out" in text for text in [*texts, *results])

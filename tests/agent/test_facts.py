@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from ragmem.llm.base import Request
 from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.memory import Memory
 from ragmem.records import MemoryRecord, MemorySource
-from ragmem.store import Store
 from tests.fakes.scripted_llm import Says
 
 from .conftest import Bench, reads, use
@@ -294,20 +292,13 @@ async def test_a_poisoned_file_makes_no_rule(bench: Bench) -> None:
     assert "evil" not in before
 
 
-def off(**facts: Any) -> MemoryConfig:
-    return MemoryConfig(facts=FactsConfig(**facts))
-
-
 async def test_switched_off(bench: Bench) -> None:
     """memory.facts.enabled = false: neither tools nor sections nor a word about them."""
-
-    async def get() -> Store:
-        return bench.spooled
-
     session = await bench.session()
     for draft in (Draft(content="Be brief", pinned=True), Draft(content="Mickael likes skiing")):
         await known(bench.memory, draft, session.project_id)
-    for memory in (Memory(get, off(enabled=False)), Memory(get, MemoryConfig(enabled=False))):
+    for off in (MemoryConfig(facts=FactsConfig(enabled=False)), MemoryConfig(enabled=False)):
+        memory = bench.new_memory(off)
         agent, llm = await bench.agent([Says("so")], memory=memory)
         await asked(agent, "What does Mickael like?")
         request = llm.requests[0]
@@ -318,24 +309,16 @@ async def test_switched_off(bench: Bench) -> None:
         await memory.aclose()
 
 
-def written_memory(memories: Sequence[MemoryRecord], event: MemoryWritten) -> MemoryRecord:
-    return next(memory for memory in memories if memory.memory_id == event.id)
-
-
 NAMES: Sequence[str] = ("search_memories", "get_recent_memories", "remember")
 
 
 async def test_without_a_trace(bench: Bench) -> None:
     """`--ephemeral`: what is known is told, and a rule holds; nothing can be added."""
-
-    async def get() -> Store:
-        return bench.spooled
-
     session = await bench.session()
     for draft in (Draft(content="Be brief", pinned=True), Draft(content="Mickael likes skiing")):
         await known(bench.memory, draft, session.project_id)
     before = await everything(bench)
-    memory = Memory(get, MemoryConfig(), records=False)
+    memory = bench.new_memory(records=False)
     agent, llm = await bench.agent([remembers("The port is 5439"), Says("so")], memory=memory)
     events = await asked(agent, "What does Mickael like?")
     assert "- Be brief" in system_of(llm.requests[0])
@@ -395,7 +378,8 @@ async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
     assert len(lines) == 2
     assert lines[1].startswith("remembered decision ")
     # One that a judge let take another's place.
-    first = next(m for m in await everything(bench) if m.content == "We decided to use JWT")
+    named = {each.content: each for each in await everything(bench)}
     assert memory.facts
-    assert await memory.facts.supersede(written_memory(await everything(bench), written), first)
+    first, later = named["We decided to use JWT"], named["We decided to drop cookies"]
+    assert await memory.facts.supersede(later, first)
     assert lines[2].endswith(" anew: We decided to drop cookies")

@@ -3,17 +3,13 @@
 import re
 
 from ragmem.agent.turn import Limits
+from ragmem.errors import ContextTooLong
 from ragmem.llm.base import ModelInfo
 from ragmem.messages import Message, ToolAnswer
-from ragmem.records import Turn
 from tests.agent.conftest import Bench, reads, use
 from tests.fakes.scripted_llm import Says
 
 SMALL = ModelInfo(name="test/small", context_window=32_000)
-
-
-async def turns_of(bench: Bench, session_id: str) -> list[Turn]:
-    return await bench.store.turns(session_id)
 
 
 def answers(messages: tuple[Message, ...]) -> list[str]:
@@ -34,7 +30,7 @@ async def test_60_calls_of_20_kb_go_on_inside_a_window_of_32_000_tokens(bench: B
         assert sum(m.char_count for m in request.messages) < 4 * 32_000 * 3 // 4
         if number:
             assert answers(request.messages)[-1] == f"file {number - 1} " + "x" * 20_000
-    (turn,) = await turns_of(bench, agent.session.session_id)
+    (turn,) = await bench.store.turns(agent.session.session_id)
     assert len(turn.tool_calls) == 60
     assert all(len(call.result) > 20_000 for call in turn.tool_calls)
 
@@ -77,8 +73,6 @@ async def test_an_unknown_id_is_told(bench: Bench) -> None:
 
 async def test_a_request_too_long_within_the_loop_is_made_smaller(bench: Bench) -> None:
     """Four characters a token is an estimate; the provider's word counts."""
-    from ragmem.errors import ContextTooLong
-
     for number in range(3):
         (bench.folder / f"{number}.txt").write_text("x" * 20_000)
     reading = [reads(f"{number}.txt") for number in range(3)]

@@ -82,18 +82,6 @@ def test_the_prefix_changes_in_batches_only() -> None:
     assert 1 <= changes <= 10
 
 
-def test_three_hundred_calls_of_20_kb_fit_a_window_of_32_000_tokens() -> None:
-    loop = ToolLoop(HEAD, limit=64_000)
-    for i in range(300):
-        loop.add(a_round(i, 20_000, said=f"looking at {i}"))
-        assert size(loop) <= 64_000
-        assert_valid(loop.messages)
-    text = "\n".join(m.text for m in loop.messages)
-    assert "left out to save room" in text
-    assert "[Done earlier in this turn and left out" in text
-    assert loop.messages[-1] == a_round(299, 20_000)[-1]
-
-
 def test_the_list_of_what_is_gone_is_bounded_too() -> None:
     loop = ToolLoop(HEAD, limit=8_000)
     for i in range(300):

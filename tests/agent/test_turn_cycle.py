@@ -6,9 +6,7 @@ import json
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.events import Event, TextDelta, TurnFinished, TurnStarted
 from ragmem.llm.base import ModelInfo, Request
-from ragmem.memory.memory import Memory
 from ragmem.records import Turn
-from ragmem.store import Store
 from tests.agent.conftest import Bench, reads
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says
@@ -94,11 +92,7 @@ async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -
 async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
     """What bears on the prompt is there unasked; a tool brings back the rest."""
     embedder = HashEmbedder()
-
-    async def opened() -> Store:
-        return bench.spooled
-
-    memory = Memory(opened, MemoryConfig(), embedder=embedder)
+    memory = bench.new_memory(embedder=embedder)
     first, _ = await bench.agent([Says("Behind the shed.")], memory=memory)
     await first.send("Where did we bury the treasure?")
     assert await a_worker(bench.spooled, embedder=embedder).drain()

@@ -130,7 +130,7 @@ def test_switched_off(ragmem: Ragmem) -> None:
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         "error: The code index is switched off.\n"
-        "RAGMEM_CODE__ENABLED is 'false' in the environment: unset it, or set it to true.\n"
+        "RAGMEM_CODE__ENABLED is set in the environment: unset it, or set it to true.\n"
     )
     ragmem.run("config", "set", "code.enabled", "false")
     assert ragmem.run("index").err == (

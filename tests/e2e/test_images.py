@@ -54,7 +54,7 @@ def test_a_model_that_can_not_see_is_told_the_name(house: Ragmem, server: LLMSer
     model = "openai/gpt-3.5-turbo"
     env = {"RAGMEM_API_BASE": "", "OPENAI_API_KEY": "k-1", "OPENAI_BASE_URL": server.url}
     done = house.ok("ask", "-m", model, 'What is on @"shot one.png"?', env=env)
-    assert f"{model} can't see the picture: it is told its name alone" in done.err
+    assert f"{model} can't see pictures: it is told their names alone" in done.err
     told = str(server.requests[0].body["messages"])
     assert "image_url" not in told
     assert "shot one.png is a PNG image" in told

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragmem import errors
-from ragmem.embedder import CachedEmbedder, models
+from ragmem.embedder import models
 from ragmem.embedder.models import LiteLLMEmbedder
 from ragmem.errors import EmbedderError, EmbedderUnavailable
 from ragmem.libraries import close_litellm
@@ -163,12 +163,3 @@ async def test_questions_have_their_own_words() -> None:
         await embedder.embed(["a"])
     sent = [r.body["input"] for r in server.requests]
     assert sent == [["search_query: a"], ["search_document: a"]]
-
-
-async def test_the_cache_saves_requests() -> None:
-    """The second time nothing goes over the wire."""
-    with LLMServer([Answer()], repeat=True) as server:
-        cached = CachedEmbedder(connect(server))
-        await cached.embed(["a", "b"])
-        await cached.embed(["b", "a"])
-    assert len(server.requests) == 1

