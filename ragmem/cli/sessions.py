@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +31,6 @@ from ragmem.records import (
     SessionQuery,
     SessionStatus,
     Turn,
-    TurnQuery,
 )
 from ragmem.text import (
     ago,
@@ -116,14 +114,11 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += "--everyone shows those of other people too.\n"
     now, folders, paint = datetime.now(UTC), query.cwd is None, out.paint_for(opened.config.ui)
     is_seen = output == "table" and sys.stdout.isatty()
-    prompts = await _first_prompts(opened, found) if is_seen else {}
 
     def listed(width: int) -> str:
         if not is_seen:
             return sessions_table(found, now, width=width, folders=folders)
-        return sessions_by_day(
-            found, now, width=width, paint=paint, folders=folders, prompts=prompts
-        )
+        return sessions_by_day(found, now, width=width, paint=paint, folders=folders)
 
     out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
     if is_seen and found:
@@ -133,18 +128,6 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
         dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
         out.write(out.joined(["", *dim]))
-
-
-async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]:
-    """By the session's id, those of the ones that others have the same title as."""
-    store, names = await app.store(), Counter(map(session_name, found))
-    first = TurnQuery(before_index=2, with_tool_calls=False)
-    prompts = {}
-    for each in found:
-        if names[session_name(each)] > 1:
-            turns = await store.turns(each.session_id, first)
-            prompts[each.session_id] = turns[0].asked if turns else ""
-    return prompts
 
 
 @cli.command(app, cli.open_app)

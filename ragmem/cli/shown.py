@@ -37,7 +37,6 @@ _LEAST = 20
 _ROWS = 3
 """Of one entry's words."""
 _CONTENT_CHARS = 1_000
-_PROMPT_CHARS = 100
 _GAP = 2
 _QUOTED_CHARS = 2_000
 _WEEK = 7
@@ -59,8 +58,6 @@ class DayEntry(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     """What people look for: it gets the room."""
     style: str = ""
-    beside: str = ""
-    """Goes on from the words, less bright."""
     facts: tuple[str, ...]
     """What else there is to know; its id comes last."""
 
@@ -102,13 +99,11 @@ def _entry(entry: DayEntry, margin: int, width: int, paint: Paint) -> list[str]:
     blank = " " * margin
     mark, style = entry.mark or ("", "")
     hang = display_width(mark) + 1 if mark else 2 * (not margin)
-    words = _clipped(folded("", f"{entry.words} {entry.beside}", width - margin - hang), width)
-    bright = sum(not char.isspace() for char in entry.words)
+    words = _clipped(folded("", entry.words, width - margin - hang), width)
     rows = []
     for place, row in enumerate(words):
         first = paint((mark, style)) + " " if mark and not place else " " * hang
-        rows.append(blank + first + paint(*_told_apart(row, bright, entry.style)))
-        bright -= sum(not char.isspace() for char in row)
+        rows.append(blank + first + paint((row, entry.style)))
     facts = " · ".join(map(visible, entry.facts))
     taken = margin + hang + display_width(words[-1])
     room = width - taken - display_width(facts)
@@ -127,19 +122,6 @@ def _clipped(rows: list[str], width: int) -> list[str]:
         return rows
     room = max(map(display_width, rows))
     return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", min(room, width))]
-
-
-def _told_apart(row: str, bright: int, style: str) -> list[Part]:
-    """Return what is of the words, so many characters but blanks, and what stands beside them."""
-    at = 0
-    for at, char in enumerate(row):  # noqa: B007
-        if bright <= 0 and not char.isspace():
-            break
-        bright -= not char.isspace()
-    else:
-        at = len(row)
-    words = row[:at].rstrip()
-    return [(words, style), (row[len(words) :], "dim")]
 
 
 # --- memories -------------------------------------------------------------------
@@ -239,18 +221,13 @@ def sessions_by_day(
     width: int,
     paint: Paint,
     folders: bool = False,
-    prompts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the sessions by the day of their last activity.
-
-    `prompts` are the first ones, by the session's id, of those that a title doesn't tell apart.
-    """
+    """Return the sessions by the day of their last activity."""
     entries = [
         DayEntry(
             at=each.last_activity_at,
-            words=session_name(each),
+            words=session_name(each) + visible(session_marks(each)),
             style="bold",
-            beside=_beside(each, (prompts or {}).get(each.session_id, "")) + session_marks(each),
             facts=(
                 counted(each.turn_count, "turn"),
                 f"{each.last_activity_at.astimezone():%H:%M}",
@@ -261,14 +238,6 @@ def sessions_by_day(
         for each in sessions
     ]
     return day_list(entries, now, width=width, paint=paint)
-
-
-def _beside(session: Session, prompt: str) -> str:
-    """Return the prompt, or how it goes on where it is what the title was made of."""
-    title, said = session_name(session).rstrip("…"), one_line(prompt, _PROMPT_CHARS)
-    if not said or said.startswith(title):
-        return said.removeprefix(title).strip()
-    return f"· {said}"
 
 
 # --- a conversation -------------------------------------------------------------
