@@ -63,6 +63,9 @@ class Paint:
         return f"\x1b[{';'.join(wanted)}m{text}\x1b[0m" if wanted else text
 
 
+UNPAINTED = Paint("none")
+
+
 def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
     """How stdout, or another stream, is painted; not at all where it is no terminal.
 
@@ -70,7 +73,7 @@ def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
     """
     term = os.environ.get("TERM", "dumb")
     if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
-        return Paint("none")
+        return UNPAINTED
     environ = environment()
     plain = ui.color == "never" or (ui.color == "auto" and environ.get("NO_COLOR"))
     if plain or ui.theme == "plain":
@@ -379,7 +382,7 @@ def read_without_secrets(file: Path) -> bytes:
 class PassingLine:
     """A line on a terminal's stderr that the next one replaces."""
 
-    def __init__(self, paint: Paint = Paint("none")) -> None:  # noqa: B008 - it never changes
+    def __init__(self, paint: Paint = UNPAINTED) -> None:
         self._paint = paint
         self._columns = 0
 

@@ -13,7 +13,7 @@ from ragmem.administration import Administration
 from ragmem.cli import command as cli
 from ragmem.cli import output as out
 from ragmem.cli import search
-from ragmem.cli.shown import conversation_painted, conversation_text, sessions_by_day
+from ragmem.cli.shown import conversation_text, sessions_by_day
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import (
@@ -144,11 +144,13 @@ async def show(
     session, turns = conversation.session, conversation.turns
 
     def told(width: int) -> str:
-        if not sys.stdout.isatty():
-            return conversation_text(session, turns, reasoning=reasoning, results=results)
-        paint = out.paint_for(opened.config.ui)
-        return conversation_painted(
-            session, turns, width=width, paint=paint, reasoning=reasoning, results=results
+        return conversation_text(
+            session,
+            turns,
+            width=width if sys.stdout.isatty() else None,
+            paint=out.paint_for(opened.config.ui),
+            reasoning=reasoning,
+            results=results,
         )
 
     out.print_one(output, lambda: conversation_document(session, turns, reasoning=reasoning), told)

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from ragmem.cli.output import Paint, Part, joined
+from ragmem.cli.output import UNPAINTED, Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory import NOBODY
@@ -244,24 +244,57 @@ def sessions_by_day(
 
 
 def conversation_text(
-    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    width: int | None = None,
+    paint: Paint = UNPAINTED,
+    reasoning: bool = False,
+    results: bool = False,
 ) -> str:
-    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
-    lines = [_heading(session), _facts(session)]
+    """A session as a person reads it; what is long is clipped, `--format json` has it whole.
+
+    With a `width` for a terminal: rows are cut to fit, and answers are set as Markdown.
+    """
+
+    def dim(texts: list[str]) -> list[str]:
+        return [paint((row, "dim")) for each in texts for row in _rows(each, width)]
+
+    rows = [paint((row, "bold")) for row in _rows(_heading(session), width)]
+    rows += dim([_facts(session)])
     for block in blocks_of(turns):
         match block:
             case Turn():
-                lines += ["", _turn_heading(block)]
+                rows += ["", *dim([_turn_heading(block)])]
             case Said("person", text):
-                lines.append(f"› {visible(text)}")
+                first, *others = _rows(visible(text), width and width - 2)
+                rows.append(paint(("› ", "dim"), (first, "bold")))
+                rows += [paint(("  ", ""), (row, "bold")) for row in others]
             case Said("agent", text):
-                lines += ["", visible(text)]
+                rows += ["", _answer(text, width, paint)]
             case Said(_, text) if reasoning:
-                lines += ["", *_quoted(text, "~ ")]
+                rows += ["", *dim(_quoted(text, "~ "))]
             case ToolCall():
-                lines.append("".join(text for text, _ in _call_parts(block)))
-                lines += _quoted(result_text(block), "  ⎿ ") if results else []
-    return "\n".join(lines) + "\n"
+                parts = _call_parts(block)
+                rows += _fitted(parts, width, paint) if width else [paint(*parts)]
+                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
+    return joined(rows)
+
+
+def _rows(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return text.split("\n")
+    from ragmem.repl.output import wrap
+
+    return wrap(text, width)
+
+
+def _answer(text: str, width: int | None, paint: Paint) -> str:
+    if width is None:
+        return visible(text)
+    from ragmem.repl import output
+
+    return output.paint(output.answer(text), width=width, mode=paint.mode).rstrip("\n")
 
 
 def _heading(session: Session) -> str:
@@ -290,49 +323,6 @@ def _call_parts(call: ToolCall) -> list[Part]:
     if not call.result:
         mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
     return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
-
-
-def conversation_painted(
-    session: Session,
-    turns: Sequence[Turn],
-    *,
-    width: int,
-    paint: Paint,
-    reasoning: bool = False,
-    results: bool = False,
-) -> str:
-    """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
-    from ragmem.repl.output import answer, wrap
-    from ragmem.repl.output import paint as rendered
-
-    def dim(rows: list[str]) -> list[str]:
-        return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
-
-    rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
-    for block in blocks_of(turns):
-        match block:
-            case Turn():
-                rows += ["", *dim([_turn_heading(block)])]
-            case Said("person", text):
-                rows += _prompt(text, width, paint)
-            case Said("agent", text):
-                # Set as Markdown.
-                rows += ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
-            case Said(_, text) if reasoning:
-                rows += ["", *dim(_quoted(text, "~ "))]
-            case ToolCall():
-                rows += _fitted(_call_parts(block), width, paint)
-                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
-    return joined(rows)
-
-
-def _prompt(text: str, width: int, paint: Paint) -> list[str]:
-    from ragmem.repl.output import wrap
-
-    rows = wrap(visible(text), width - 2)
-    return [
-        paint(("  " if place else "› ", "dim"), (row, "bold")) for place, row in enumerate(rows)
-    ]
 
 
 def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:

@@ -19,5 +19,3 @@ def test_a_wrong_password_is_refused_and_nothing_is_switched(
     # That was one attempt: three would have closed the server to those who know the password.
     right = ragmem.run("store", "use", "neo4j", env={"NEO4J_PASSWORD": neo4j_server.password})
     assert right.code == 0, right.err
-
-
