@@ -505,10 +505,6 @@ class App:
         query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
         return bool(await self.memory.sessions(query))
 
-    async def new_session_here(self) -> Session:
-        """One that is not stored, of this folder's project."""
-        return self.memory.new_session(self.cwd, (await self._locate()).project)
-
     async def search(
         self,
         text: str,
@@ -524,7 +520,7 @@ class App:
         Around `session` if one is given, else in this folder's project.
         """
         name = scope or self.config.memory.scope
-        session = session or await self.new_session_here()
+        session = session or await self.start_session()
         where = scope_of(session, name)
         return await self.memory.search(
             Question(

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ragmem.listings import Document, document, table, waiting_text
-from ragmem.text import bar, counted, hanging, in_short, spark, visible
+from ragmem.text import bar, counted, hanging, in_short, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -34,13 +34,6 @@ _USED = (
     ("turns.input_tokens", "turns.output_tokens"),
     ("background.input_tokens", "background.output_tokens"),
 )
-_SPARKS = (
-    ("dollars", "cost_usd", "", "${:.4f} for the conversation"),
-    ("cached", "cached_tokens", "input_tokens", "{:.0%} of the tokens in"),
-    ("found", "found", "searches", "{:.0%} of the searches"),
-    ("search", "search_p95_ms", "", "{:.1f} ms at the 95th percentile"),
-)
-"""What a line is called, what it shows, what that is a share of, and what is said of the newest."""
 _NAME = re.compile(r"[a-z]+(?: [a-z]+)? +")
 _PIECES = re.compile(r"[▁▂▃▄▅▆▇█]+|▒+|·{2,}|[^▁▂▃▄▅▆▇█▒·]+|·")
 _BAR_STYLES = {"▒": "yellow", "·": "dim"} | dict.fromkeys("▁▂▃▄▅▆▇█", "cyan")
@@ -55,9 +48,6 @@ _COUNTED = {
 _SHOWN_DAYS = 14
 _NARROWEST = 20
 _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
-_FEW_TIME_COLUMNS = ("P50", "P95")
-_ALL_TIMES = 60
-"""A terminal of fewer columns gets the few."""
 
 
 def day_numbers(days: "list[Measured]") -> list[dict[str, Any]]:
@@ -204,7 +194,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
         # Not those that were imported, cut off, or held on another machine.
         charts = [*_bars("turns done", _days(found, today), width)]
-        charts += [*_tokens_a_day(days, width, today), *_sparks(days, today)]
+        charts += _tokens_a_day(days, width, today)
         lines += [*charts, ""] if charts else []
         lines += [*_times(found, width), ""]
     else:
@@ -260,21 +250,6 @@ def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[s
     return [*rows, *(hanging(" " * 11, said, width) if share else [])]
 
 
-def _sparks(days: "Sequence[Measured]", today: date) -> list[str]:
-    """A line a number: each of the last days as a column, and the newest that is known."""
-    known = {each["day"]: each for each in day_numbers(list(days))}
-    shown = [known.get(f"{day}", {}) for day in _last_days(today)]
-    rows = []
-    for name, part, whole, told in _SPARKS:
-        values = [
-            each.get(part, 0) / (each.get(whole, 0) or 1 if whole else 1) if each else 0.0
-            for each in shown
-        ]
-        if newest := next((value for value in reversed(values) if value), 0.0):
-            rows.append(f"{name:<10} {spark(values)}  {told.format(newest)}")
-    return rows
-
-
 def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
     most = max((count for _, count in rows), default=0)
     label = max((len(name) for name, _ in rows), default=0)
@@ -286,13 +261,16 @@ def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
 
 
 def _times(found: Document, width: int) -> list[str]:
-    kept = _TIME_COLUMNS if width >= _ALL_TIMES else _FEW_TIME_COLUMNS
     rows = [
-        (name, f"{times['count']:,}", *(f"{times[f'{each.lower()}_ms']:,.1f}" for each in kept))
+        (
+            name,
+            f"{times['count']:,}",
+            *(f"{times[f'{each.lower()}_ms']:,.1f}" for each in _TIME_COLUMNS),
+        )
         for times, name in ((found[key], name) for key, name, _ in _TIMES)
         if times["count"]
     ]
-    head = ("TIME (ms)", "COUNT", *kept)
+    head = ("TIME (ms)", "COUNT", *_TIME_COLUMNS)
     return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
 
 

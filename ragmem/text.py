@@ -278,16 +278,6 @@ def bar(part: float, whole: float, width: int) -> str:
     return "█" * filled + "·" * (width - filled)
 
 
-def spark(values: Sequence[float]) -> str:
-    """A column for each value, the largest the highest; a dot where there is nothing."""
-    most = max(values, default=0)
-    heights = "▁▂▃▄▅▆▇█"
-    return "".join(
-        heights[min(len(heights) - 1, int(len(heights) * value / most))] if value > 0 else "·"
-        for value in values
-    )
-
-
 def line_range(first: int, last: int) -> str:
     """Lines of a file, both included: `11-13`; `11` where it is one."""
     return str(first) if first == last else f"{first}-{last}"

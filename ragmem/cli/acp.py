@@ -18,13 +18,12 @@ import typer
 from ragmem import events
 from ragmem.cli import command as cli
 from ragmem.cli.command import commands
-from ragmem.cli.mcp import is_installed
+from ragmem.cli.mcp import check_installed
 from ragmem.cli.output import join_prompt
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import short_id
-from ragmem.libraries import install_command
 from ragmem.memory.window import Said, blocks_of, result_text
 from ragmem.messages import Json, ToolUse, named_arguments
 from ragmem.own_tools import OWN_TOOLS
@@ -73,11 +72,7 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
 
     The editor starts it; docs/agents.md says what to write into its settings.
     """
-    if not is_installed("acp"):
-        raise UsageError(
-            "Serving editors needs the package agent-client-protocol, which is not installed.",
-            hint=f"Install it with `{install_command('acp')}`.",
-        )
+    check_installed("acp", "editors")
     modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         raise UsageError(

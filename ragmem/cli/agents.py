@@ -325,7 +325,7 @@ def install(
     """
     from ragmem.cli.mcp import check_installed
 
-    check_installed()
+    check_installed("mcp", "other agents")
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
     for file, change in _changes(client, hooks=not no_hooks):

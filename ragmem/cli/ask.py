@@ -4,7 +4,7 @@ import shlex
 import sys
 from math import ceil
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -139,14 +139,6 @@ def closing_line(finished: TurnFinished) -> str:
 # --- what becomes of the events of a turn -------------------------------------
 
 
-class Output(Protocol):
-    """A consumer of the events of one turn."""
-
-    def show(self, event: Event) -> None:
-        """Print what the event means in this format; BrokenPipeError when nobody reads."""
-        ...
-
-
 class TextOutput:
     """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe.
 
@@ -276,6 +268,9 @@ class StreamJsonOutput:
 
     def _partial(self, delta: dict[str, Json]) -> "Document":
         return self._of("stream_event", event={"type": "content_block_delta", "delta": delta})
+
+
+Output = TextOutput | JsonOutput | StreamJsonOutput
 
 
 class VisibleFlow:

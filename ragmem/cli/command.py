@@ -133,21 +133,6 @@ def settings_keys(incomplete: str) -> list[Offer]:
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
 
 
-def settings_values(context: typer.Context, incomplete: str) -> list[Offer]:
-    """What the setting may be, where that is one of a few words."""
-    from ragmem.config import choices
-
-    may_be = choices(context.params.get("key") or "")
-    return [(each, "") for each in may_be if each.startswith(incomplete)]
-
-
-def store_kinds(incomplete: str) -> list[Offer]:
-    """Of the stores."""
-    from ragmem.config import choices
-
-    return [(each, "") for each in choices("store.kind") if each.startswith(incomplete)]
-
-
 def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
     """By the end of the id that lists show, or by the whole id where that is typed."""
     try:

@@ -93,7 +93,7 @@ def unset(
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
     key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)],
-    value: Annotated[str, cli.argument("VALUE", "", cli.settings_values)],
+    value: Annotated[str, cli.argument("VALUE", "")],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""
     if value.startswith("-") and not re.fullmatch(r"-[\d.]+", value):

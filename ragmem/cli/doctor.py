@@ -29,7 +29,6 @@ app = cli.commands()
 _NAME_WIDTH = 11
 Health = Literal["ok", "note", "broken"]
 _STYLES: dict[Health, str] = {"ok": "green", "note": "bold yellow", "broken": "bold red"}
-_OLDEST_PYTHON = (3, 11)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -131,12 +130,10 @@ def failing(name: str, error: RagmemError) -> Check:
     return Check(name, "broken", str(error), error.hint)
 
 
-def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
+def check_python() -> Check:
     """The interpreter."""
-    shown = ".".join(str(part) for part in version)
-    if version >= _OLDEST_PYTHON:
-        return Check("python", "ok", f"{shown} at {sys.executable}")
-    return Check("python", "broken", shown, advice="ragmem needs Python 3.11 or newer.")
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", "ok", f"{version} at {sys.executable}")
 
 
 def check_folders(paths: Paths) -> Check:

@@ -106,7 +106,7 @@ async def bearing_on(
     from ragmem.text import clean, visible
     from ragmem.tools.seen import SeenFiles, SessionCode
 
-    session = await app.new_session_here()
+    session = await app.start_session()
     project = (await app.memory.project_of(app.cwd)).project
     top = real_folder(project.path, app.cwd)
     code = SessionCode(

@@ -214,7 +214,7 @@ async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     """Search the memory of earlier sessions: facts and decisions, turns of conversations and
     summaries that bear on a query, each with its id, date and source. An answer may name another
     word: search again with that. `why` tells where one comes from."""
-    now, session = utc_now().astimezone(), await app.new_session_here()
+    now, session = utc_now().astimezone(), await app.start_session()
     query, scope, limit = clean(params.query), params.scope, params.limit
     hits = await app.search(query, scope=scope, session=session, max_results=limit)
     facts = await search_memories(
@@ -457,7 +457,7 @@ def mcp(
     The agent starts it: `ragmem install claude-code` or `codex` tells it to, and
     docs/agents.md has others.
     """
-    check_installed()
+    check_installed("mcp", "other agents")
     folder = Path(os.path.abspath((project or Path.cwd()).expanduser()))
     if not folder.is_dir():
         raise UsageError(
@@ -472,17 +472,12 @@ def mcp(
     raise typer.Exit(run_async(main))
 
 
-def is_installed(package: str = "mcp") -> bool:
-    """Whether that package is there."""
-    return find_spec(package) is not None
-
-
-def check_installed() -> None:
-    """UsageError, which tells how to install it, where what serves other agents is missing."""
-    if not is_installed():
+def check_installed(package: str, served: str) -> None:
+    """UsageError, which tells how to install it, where what serves others is missing."""
+    if find_spec(package) is None:
         raise UsageError(
-            "Serving other agents needs the package mcp, which is not installed.",
-            hint=f"Install it with `{install_command('mcp')}`.",
+            f"Serving {served} needs the package {package}, which is not installed.",
+            hint=f"Install it with `{install_command(package)}`.",
         )
 
 

@@ -545,13 +545,12 @@ def decoded(data: bytes) -> MemoriesDocument:
             f"These are no memories that ragmem has exported: {error}.",
             hint="`ragmem memory export -o FILE` writes such a file.",
         ) from None
-    _check(document)
-    return document
-
-
-def _check(document: MemoriesDocument) -> None:
+    times = [document.profile.updated_at]
+    for memory in document.memories:
+        times += [memory.created_at, memory.updated_at, memory.at]
+        times += [memory.expires_at, memory.valid_until, *(each.at for each in memory.evidence)]
     wrong = ""
-    if any(at.tzinfo is None for at in _times(document)):
+    if any(at and at.tzinfo is None for at in times):
         wrong = "a time has no time zone"
     elif not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
         wrong = "an id is none that ragmem makes"
@@ -559,12 +558,4 @@ def _check(document: MemoriesDocument) -> None:
         wrong = f"one is empty, or longer than {_MOST_CHARS:,} characters"
     if wrong:
         raise UsageError(f"The memories can't be imported: {wrong}.")
-
-
-def _times(document: MemoriesDocument) -> list[datetime]:
-    times = [document.profile.updated_at]
-    for memory in document.memories:
-        times += [memory.created_at, memory.updated_at, memory.at]
-        times += [memory.expires_at, memory.valid_until]
-        times += [each.at for each in memory.evidence]
-    return [at for at in times if at is not None]
+    return document

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Literal, TextIO, TypeVar
@@ -63,6 +63,9 @@ class Paint:
         return f"\x1b[{';'.join(wanted)}m{text}\x1b[0m" if wanted else text
 
 
+UNPAINTED = Paint("none")
+
+
 def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
     """How stdout, or another stream, is painted; not at all where it is no terminal.
 
@@ -70,7 +73,7 @@ def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
     """
     term = os.environ.get("TERM", "dumb")
     if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
-        return Paint("none")
+        return UNPAINTED
     environ = environment()
     plain = ui.color == "never" or (ui.color == "auto" and environ.get("NO_COLOR"))
     if plain or ui.theme == "plain":
@@ -319,8 +322,6 @@ def columns(default: int = 120) -> int:
 
 # --- files --------------------------------------------------------------------
 
-_PART = ".ragmem-part"
-
 
 @contextmanager
 def new_file(file: Path) -> Iterator[Path]:
@@ -328,12 +329,9 @@ def new_file(file: Path) -> Iterator[Path]:
     file = Path(os.path.abspath(file.expanduser()))
     if os.path.lexists(file):
         raise _exists(file)
-    from ragmem.files import lock
-
-    _clear(file.parent)
-    part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}{_PART}")
+    part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}.ragmem-part")
     try:
-        handle = lock(part, timeout_s=1)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise UsageError(f"{file} can't be written: {error.strerror}.") from None
     try:
@@ -352,16 +350,6 @@ def new_file(file: Path) -> Iterator[Path]:
         raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None
     finally:
         part.unlink(missing_ok=True)
-        os.close(handle)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what processes that were killed had begun to write here; they hold no lock."""
-    from ragmem.files import is_held
-
-    with suppress(OSError):
-        for part in folder.glob(f".*{_PART}"):
-            is_held(part)
 
 
 def _exists(file: Path) -> UsageError:
@@ -394,7 +382,7 @@ def read_without_secrets(file: Path) -> bytes:
 class PassingLine:
     """A line on a terminal's stderr that the next one replaces."""
 
-    def __init__(self, paint: Paint = Paint("none")) -> None:  # noqa: B008 - it never changes
+    def __init__(self, paint: Paint = UNPAINTED) -> None:
         self._paint = paint
         self._columns = 0
 

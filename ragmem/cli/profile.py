@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import Report, TextFormat, app_with_facts, argument, ask_line, command
+from ragmem.cli.command import (
+    Report,
+    TextFormat,
+    app_with_facts,
+    argument,
+    ask_line,
+    command,
+    is_yes,
+)
 from ragmem.cli.output import is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
 from ragmem.listings import document, folded
@@ -126,12 +134,9 @@ def profile_text(profile: Profile, width: int) -> str:
 
 
 def proposed_key(memory: MemoryRecord, known: Collection[str]) -> str:
-    """A key that is free: a subject, else the word itself."""
-    for subject in map(_key, memory.subjects):
-        if subject not in known and _is_key(subject):
-            return subject
-    numbered = ("preference", *(f"preference_{number}" for number in range(2, len(known) + 3)))
-    return next(key for key in numbered if key not in known)
+    """A subject that is free as a key, else the word itself."""
+    free = (key for key in map(_key, memory.subjects) if key not in known and _is_key(key))
+    return next(free, "preference")
 
 
 async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None:
@@ -142,14 +147,11 @@ async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | No
             f"Into your profile? [y for {one_line(proposed, _KEY_CHARS)}, or another key; "
             "Enter for no, q to end] "
         )
-        match answer.casefold():
-            case "" | "n" | "no":
-                return ""
-            case "q":
-                return None
-            case "y" | "yes":
-                return proposed
-        key = _key(answer)
+        if answer.casefold() in ("", "n", "no"):
+            return ""
+        if answer.casefold() == "q":
+            return None
+        key = proposed if is_yes(answer) else _key(answer)
         if not _is_key(key):
             say("A key is a short word, like name or language, without = and ;\n")
         elif key in known:

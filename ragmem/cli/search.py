@@ -117,7 +117,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
             opened, continue_last=continue_last or resume is None, resume=resume
         )
     scope = scope or ("session" if session else opened.config.memory.scope)
-    session = session or await opened.new_session_here()
+    session = session or await opened.start_session()
     semantic = not no_semantic
     hits = await opened.search(
         query,

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +13,7 @@ from ragmem.administration import Administration
 from ragmem.cli import command as cli
 from ragmem.cli import output as out
 from ragmem.cli import search
-from ragmem.cli.shown import conversation_painted, conversation_text, sessions_by_day
+from ragmem.cli.shown import conversation_text, sessions_by_day
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import (
@@ -32,7 +31,6 @@ from ragmem.records import (
     SessionQuery,
     SessionStatus,
     Turn,
-    TurnQuery,
 )
 from ragmem.text import (
     ago,
@@ -116,14 +114,11 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         nothing += "--everyone shows those of other people too.\n"
     now, folders, paint = datetime.now(UTC), query.cwd is None, out.paint_for(opened.config.ui)
     is_seen = output == "table" and sys.stdout.isatty()
-    prompts = await _first_prompts(opened, found) if is_seen else {}
 
     def listed(width: int) -> str:
         if not is_seen:
             return sessions_table(found, now, width=width, folders=folders)
-        return sessions_by_day(
-            found, now, width=width, paint=paint, folders=folders, prompts=prompts
-        )
+        return sessions_by_day(found, now, width=width, paint=paint, folders=folders)
 
     out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
     if is_seen and found:
@@ -133,18 +128,6 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
         dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
         out.write(out.joined(["", *dim]))
-
-
-async def _first_prompts(app: "App", found: Sequence[Session]) -> dict[str, str]:
-    """By the session's id, those of the ones that others have the same title as."""
-    store, names = await app.store(), Counter(map(session_name, found))
-    first = TurnQuery(before_index=2, with_tool_calls=False)
-    prompts = {}
-    for each in found:
-        if names[session_name(each)] > 1:
-            turns = await store.turns(each.session_id, first)
-            prompts[each.session_id] = turns[0].asked if turns else ""
-    return prompts
 
 
 @cli.command(app, cli.open_app)
@@ -161,11 +144,13 @@ async def show(
     session, turns = conversation.session, conversation.turns
 
     def told(width: int) -> str:
-        if not sys.stdout.isatty():
-            return conversation_text(session, turns, reasoning=reasoning, results=results)
-        paint = out.paint_for(opened.config.ui)
-        return conversation_painted(
-            session, turns, width=width, paint=paint, reasoning=reasoning, results=results
+        return conversation_text(
+            session,
+            turns,
+            width=width if sys.stdout.isatty() else None,
+            paint=out.paint_for(opened.config.ui),
+            reasoning=reasoning,
+            results=results,
         )
 
     out.print_one(output, lambda: conversation_document(session, turns, reasoning=reasoning), told)

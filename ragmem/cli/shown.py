@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from ragmem.cli.output import Paint, Part, joined
+from ragmem.cli.output import UNPAINTED, Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory import NOBODY
@@ -37,7 +37,6 @@ _LEAST = 20
 _ROWS = 3
 """Of one entry's words."""
 _CONTENT_CHARS = 1_000
-_PROMPT_CHARS = 100
 _GAP = 2
 _QUOTED_CHARS = 2_000
 _WEEK = 7
@@ -59,8 +58,6 @@ class DayEntry(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     """What people look for: it gets the room."""
     style: str = ""
-    beside: str = ""
-    """Goes on from the words, less bright."""
     facts: tuple[str, ...]
     """What else there is to know; its id comes last."""
 
@@ -102,13 +99,11 @@ def _entry(entry: DayEntry, margin: int, width: int, paint: Paint) -> list[str]:
     blank = " " * margin
     mark, style = entry.mark or ("", "")
     hang = display_width(mark) + 1 if mark else 2 * (not margin)
-    words = _clipped(folded("", f"{entry.words} {entry.beside}", width - margin - hang), width)
-    bright = sum(not char.isspace() for char in entry.words)
+    words = _clipped(folded("", entry.words, width - margin - hang), width)
     rows = []
     for place, row in enumerate(words):
         first = paint((mark, style)) + " " if mark and not place else " " * hang
-        rows.append(blank + first + paint(*_told_apart(row, bright, entry.style)))
-        bright -= sum(not char.isspace() for char in row)
+        rows.append(blank + first + paint((row, entry.style)))
     facts = " · ".join(map(visible, entry.facts))
     taken = margin + hang + display_width(words[-1])
     room = width - taken - display_width(facts)
@@ -127,19 +122,6 @@ def _clipped(rows: list[str], width: int) -> list[str]:
         return rows
     room = max(map(display_width, rows))
     return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", min(room, width))]
-
-
-def _told_apart(row: str, bright: int, style: str) -> list[Part]:
-    """Return what is of the words, so many characters but blanks, and what stands beside them."""
-    at = 0
-    for at, char in enumerate(row):  # noqa: B007
-        if bright <= 0 and not char.isspace():
-            break
-        bright -= not char.isspace()
-    else:
-        at = len(row)
-    words = row[:at].rstrip()
-    return [(words, style), (row[len(words) :], "dim")]
 
 
 # --- memories -------------------------------------------------------------------
@@ -239,18 +221,13 @@ def sessions_by_day(
     width: int,
     paint: Paint,
     folders: bool = False,
-    prompts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the sessions by the day of their last activity.
-
-    `prompts` are the first ones, by the session's id, of those that a title doesn't tell apart.
-    """
+    """Return the sessions by the day of their last activity."""
     entries = [
         DayEntry(
             at=each.last_activity_at,
-            words=session_name(each),
+            words=session_name(each) + visible(session_marks(each)),
             style="bold",
-            beside=_beside(each, (prompts or {}).get(each.session_id, "")) + session_marks(each),
             facts=(
                 counted(each.turn_count, "turn"),
                 f"{each.last_activity_at.astimezone():%H:%M}",
@@ -263,36 +240,61 @@ def sessions_by_day(
     return day_list(entries, now, width=width, paint=paint)
 
 
-def _beside(session: Session, prompt: str) -> str:
-    """Return the prompt, or how it goes on where it is what the title was made of."""
-    title, said = session_name(session).rstrip("…"), one_line(prompt, _PROMPT_CHARS)
-    if not said or said.startswith(title):
-        return said.removeprefix(title).strip()
-    return f"· {said}"
-
-
 # --- a conversation -------------------------------------------------------------
 
 
 def conversation_text(
-    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    width: int | None = None,
+    paint: Paint = UNPAINTED,
+    reasoning: bool = False,
+    results: bool = False,
 ) -> str:
-    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
-    lines = [_heading(session), _facts(session)]
+    """A session as a person reads it; what is long is clipped, `--format json` has it whole.
+
+    With a `width` for a terminal: rows are cut to fit, and answers are set as Markdown.
+    """
+
+    def dim(texts: list[str]) -> list[str]:
+        return [paint((row, "dim")) for each in texts for row in _rows(each, width)]
+
+    rows = [paint((row, "bold")) for row in _rows(_heading(session), width)]
+    rows += dim([_facts(session)])
     for block in blocks_of(turns):
         match block:
             case Turn():
-                lines += ["", _turn_heading(block)]
+                rows += ["", *dim([_turn_heading(block)])]
             case Said("person", text):
-                lines.append(f"› {visible(text)}")
+                first, *others = _rows(visible(text), width and width - 2)
+                rows.append(paint(("› ", "dim"), (first, "bold")))
+                rows += [paint(("  ", ""), (row, "bold")) for row in others]
             case Said("agent", text):
-                lines += ["", visible(text)]
+                rows += ["", _answer(text, width, paint)]
             case Said(_, text) if reasoning:
-                lines += ["", *_quoted(text, "~ ")]
+                rows += ["", *dim(_quoted(text, "~ "))]
             case ToolCall():
-                lines.append("".join(text for text, _ in _call_parts(block)))
-                lines += _quoted(result_text(block), "  ⎿ ") if results else []
-    return "\n".join(lines) + "\n"
+                parts = _call_parts(block)
+                rows += _fitted(parts, width, paint) if width else [paint(*parts)]
+                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
+    return joined(rows)
+
+
+def _rows(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return text.split("\n")
+    from ragmem.repl.output import wrap
+
+    return wrap(text, width)
+
+
+def _answer(text: str, width: int | None, paint: Paint) -> str:
+    if width is None:
+        return visible(text)
+    from ragmem.repl import output
+
+    return output.paint(output.answer(text), width=width, mode=paint.mode).rstrip("\n")
 
 
 def _heading(session: Session) -> str:
@@ -321,49 +323,6 @@ def _call_parts(call: ToolCall) -> list[Part]:
     if not call.result:
         mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
     return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
-
-
-def conversation_painted(
-    session: Session,
-    turns: Sequence[Turn],
-    *,
-    width: int,
-    paint: Paint,
-    reasoning: bool = False,
-    results: bool = False,
-) -> str:
-    """The same on a terminal: prompts bright, answers set as Markdown, all else dim."""
-    from ragmem.repl.output import answer, wrap
-    from ragmem.repl.output import paint as rendered
-
-    def dim(rows: list[str]) -> list[str]:
-        return [paint((row, "dim")) for each in rows for row in wrap(each, width)]
-
-    rows = [paint((row, "bold")) for row in wrap(_heading(session), width)] + dim([_facts(session)])
-    for block in blocks_of(turns):
-        match block:
-            case Turn():
-                rows += ["", *dim([_turn_heading(block)])]
-            case Said("person", text):
-                rows += _prompt(text, width, paint)
-            case Said("agent", text):
-                # Set as Markdown.
-                rows += ["", rendered(answer(text), width=width, mode=paint.mode).rstrip("\n")]
-            case Said(_, text) if reasoning:
-                rows += ["", *dim(_quoted(text, "~ "))]
-            case ToolCall():
-                rows += _fitted(_call_parts(block), width, paint)
-                rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
-    return joined(rows)
-
-
-def _prompt(text: str, width: int, paint: Paint) -> list[str]:
-    from ragmem.repl.output import wrap
-
-    rows = wrap(visible(text), width - 2)
-    return [
-        paint(("  " if place else "› ", "dim"), (row, "bold")) for place, row in enumerate(rows)
-    ]
 
 
 def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:

@@ -14,7 +14,6 @@ from ragmem.administration import Administration, Copied, contents, known_kind, 
 from ragmem.cli import command as cli
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.cli.shown import claims_text
-from ragmem.config import choices
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.listings import document, table
@@ -39,7 +38,7 @@ async def info(opened: "App", output: cli.Format = "table") -> None:
 @cli.command(app, cli.home)
 async def use(
     own: Administration,
-    kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.", cli.store_kinds)],
+    kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.")],
 ) -> None:
     """Keep memory in another store from now on; nothing is moved.
 
@@ -65,9 +64,7 @@ async def migrate(
     own: Administration,
     to: Annotated[
         str | None,
-        cli.option(
-            "--to", "The store that is to have it all.", "sqlite|neo4j", offered=cli.store_kinds
-        ),
+        cli.option("--to", "The store that is to have it all.", "sqlite|neo4j"),
     ] = None,
     file: Annotated[
         Path | None,
@@ -82,11 +79,6 @@ async def migrate(
     """
     if to is None and file is None:
         raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
-    if file is not None and str(file) in choices("store.kind") and not file.exists():
-        raise UsageError(
-            f"--from takes a backup's file, and there is none called {file}.",
-            hint="Leave --from out: --to alone copies from the other store.",
-        )
     target = known_kind(to) if to else own.kind
     other = "neo4j" if target == "sqlite" else "sqlite"
     async with own.file(file) if file else own.store(other) as source, own.archive(target) as into:

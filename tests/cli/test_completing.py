@@ -80,16 +80,6 @@ def test_sessions_are_offered_by_their_names_too(tmp_path: Path) -> None:
     assert offered(ragmem, "chat", "-r", "") == [tail]
 
 
-def test_the_few_values_of_a_setting_and_of_the_stores(tmp_path: Path) -> None:
-    ragmem = Ragmem(tmp_path)
-    assert offered(ragmem, "config", "set", "memory.worker", "") == ["detached", "inline", "off"]
-    assert offered(ragmem, "config", "set", "memory.worker", "in") == ["inline"]
-    assert offered(ragmem, "config", "set", "code.enabled", "") == ["true", "false"]
-    assert offered(ragmem, "config", "set", "model.main", "") == []
-    assert offered(ragmem, "store", "use", "") == ["sqlite", "neo4j"]
-    assert offered(ragmem, "store", "migrate", "--to", "n") == ["neo4j"]
-
-
 def test_models_and_settings(tmp_path: Path) -> None:
     ragmem = Ragmem(tmp_path, {"ANTHROPIC_API_KEY": "x"})
     models = offered(ragmem, "ask", "-m", "anthropic/")

@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
 from ragmem.cli.search import found_sessions
-from ragmem.cli.shown import conversation_painted
+from ragmem.cli.shown import conversation_text
 from ragmem.ids import new_id
 from ragmem.listings import Light, excerpt, hit_document, hits_text
 from ragmem.memory import Hit, Replaced
@@ -162,13 +162,13 @@ def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
         call, success=True, error=None, tool_name="ran", result='{"text": "no", "exit_code": 3}'
     )
     turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
-    text = conversation_painted(session, turns, width=width, paint=Paint("none"), results=True)
+    text = conversation_text(session, turns, width=width, paint=Paint("none"), results=True)
     assert max(map(display_width, text.splitlines())) <= width
     assert "\n✗ make ship" in text
     assert "\n✗ ran" in text
     assert "\nFerns\n" in text  # no `## ` before it
     assert text.replace("\n", "").isprintable()
-    colored = conversation_painted(session, turns, width=width, paint=Paint("color"))
+    colored = conversation_text(session, turns, width=width, paint=Paint("color"))
     assert "\x1b[31m✗\x1b[0m \x1b[1mmake ship\x1b[0m" in colored
     assert "\x1b[1mWhere do **ferns**" in colored
     assert not re.search(r"\x1b(?!\[[\d;]*m)", colored)

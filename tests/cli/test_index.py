@@ -163,13 +163,6 @@ def test_a_search_says_while_vectors_are_missing(ragmem: Ragmem) -> None:
     assert ragmem.run(*asked).err == ""
 
 
-def test_without_memory(ragmem: Ragmem) -> None:
-    """The index is a copy of the person's own files: it is there without a memory."""
-    done = ragmem.run("index", env={"RAGMEM_MEMORY__ENABLED": "false"})
-    assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("3 files, ")
-
-
 def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
 
     def moved_in(name: str, text: str) -> None:

@@ -132,4 +132,3 @@ def test_a_key_is_proposed_that_is_free() -> None:
     assert proposed_key(memory, {}) == "hot_drinks"
     assert proposed_key(memory, {"hot_drinks": "x"}) == "tea"
     assert proposed_key(a_memory("I like tea."), {}) == "preference"
-    assert proposed_key(a_memory("I like tea."), {"preference": "x"}) == "preference_2"

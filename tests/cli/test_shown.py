@@ -10,9 +10,8 @@ from inline_snapshot import snapshot
 from wcwidth import wcswidth
 
 from ragmem.cli.output import Mode, Paint
-from ragmem.cli.shown import day_name, memories_by_day, sessions_by_day
-from ragmem.ids import new_id, short_id
-from ragmem.records import MemoryRecord, Session
+from ragmem.cli.shown import day_name, memories_by_day
+from ragmem.records import MemoryRecord
 from tests.cli.coding import on_a_terminal
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
@@ -114,43 +113,6 @@ def test_no_row_is_wider_than_the_terminal_and_none_can_steer_it(width: int) -> 
     assert text.replace("\n", "").replace("\u200d", "").isprintable()
 
 
-def session(title: str, said: str, *, back: int = 0) -> Session:
-    at = NOW - timedelta(days=back)
-    return Session(
-        session_id=new_id(),
-        cwd="/home/a/garden",
-        project_id="p",
-        title=title,
-        started_at=at,
-        updated_at=at,
-        last_activity_at=at,
-        turn_count=3,
-        last_message=said,
-    )
-
-
-def test_the_same_titles_are_told_apart_by_their_first_prompts() -> None:
-    found = [
-        session("Water the beds", "and now?"),
-        session("Water the beds", "thanks", back=1),
-        session("Ferns" + EVIL, "go on", back=1),
-    ]
-    first = {
-        found[0].session_id: "Water the beds by night, not at noon" + EVIL,
-        found[1].session_id: "How much do tomatoes drink?",
-    }
-    text = sessions_by_day(found, NOW, width=120, paint=Paint("color"), prompts=first)
-    rows = text.splitlines()
-    assert len(rows) == 3
-    assert "\x1b[1mWater the beds\x1b[0m" in rows[0]
-    assert "\x1b[2m by night, not at noon" in rows[0]
-    assert "\x1b[2m · How much do tomatoes drink?" in rows[1]
-    for row, each in zip(rows, found, strict=True):
-        assert row.endswith(f" · {short_id(each.session_id)}\x1b[0m")
-    assert "\x1b]" not in text
-    assert "\u202e" not in text
-
-
 @pytest.fixture
 def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
     with LLMServer() as server:
@@ -166,9 +128,9 @@ def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
 
 def test_a_terminal_gets_days_and_a_pipe_the_table(ragmem: Ragmem) -> None:
     raw, rows = on_a_terminal(ragmem, "sessions", "list", columns=100)
-    assert rows[0].startswith("today  The garden · Where do ferns grow?")
-    assert rows[1].startswith("       The garden · How much do tomatoes drink?")
-    assert b"\x1b[1mThe garden\x1b[0m" in raw
+    assert rows[0].startswith("today  The garden #ask")
+    assert rows[1].startswith("       The garden #ask")
+    assert b"\x1b[1mThe garden #ask\x1b[0m" in raw
     _, rows = on_a_terminal(ragmem, "memory", "list", columns=100)
     assert rows[0].startswith("today  ★ The tomatoes are watered by night")
     assert rows[0].split(" · ")[0].endswith("  rule")

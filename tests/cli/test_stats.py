@@ -201,24 +201,3 @@ def test_tokens_of_each_day_with_the_share_of_background_work() -> None:
     assert "\x1b[33m▒" in painted
     assert "\x1b[36m█" in painted
     assert stats_painted(text, Paint("none")) == text
-
-
-def test_numbers_of_the_last_days_as_columns() -> None:
-    text = stats_text(
-        stats_document(INFO, days(), pending={}, at_work=False),
-        width=80,
-        today=TODAY,
-        days=days(),
-    )
-    rows = [row for row in text.splitlines() if row[:6] in ("dollar", "cached", "found ", "search")]
-    assert rows[:4] == snapshot(
-        [
-            "dollars    ··········█··█  $0.2500 for the conversation",
-            "cached     ··········█··█  50% of the tokens in",
-            "found      ··········█··█  97% of the searches",
-            "search     ··········▃··█  30.0 ms at the 95th percentile",
-        ]
-    )
-    painted = stats_painted(text, Paint("color"))
-    assert "\x1b[36m▃" in painted
-    assert stats_painted(text, Paint("none")) == text

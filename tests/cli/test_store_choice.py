@@ -19,11 +19,3 @@ def test_a_wrong_password_is_refused_and_nothing_is_switched(
     # That was one attempt: three would have closed the server to those who know the password.
     right = ragmem.run("store", "use", "neo4j", env={"NEO4J_PASSWORD": neo4j_server.password})
     assert right.code == 0, right.err
-
-
-def test_a_stores_name_behind_from_is_told_to_be_no_backup(tmp_path: Path) -> None:
-    ragmem = Ragmem(tmp_path)
-    done = ragmem.run("store", "migrate", "--from", "sqlite", "--to", "neo4j")
-    assert (done.code, done.out) == (2, "")
-    assert "--from takes a backup's file, and there is none called sqlite." in done.err
-    assert "Leave --from out" in done.err

@@ -203,22 +203,6 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
     assert (turn["user_message"], turn["assistant_message"]) == ("Où est le café ✓?", ANSWER)
 
 
-def test_no_folder_for_temporary_files(tmp_path: Path) -> None:
-    """TMPDIR that is not there, and a full /tmp, hold nothing up."""
-    answers = [
-        Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
-        Answer(tools=[Call("create_file", {"path": "a.txt", "content": "x"})]),
-        Answer(ANSWER),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        done = run(ragmem, "ask", "Go", "--yolo", env={"TMPDIR": str(tmp_path / "nowhere")})
-        assert plain(done, tmp_path)[:2] == (0, ANSWER + "\n")
-    (session,) = ragmem.sessions()
-    (turn,) = ragmem.shown(session["session_id"])["turns"]
-    assert [call["success"] for call in turn["tool_calls"]] == [True, True]
-
-
 @pytest.mark.parametrize(
     "closed", mostly(["<&-", ">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 )

@@ -2,20 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import apsw
 import pytest
 
-from ragmem import ConversationAgent, ConversationConfig, OpenMemory, open_memory
+from ragmem import ConversationAgent, ConversationConfig, OpenMemory
 from ragmem.errors import StoreUnavailable
-from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.spool import SpooledStore
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.scripted_llm import Says, ScriptedLLM
-from tests.fakes.tcp_proxy import TcpProxy
-from tests.store.haste import hurried
 
 from .conftest import Spot
 
@@ -157,20 +153,9 @@ async def test_drain_with_a_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -
         assert len(server.requests) == 5
 
 
-@asynccontextmanager
-async def away(spot: Spot, memory: OpenMemory, proxy: TcpProxy | None) -> AsyncIterator[None]:
+@contextmanager
+def away(spot: Spot) -> Iterator[None]:
     """The store can't be written to."""
-    if proxy:
-        spooled = await memory.app.store()
-        assert isinstance(spooled, SpooledStore)
-        itself = await spooled.inner()
-        assert isinstance(itself, Neo4jStore)
-        port = await proxy.stop_listening()
-        with hurried(itself, 1.0):
-            yield
-        await proxy.listen(port)
-        return
-    assert spot.url
     other = apsw.Connection(spot.url.removeprefix("sqlite://"))
     other.set_busy_timeout(20_000)
     other.execute("BEGIN IMMEDIATE")
@@ -179,27 +164,13 @@ async def away(spot: Spot, memory: OpenMemory, proxy: TcpProxy | None) -> AsyncI
     other.close()
 
 
-@asynccontextmanager
-async def frail(
-    spot: Spot, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[OpenMemory, TcpProxy | None]]:
-    """A memory whose store goes away."""
-    assert spot.url
-    if spot.url.startswith("sqlite"):
-        monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "2")
-        async with spot.open() as memory:
-            yield memory, None
-        return
-    async with TcpProxy(spot.url) as proxy, open_memory(proxy.url, spot.home) as memory:
-        yield memory, proxy
-
-
 async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept on this disk, told of, and in their places when it is back."""
-    async with frail(spot, monkeypatch) as (memory, proxy):
+    monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "2")
+    async with spot.open() as memory:
         session_id = await memory.create_session(spot.folder)
         await memory.store_turn(session_id, "first", "a")
-        async with away(spot, memory, proxy):
+        with away(spot):
             kept = [
                 await memory.store_turn(session_id, text, "a", [{"tool_name": "grep"}])
                 for text in ("second", "third")
@@ -226,15 +197,15 @@ async def test_conversations_while_the_store_is_away(
 ) -> None:
     """The agent answers, from what was loaded and what it said itself."""
     llm = ScriptedLLM([Says(f"Answer {n}.") for n in range(1, 5)])
-    async with frail(spot, monkeypatch) as (memory, proxy):
+    monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "2")
+    async with spot.open() as memory:
         agent = ConversationAgent(memory, llm, cwd=spot.folder)
         first = await agent.create_conversation()
         await first.send_message("Question 1?")
         talk = await agent.load_conversation(first.uuid)
-        async with away(spot, memory, proxy):
-            if proxy is None:
-                # SQLite can still be read: only what is written waits.
-                await memory.store_turn(first.uuid, "elsewhere", "a")
+        with away(spot):
+            # SQLite can still be read: only what is written waits.
+            await memory.store_turn(first.uuid, "elsewhere", "a")
             for number in (2, 3):
                 reply = await talk.send_message(f"Question {number}?")
                 assert reply.content == f"Answer {number}."

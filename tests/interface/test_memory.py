@@ -78,8 +78,7 @@ async def test_what_other_processes_see(spot: Spot) -> None:
         third = await memory.store_turn(session_id, "And now?", "Still here.")
         assert third.turn_index == 3
     made = [spot.home, *spot.home.rglob("*")]
-    if spot.url and spot.url.startswith("sqlite"):
-        made += list(Path(spot.url.removeprefix("sqlite:///")).parent.rglob("*"))
+    made += list(Path(spot.url.removeprefix("sqlite:///")).parent.rglob("*"))
     assert [path for path in made if path.stat().st_mode & 0o077] == []
 
 

@@ -15,7 +15,9 @@ from ragmem.config import find_paths
 from ragmem.config.address import named
 from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import EmbedderMark
+from ragmem.store.neo4j import Connection
 from tests.cli.process import SOURCE, Ragmem
+from tests.fakes.neo4j import empty_neo4j
 
 from .conftest import Spot
 from .test_docs import PROGRAMS
@@ -229,20 +231,23 @@ async def test_two_memories_in_one_process(
     assert logging.getLogger("ragmem").handlers == []
 
 
-async def test_a_wrong_password(
-    spot: Spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_graph_by_its_address(
+    spot: Spot, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Credentials come from the environment; that they are wrong is said plainly."""
+    await empty_neo4j(neo4j_server)
+    monkeypatch.setenv("NEO4J_USERNAME", neo4j_server.username)
     monkeypatch.setenv("NEO4J_PASSWORD", "nonsense")
-    if spot.url and spot.url.startswith("sqlite"):
-        async with spot.open() as memory:
-            assert await memory.get_sessions_by_cwd(tmp_path) == []
-        return
     with pytest.raises(StoreRefused) as caught:
-        async with spot.open():
+        async with open_memory(neo4j_server.url, spot.home):
             raise AssertionError("it was opened")
     assert "nonsense" not in f"{caught.value} {caught.value.hint}"
     assert caught.value.hint
+    monkeypatch.setenv("NEO4J_PASSWORD", neo4j_server.password)
+    async with open_memory(neo4j_server.url, spot.home) as memory:
+        session_id = await memory.create_session(spot.folder)
+        turn = await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
+        assert (await memory.load_session(session_id)).turns == (turn,)
 
 
 def test_in_a_loop_of_ones_own(tmp_path: Path) -> None:

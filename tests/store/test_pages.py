@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ragmem.cli.output import Paint
-from ragmem.cli.shown import conversation_painted, conversation_text
+from ragmem.cli.shown import conversation_text
 from ragmem.ids import new_id
 from ragmem.listings import conversation_document, document
 from ragmem.memory.window import with_said
@@ -218,7 +218,7 @@ def test_a_command_that_was_cut_off_is_unknown_and_not_failed_wherever_it_is_sho
         call("run_command", {"command": "sleep 30"}, ""), result="", success=False
     )
     told, turns = session("Beds"), [turn("Do it", "", cut)]
-    painted = conversation_painted(told, turns, width=90, paint=Paint("none"))
+    painted = conversation_text(told, turns, width=90, paint=Paint("none"))
     pages = [conversation_text(told, turns), painted, markdown(told, turns), html(told, turns)]
     for page in pages:
         assert "interrupted: no result was recorded, and its effects are unknown" in page
