@@ -278,12 +278,10 @@ class CodeIndex:
         self,
         limit_s: float | None = None,
         show: Callable[[int, int], None] | None = None,
-        *,
-        first: Sequence[str] = (),
     ) -> bool:
-        """Make the vectors that wait; return whether none waits any more. EmbedderError.
+        """Make the vectors that wait, the newest first; return whether none waits any more.
 
-        `show` is told how many are done, of how many. Those of the `first` scopes come first.
+        `show` is told how many are done, of how many. EmbedderError.
         """
         embedder = self._embedder
         if embedder is None or not await self._read(vectors.has_texts, False):
@@ -294,7 +292,7 @@ class CodeIndex:
             await self._write(lambda found: vectors.use_embedder(found, *mark))
             until = None if limit_s is None else time.monotonic() + limit_s
             of, done = await self._read(vectors.waiting_count, 0), 0
-            waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first)
+            waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE)
             none: list[tuple[str, str]] = []
             while not self._closing and (texts := await self._read(waiting, none)):
                 made = await embedder.embed([text for _, text in texts])
