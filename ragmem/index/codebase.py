@@ -279,7 +279,9 @@ class Codebase:
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
         if self._may_look(index, key):
-            first = self._refreshing[key] = asyncio.create_task(self._first_refreshed(index))
+            before = self._refreshing.get(key)
+            first = asyncio.create_task(self._first_refreshed(index, before))
+            self._refreshing[key] = first
             self._following[key] = asyncio.create_task(self._kept_current(index, first))
 
     def _asks(self, project: Project) -> bool:
@@ -292,8 +294,12 @@ class Codebase:
         following = self._following.get(key)
         return following is not None and not following.done()
 
-    async def _first_refreshed(self, index: "CodeIndex") -> Refreshed | None:
+    async def _first_refreshed(
+        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None"
+    ) -> Refreshed | None:
         """Tell the person where it is the first time, and a large project."""
+        if before is not None:
+            await asyncio.gather(before, return_exceptions=True)
         is_told = bool((await index.status()).refreshed_at)
         of_files = 0
 
