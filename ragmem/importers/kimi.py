@@ -1,6 +1,7 @@
 """Sessions of kimi-cli, and of Kimi Code, which came after it and has taken over some of them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from hashlib import md5
 
@@ -267,12 +268,9 @@ def _as_before(message: Fields) -> Fields:
 def _listed_folder(found: FoundFile, name: str) -> str:
     """The folder of a session by the list beside all of them: `session_index.jsonl`."""
     index = found.file.parents[min(5, len(found.file.parents) - 1)] / "session_index.jsonl"
-    folder = ""
-    try:
-        with opened(index) as source:
-            for record in records(source, Tally()):
-                if text(record, "sessionId") == name:
-                    folder = text(record, "workDir") or folder
-    except OSError:
-        pass
-    return folder
+    folders: dict[str, str] = {}
+    with suppress(OSError), opened(index) as source:
+        for record in records(source, Tally()):
+            if folder := text(record, "workDir"):
+                folders[text(record, "sessionId")] = folder
+    return folders.get(name, "")

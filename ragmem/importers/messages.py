@@ -223,22 +223,16 @@ def _gemini_folder(place: Path) -> str:
 _FOREIGN = "its tables are not those of opencode"
 _UNTITLED = ("New session - ", "Child session - ")
 _FRESH = ("input", "read", "write")
-_PARTS_LEFT_OUT = {
-    "step-start": "the agent's bookkeeping",
-    "step-finish": "the agent's bookkeeping",
-    "retry": "the agent's bookkeeping",
-    "snapshot": "snapshots of files",
-    "patch": "snapshots of files",
-}
+_PARTS_LEFT_OUT = dict.fromkeys(
+    ("step-start", "step-finish", "retry"), "the agent's bookkeeping"
+) | dict.fromkeys(("snapshot", "patch"), "snapshots of files")
 _MESSAGES_LEFT_OUT = {
-    "synthetic": "context that the agent added",
-    "system": "context that the agent added",
-    "skill": "context that the agent added",
+    **dict.fromkeys(("synthetic", "system", "skill"), "context that the agent added"),
+    **dict.fromkeys(
+        ("agent-switched", "model-switched", "location-switched"), "the agent's bookkeeping"
+    ),
     "compaction": "summaries of the agent",
     "shell": "commands of the person",
-    "agent-switched": "the agent's bookkeeping",
-    "model-switched": "the agent's bookkeeping",
-    "location-switched": "the agent's bookkeeping",
 }
 
 

@@ -23,7 +23,7 @@ from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.window import question_words
-from ragmem.records import CodeStore, Pending, Project, PutReferences, SessionQuery, TurnQuery
+from ragmem.records import CodeStore, Pending, Project
 from ragmem.service import SEARCH_S, Client
 from ragmem.usage import Metrics
 
@@ -125,11 +125,6 @@ _FEW_TEXTS = 32
 """The most vectors that a chat makes itself; more are left to the detached process."""
 _EMBEDDED_S = 20.0
 """The longest that one piece of background work embeds."""
-_LATE_SESSIONS = 3
-_LATE_TURNS = 20
-"""Of each: what they have to do with gets its vectors first."""
-_PATIENCE_S = 30
-"""How long to wait for another process that indexes a project for the first time."""
 
 
 CODE = "code"
@@ -192,7 +187,6 @@ class Codebase:
         self._done_with: set[str] = set()
         self.made = 0
         """Vectors that `catch_up` has made."""
-        self._made_before = 0
         self._told_store: set[str] = set()
         self._ours: set[str] = set()
         self._met: dict[str, Project] = {}
@@ -285,7 +279,9 @@ class Codebase:
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
         if self._may_look(index, key):
-            first = self._refreshing[key] = asyncio.create_task(self._first_refreshed(index))
+            before = self._refreshing.get(key)
+            first = asyncio.create_task(self._first_refreshed(index, before))
+            self._refreshing[key] = first
             self._following[key] = asyncio.create_task(self._kept_current(index, first))
 
     def _asks(self, project: Project) -> bool:
@@ -298,8 +294,12 @@ class Codebase:
         following = self._following.get(key)
         return following is not None and not following.done()
 
-    async def _first_refreshed(self, index: "CodeIndex") -> Refreshed | None:
+    async def _first_refreshed(
+        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None"
+    ) -> Refreshed | None:
         """Tell the person where it is the first time, and a large project."""
+        if before is not None:
+            await asyncio.gather(before, return_exceptions=True)
         is_told = bool((await index.status()).refreshed_at)
         of_files = 0
 
@@ -451,11 +451,6 @@ class Codebase:
             self._done_with.add(project.project_id)
             if not was_open and (index := self._indexes.pop(project.project_id, None)):
                 await index.aclose()
-        if self.made > self._made_before:
-            # Meanwhile those that were done first may have grown.
-            self._made_before = self.made
-            self._done_with.clear()
-            return True
         return False
 
     async def _caught_up(self, store: CodeStore, project: Project) -> bool:
@@ -464,27 +459,20 @@ class Codebase:
             return False
         if project.project_id not in self._told_store:
             self._told_store.add(project.project_id)
-            for _ in range(_PATIENCE_S):
-                found = await index.refresh() if not (await index.status()).refreshed_at else None
-                if found is None or not found.elsewhere:
-                    break
-                await asyncio.sleep(1)
+            if not (await index.status()).refreshed_at:
+                await index.refresh()
             await index.mirror()
             return True
         if self._embedder is None or not (await index.status()).without_vectors:
             return False
-        made = 0
+        before = self.made
 
         def count(done: int, _: int) -> None:
-            nonlocal made
-            made = done
+            self.made = before + done
 
-        try:
-            await index.embed(_EMBEDDED_S, count, first=await _of_late(store, project))
-        finally:
-            self.made += made
+        await index.embed(_EMBEDDED_S, count)
         # What was added meanwhile may be more than what was made: that is progress all the same.
-        return made > 0
+        return self.made > before
 
     def _lasting(self, project: Project) -> "CodeIndex | None":
         """Return its index, if that was ever begun and the folder is there."""
@@ -512,18 +500,6 @@ class Codebase:
         self._indexes.clear()
         if self._own:
             await self._own.aclose()
-
-
-async def _of_late(store: CodeStore, project: Project) -> list[str]:
-    """Scopes that the latest turns edited, read, found or named, the latest session's first."""
-    query = SessionQuery(project_ids=(project.project_id,), limit=_LATE_SESSIONS)
-    late = TurnQuery(limit=_LATE_TURNS, with_tool_calls=False)
-    found: dict[str, None] = {}
-    for session in await store.sessions(query):
-        turns = await store.turns(session.session_id, late)
-        for each in await store.get(PutReferences, [turn.turn_id for turn in reversed(turns)]):
-            found |= dict.fromkeys(reference.scope_id for reference in each.references)
-    return list(found)
 
 
 def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:

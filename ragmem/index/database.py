@@ -43,11 +43,7 @@ def version() -> int:
     """Return the version of all that the rows depend on; an index of another one is made anew."""
     from ragmem.terms import TERMS_VERSION
 
-    parts = (SCHEMA_VERSION, CUT_VERSION, WORDS_VERSION, TERMS_VERSION)
-    number = 0
-    for part in parts:
-        number = number * 1000 + part
-    return number
+    return int(f"{SCHEMA_VERSION}{CUT_VERSION:03}{WORDS_VERSION:03}{TERMS_VERSION:03}")
 
 
 def open_for_writing(database: Path) -> apsw.Connection:

@@ -278,12 +278,10 @@ class CodeIndex:
         self,
         limit_s: float | None = None,
         show: Callable[[int, int], None] | None = None,
-        *,
-        first: Sequence[str] = (),
     ) -> bool:
-        """Make the vectors that wait; return whether none waits any more. EmbedderError.
+        """Make the vectors that wait, the newest first; return whether none waits any more.
 
-        `show` is told how many are done, of how many. Those of the `first` scopes come first.
+        `show` is told how many are done, of how many. EmbedderError.
         """
         embedder = self._embedder
         if embedder is None or not await self._read(vectors.has_texts, False):
@@ -294,7 +292,7 @@ class CodeIndex:
             await self._write(lambda found: vectors.use_embedder(found, *mark))
             until = None if limit_s is None else time.monotonic() + limit_s
             of, done = await self._read(vectors.waiting_count, 0), 0
-            waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first)
+            waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE)
             none: list[tuple[str, str]] = []
             while not self._closing and (texts := await self._read(waiting, none)):
                 made = await embedder.embed([text for _, text in texts])
@@ -385,25 +383,27 @@ class CodeIndex:
 
     async def neighbours(self, path: str) -> tuple[list[str], list[str]]:
         """Return the project's files that a file imports, and those that import it."""
-        return await self._read(lambda found: _neighbours(found, path), ([], []))
+        joined = "imports JOIN files AS f USING (file)"
+        imports = f"SELECT imported FROM {joined} WHERE f.path = ? ORDER BY imported"
+        by = f"SELECT f.path FROM {joined} WHERE imported = ? ORDER BY f.path"
+        none: tuple[list[str], list[str]] = ([], [])
+        return await self._read(
+            lambda found: (column(found, imports, path), column(found, by, path)), none
+        )
 
     async def status(self) -> IndexStatus:
         """Return how the index stands."""
-        path = str(self._root)
-        size_bytes = sum(map(_size, (self._database, self._log)))
-        found = await self._read(
-            partial(_status, path=path, size_bytes=size_bytes),
-            IndexStatus(path=path, files=0, scopes=0),
+        log = self._database.with_name(f"{self._database.name}-wal")
+        return msgspec.structs.replace(
+            await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
+            path=str(self._root),
+            size_bytes=sum(map(_size, (self._database, log))),
+            watched=is_followed(self._followers),
         )
-        return msgspec.structs.replace(found, watched=is_followed(self._followers))
 
     async def exists(self) -> bool:
         """Return whether anything was ever indexed."""
         return bool(await self._read(_state("sequence"), 0))
-
-    @property
-    def _log(self) -> Path:
-        return self._database.with_name(f"{self._database.name}-wal")
 
     # --- keeping it current -------------------------------------------------------------------
 
@@ -423,7 +423,12 @@ class CodeIndex:
 
     async def known_of(self, paths: Collection[str]) -> set[str]:
         """Return which of these paths it has, as files or as folders of some."""
-        return await self._read(lambda found: _known_of(found, paths), set())
+        known = "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1"
+        none: set[str] = set()
+        return await self._read(
+            lambda found: {p for p in paths if found.execute(known, (p, f"{p}/", f"{p}0")).get},
+            none,
+        )
 
     async def folders(self) -> set[str]:
         """Return the paths of the folders that indexed files are in; empty for the project's."""
@@ -532,16 +537,7 @@ def _scopes_named(
     return found
 
 
-def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
-    """Files that it imports, and files that import it."""
-    joined = "imports JOIN files AS f USING (file)"
-    imports = f"SELECT imported FROM {joined} WHERE f.path = ? ORDER BY imported"
-    imported_by = f"SELECT f.path FROM {joined} WHERE imported = ? ORDER BY f.path"
-    return column(connection, imports, path), column(connection, imported_by, path)
-
-
-def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> IndexStatus:
-    """What there is."""
+def _status(connection: apsw.Connection) -> IndexStatus:
     from ragmem.index import vectors
     from ragmem.index.scan import counts
 
@@ -551,17 +547,11 @@ def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> Index
         " ORDER BY count(*) DESC, language"
     )
     return IndexStatus(
-        path=path,
+        path="",
         files=files,
         scopes=scopes,
         languages={str(name): int(str(count)) for name, count in languages},
         left_out=left_out,
         without_vectors=vectors.waiting_count(connection),
         refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
-        size_bytes=size_bytes,
     )
-
-
-def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
-    known = "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1"
-    return {p for p in paths if connection.execute(known, (p, f"{p}/", f"{p}0")).get}

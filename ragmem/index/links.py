@@ -192,19 +192,13 @@ def _matches(text: str) -> Iterator[TouchedLines]:
 
     A path stands first, or behind an empty line, whatever it looks like (`[id]/page.tsx`).
     """
-    path, lines, begins = "", list[Lines](), True
-    count = 0
-    for row in text.split("\n"):
-        if begins and row:
-            if lines:
-                yield TouchedLines("found", path, tuple(lines))
-            path, lines = row, []
-        elif path and count < _MOST_LINES and (match := _MATCH.match(row)):
-            lines.append((int(match[1]), int(match[1])))
-            count += 1
-        begins = not row
-    if lines:
-        yield TouchedLines("found", path, tuple(lines))
+    left = _MOST_LINES
+    for block in re.split(r"\n\n+", text.strip("\n")):
+        path, *rows = block.split("\n")
+        lines = [int(match[1]) for row in rows if (match := _MATCH.match(row))][:left]
+        left -= len(lines)
+        if lines:
+            yield TouchedLines("found", path, tuple((line, line) for line in lines))
 
 
 def _most_telling(found: Sequence[CodeScope], named: Collection[str]) -> Sequence[CodeScope]:
@@ -294,13 +288,6 @@ class TurnLinks:
         await asyncio.wait({running}, timeout=_READY_WITHIN_S)
         return not running.done()
 
-    def _looks(self, index: "CodeIndex") -> bool:
-        """Of a folder that is gone what the index knew last counts.
-
-        So its turns are not tried again and again, and are right where the folder comes back.
-        """
-        return self._writes and os.path.isdir(index.project.path)
-
     async def _link(
         self, store: CodeStore, turn: Turn, session: Session, index: "CodeIndex"
     ) -> bool:
@@ -309,7 +296,7 @@ class TurnLinks:
         locate = locator(session)
         with self._metrics.time("code.link"):
             edited = [path for path in map(locate, edited_paths(turn)) if not os.path.isabs(path)]
-            if edited and self._looks(index):
+            if edited and self._writes and _is_there(index.project):
                 try:
                     await index.refresh(paths=edited)
                 except RagmemError as error:
@@ -322,6 +309,11 @@ class TurnLinks:
             found = await references_of(turn, index, locate)
             await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
         return True
+
+
+def _is_there(project: Project) -> bool:
+    """Whether its folder can be looked at; of one that is gone what the index knew last counts."""
+    return os.path.isdir(project.path)
 
 
 async def _project_of(store: CodeStore, session: Session) -> Project | None:

@@ -236,7 +236,7 @@ _HERE_AT_MOST = 64
 _BATCH = 100
 _MOST_CHILDREN = 4
 _NICENESS = 10
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 """How long a child may take for one batch."""
 _TICK_S = 0.1
 _LENGTH = struct.Struct("<I")
@@ -274,35 +274,34 @@ def _cut_by_children(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
     count = max(1, min((cores or 1) - 1, _MOST_CHILDREN, len(waiting)))
-    idle: list[_Child] = []
-    busy = [_Child(root, most) for _ in range(count)]
+    children = [_Child(root, most) for _ in range(count)]
     try:
-        while (waiting or any(child.asked for child in busy)) and not stop.is_set():
-            while waiting and idle:
-                busy.append(idle.pop())
-                busy[-1].ask(waiting.popleft())
-            ready = wait([child.answers.fileno() for child in busy], _TICK_S)
-            for child in [child for child in busy if child.answers.fileno() in ready]:
-                asked, rows = child.asked, child.rows()
-                if rows is not None:
-                    busy.remove(child)
-                    idle.append(child)
-                elif len(asked) > 1:
-                    waiting.extend([path] for path in asked)
-                else:
-                    rows = [FileRow(path, "unreadable") for path in asked]
-                if rows:
-                    yield rows
-            for child in busy:
-                if time.monotonic() - child.asked_at > _PATIENCE_S:
+        while (waiting or any(child.asked for child in children)) and not stop.is_set():
+            ready = wait([child.answers.fileno() for child in children], _TICK_S)
+            done: list[list[FileRow]] = []
+            for child in children:
+                if child.answers.fileno() in ready:
+                    asked, rows = child.asked, child.rows()
+                    if rows is None and len(asked) > 1:
+                        waiting.extend([path] for path in asked)
+                    elif rows is None:
+                        rows = [FileRow(path, "unreadable") for path in asked]
+                    done.append(rows or [])
+                elif child.asked and time.monotonic() - child.asked_at > _PATIENCE_S:
                     child.process.kill()
+                # It goes on while what it has made is written.
+                if waiting and child.is_started and not child.asked:
+                    child.ask(waiting.popleft())
+            yield from filter(None, done)
     finally:
-        for child in (*idle, *busy):
+        for child in children:
             child.close()
 
 
 class _Child:
     """A process that cuts files, started anew where it has died."""
+
+    asked: Sequence[str]
 
     def __init__(self, root: int, most: int) -> None:
         self._root = root
@@ -325,16 +324,15 @@ class _Child:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._questions, self.answers = self.process.stdin, self.process.stdout
-        self.asked: Sequence[str] = ()
+        self.is_started, self.asked, self.asked_at = False, (), 0.0
         self._send(self._start)
 
     def ask(self, paths: Sequence[str]) -> None:
         """Hand it files; whether it has died meanwhile is seen by its answer."""
-        self.asked = paths
+        self.asked, self.asked_at = paths, time.monotonic()
         self._send(paths)
 
     def _send(self, message: object) -> None:
-        self.asked_at = time.monotonic()
         with suppress(BrokenPipeError):
             _send(self._questions, msgspec.msgpack.encode(message))
 
@@ -344,10 +342,10 @@ class _Child:
         OSError where it can't even be started.
         """
         if answer := _received(self.answers):
-            self.asked = ()
+            self.is_started, self.asked = True, ()
             return msgspec.msgpack.decode(answer, type=list[FileRow])
         self.close()
-        if not self.asked:
+        if not self.is_started:
             raise OSError(0, "a process that cuts files ended when it was started")
         self._begin()
         return None

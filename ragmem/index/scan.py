@@ -130,32 +130,31 @@ class ScopeWriter:
         self._terms -= sum(int(str(terms)) for _, terms, *_ in old)
         return {(str(kind), str(name)): str(scope_id) for _, _, kind, name, scope_id in old}
 
-    def _insert(self, file: int, row: FileRow, kept: Mapping[tuple[str, str], str]) -> None:
-        scopes: list[tuple[int | str, ...]] = []
-        texts: list[tuple[int | str, ...]] = []
-        calls: list[tuple[str, int]] = []
+    def _insert(self, file: int, row: FileRow, kept: dict[tuple[str, str], str]) -> None:
+        execute, many = self._connection.execute, self._connection.executemany
         for each in row.scopes:
             self._sequence += 1
             scope, cut = numbered(self._sequence, each.length), each.scope
             key = (cut.kind, cut.qualified_name)
-            scope_id = kept.get(key) or new_scope_id(
+            scope_id = kept.pop(key, "") or new_scope_id(
                 self._connection, self._project_id, row.path, *key
             )
-            scopes.append(
+            execute(
+                f"INSERT INTO scopes VALUES ({', '.join('?' * 14)})",
                 (
                     scope, scope_id, file, cut.kind, cut.name, cut.qualified_name, cut.signature,
                     cut.docstring, cut.start_line, cut.end_line, cut.hash, cut.name.casefold(),
                     each.length, each.embed_hash,
-                )
+                ),
             )  # fmt: skip
-            texts.append((scope, each.names, each.paths, each.about, each.body))
-            calls += [(name, scope) for name in {call.casefold() for call in cut.calls}]
+            execute(
+                "INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)",
+                (scope, each.names, each.paths, each.about, each.body),
+            )
+            calls = [(name, scope) for name in {call.casefold() for call in cut.calls}]
+            many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
             self._documents += 1
             self._terms += each.length
-        many = self._connection.executemany
-        many(f"INSERT INTO scopes VALUES ({', '.join('?' * 14)})", scopes)
-        many("INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)", texts)
-        many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
         vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
 

@@ -62,21 +62,11 @@ def has_texts(connection: apsw.Connection) -> bool:
     return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
 
 
-def waiting(
-    connection: apsw.Connection, limit: int, first: Sequence[str] = ()
-) -> list[tuple[str, str]]:
-    """Return hashes and texts without a vector: of the `first` scopes, then what came last."""
+def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
+    """Return hashes and texts without a vector, the last that came first."""
     found = connection.execute(
-        """
-        SELECT DISTINCT t.embed_hash, t.text FROM json_each(?) AS given
-        JOIN scopes AS s ON s.scope_id = given.value
-        JOIN to_embed AS t ON t.embed_hash = s.embed_hash WHERE t.waits LIMIT ?
-        """,
-        (listed(first), limit),
-    ).fetchall()
-    if not found:
-        latest = f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?"
-        found = connection.execute(latest, (limit,)).fetchall()
+        f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?", (limit,)
+    )
     return [(str(key), str(text)) for key, text in found]
 
 

@@ -60,8 +60,9 @@ async def keep_current(
                 continue
             except Exception as error:  # the system's, or the library's own kind
                 # A folder may have gone just then, and a file may have a strange name.
-                told = "The files of %s can't be watched (%s); they are looked at now and then."
-                logging.getLogger(LOGGER).warning(told, root, error)
+                if pause_s == _RETRY_S:
+                    told = "The files of %s can't be watched (%s); they are looked at now and then."
+                    logging.getLogger(LOGGER).warning(told, root, error)
             looked = await _refreshed(index, None) if _is_folder(root) else None
             if looked and (looked.changed or looked.removed):
                 yield looked

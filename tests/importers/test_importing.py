@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,36 +23,10 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Archive
-from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 from tests.importers.reading import AUTUMN, CLAUDE_CODE, CODEX, EVENTS, LATEST, NOW, SPRING, Read
 from tests.store.samples import whole_turn
 
 SECRET = "sk-ant-api03-" + "abcdEFGH1234" * 4
-
-
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-async def archive(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Archive]:
-    """An empty store of either kind."""
-    store: Archive
-    if request.param == "neo4j":
-        store = await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
-    else:
-        store = await sqlite(tmp_path / "home")
-    yield store
-    await store.aclose()
-
-
-@pytest.fixture
-async def small(tmp_path: Path) -> AsyncIterator[Archive]:
-    """An empty SQLite store."""
-    store = await sqlite(tmp_path / "home")
-    yield store
-    await store.aclose()
-
-
-async def sqlite(home: Path) -> SQLiteStore:
-    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
 
 
 async def taken(

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from ragmem.importers import AgentName, FoundFile, Tally
 from ragmem.importers.importer import AGENTS, find_files
 from ragmem.memory.window import prompts_of
+from ragmem.store import Archive
 from tests.importers.reading import NOW, Read
-from tests.importers.test_importing import sqlite, states, taken
+from tests.importers.test_importing import states, taken
 from tests.importers.test_mutations import _change, _check
 
 GARDEN = "/home/ana/garden"
@@ -425,7 +426,9 @@ def reads(name: AgentName, home: Path) -> Read:
 
 
 @pytest.mark.parametrize("name", PLACES)
-async def test_all_comes_once_with_its_folder_and_title(name: AgentName, tmp_path: Path) -> None:
+async def test_all_comes_once_with_its_folder_and_title(
+    name: AgentName, tmp_path: Path, small: Archive
+) -> None:
     """The same conversation from each of them; what isn't known is counted; again it is known."""
     home = tmp_path / "there"
     read = reads(name, home)
@@ -438,16 +441,12 @@ async def test_all_comes_once_with_its_folder_and_title(name: AgentName, tmp_pat
         assert (first.usage.input_tokens, first.usage.cached_tokens) in ((15, 5), (30, 10))
         assert first.tool_calls[0].started_at <= (first.finished_at or NOW)
     before = {file: file.read_bytes() for file in home.rglob("*") if file.is_file()}
-    store = await sqlite(tmp_path / "home")
-    try:
-        came = [each for each in await taken(store, home, name) if each.session_id]
-        assert states(came) == [("new", 2, 0)]
-        assert (await store.session(came[0].session_id)).tags == (name,)
-        again = [each for each in await taken(store, home, name) if each.session_id]
-        assert states(again) == [("unchanged", 0, 0)]
-        assert await store.check() == []
-    finally:
-        await store.aclose()
+    came = [each for each in await taken(small, home, name) if each.session_id]
+    assert states(came) == [("new", 2, 0)]
+    assert (await small.session(came[0].session_id)).tags == (name,)
+    again = [each for each in await taken(small, home, name) if each.session_id]
+    assert states(again) == [("unchanged", 0, 0)]
+    assert await small.check() == []
     # It was only read: nothing has changed, and no file has come beside.
     assert {file: file.read_bytes() for file in home.rglob("*") if file.is_file()} == before
 
@@ -482,19 +481,15 @@ def test_opencode_of_version_2(tmp_path: Path) -> None:
     assert [turn.turn.status for turn in read.puts] == ["completed", "interrupted"]
 
 
-async def test_what_opencode_2_took_over_comes_once(tmp_path: Path) -> None:
+async def test_what_opencode_2_took_over_comes_once(tmp_path: Path, small: Archive) -> None:
     """Messages keep their ids: a session that came from version 1 is known in version 2."""
-    store = await sqlite(tmp_path / "home")
-    try:
-        file = opencode_database(tmp_path / "there")
-        first = [each for each in await taken(store, file, "opencode") if each.session_id]
-        assert states(first) == [("new", 2, 0)]
-        file.unlink()
-        opencode_2_database(tmp_path / "there")
-        again = [each for each in await taken(store, file, "opencode") if each.session_id]
-        assert states(again) == [("unchanged", 0, 0)]
-    finally:
-        await store.aclose()
+    file = opencode_database(tmp_path / "there")
+    first = [each for each in await taken(small, file, "opencode") if each.session_id]
+    assert states(first) == [("new", 2, 0)]
+    file.unlink()
+    opencode_2_database(tmp_path / "there")
+    again = [each for each in await taken(small, file, "opencode") if each.session_id]
+    assert states(again) == [("unchanged", 0, 0)]
 
 
 def goes_on(file: Path, version: int, at: int, asked: str, said: str = "") -> None:
@@ -526,7 +521,9 @@ def goes_on(file: Path, version: int, at: int, asked: str, said: str = "") -> No
     db.close()
 
 
-async def test_a_session_that_goes_on_in_both_versions_of_opencode(tmp_path: Path) -> None:
+async def test_a_session_that_goes_on_in_both_versions_of_opencode(
+    tmp_path: Path, small: Archive
+) -> None:
     """What is newer in either comes, in its order and once; the title is the newer one's."""
     file = opencode_2_database(tmp_path / "there")
     goes_on(file, 1, 1000, "And mosses?", "They too.")
@@ -544,14 +541,10 @@ async def test_a_session_that_goes_on_in_both_versions_of_opencode(tmp_path: Pat
     found = find_files(AGENTS["opencode"], tmp_path / "there").files
     [when] = [each.changed_at for each in found if each.session == "ses_1"]
     assert int(when.timestamp() * 1000) == MS + 3020
-    store = await sqlite(tmp_path / "home")
-    try:
-        first = [each for each in await taken(store, file, "opencode") if each.session_id]
-        assert states(first) == [("new", 5, 0)]
-        again = [each for each in await taken(store, file, "opencode") if each.session_id]
-        assert states(again) == [("unchanged", 0, 0)]
-    finally:
-        await store.aclose()
+    first = [each for each in await taken(small, file, "opencode") if each.session_id]
+    assert states(first) == [("new", 5, 0)]
+    again = [each for each in await taken(small, file, "opencode") if each.session_id]
+    assert states(again) == [("unchanged", 0, 0)]
 
 
 def test_a_turn_that_version_1_of_opencode_has_ended_after_it_was_taken_over(
@@ -679,7 +672,9 @@ def test_kimi_code_tells_what_a_person_typed(tmp_path: Path) -> None:
     assert not read.tally.unknown
 
 
-async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(tmp_path: Path) -> None:
+async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(
+    tmp_path: Path, small: Archive
+) -> None:
     """It keeps the old session's messages without their times, and goes on behind them."""
     kimi_session(tmp_path / "kimi")
     custom = {"imported_from_kimi_cli": True, "kimi_cli_session_id": "k-1"}
@@ -699,29 +694,21 @@ async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(tmp_path: Path)
         appended("I may not.", "assistant"),
     ]
     lines(file, taken_over)
-    store = await sqlite(tmp_path / "home")
-    try:
-        assert states(await taken(store, tmp_path / "kimi", "kimi-cli")) == [("new", 2, 0)]
-        came = [each for each in await taken(store, tmp_path / "code", "kimi-code")
+    assert states(await taken(small, tmp_path / "kimi", "kimi-cli")) == [("new", 2, 0)]
+    came = [each for each in await taken(small, tmp_path / "code", "kimi-code")
+            if each.session_id]  # fmt: skip
+    assert states(came) == [("unchanged", 0, 0)]
+    lines(file, [*taken_over, *kimi_code_records()[3:15]])
+    for state in (("new", 1, 0), ("unchanged", 0, 0)):
+        came = [each for each in await taken(small, tmp_path / "code", "kimi-code")
                 if each.session_id]  # fmt: skip
-        assert states(came) == [("unchanged", 0, 0)]
-        lines(file, [*taken_over, *kimi_code_records()[3:15]])
-        for state in (("new", 1, 0), ("unchanged", 0, 0)):
-            came = [each for each in await taken(store, tmp_path / "code", "kimi-code")
-                    if each.session_id]  # fmt: skip
-            assert states(came) == [state]
-        turns = await store.turns(came[0].session_id)
-        assert [turn.user_message for turn in turns] == [
-            "Which ferns like shade?", "Delete the rest.", "Which ferns like shade?",
-        ]  # fmt: skip
-    finally:
-        await store.aclose()
-    alone = await sqlite(tmp_path / "alone")
-    try:
-        came = await taken(alone, tmp_path / "code", "kimi-code")
-        assert ("new", 3, 0) in states(came)
-    finally:
-        await alone.aclose()
+        assert states(came) == [state]
+    turns = await small.turns(came[0].session_id)
+    assert [turn.user_message for turn in turns] == [
+        "Which ferns like shade?", "Delete the rest.", "Which ferns like shade?",
+    ]  # fmt: skip
+    alone = await taken(None, tmp_path / "code", "kimi-code", dry_run=True)
+    assert ("new", 3, 0) in states(alone)
 
 
 def shapes(name: AgentName) -> list[Any]:

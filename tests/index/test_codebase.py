@@ -256,22 +256,18 @@ async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors
         assert (await index.status()).without_vectors == 0
 
 
-async def test_files_of_late_turns_and_changes_get_their_vectors_first(desk: Desk) -> None:
+async def test_what_changed_last_gets_its_vectors_first(desk: Desk) -> None:
     embedder = HashEmbedder()
-    for number, name in enumerate(["old", "new", "older", "named"]):
+    for age, name in enumerate(["new", "old", "older"]):
         file = desk.folder / "src" / f"a_{name}.py"
         file.write_text(f"def the_{name}_one():\n    return 1\n")
-        when = 2_000_000_000 + {"named": 0, "older": 1, "old": 2, "new": 3}[name] * 100 + number
-        os.utime(file, (when, when))
+        os.utime(file, (2_000_000_000 - 100 * age,) * 2)
     async with desk.codebase(embedder=embedder) as codebase:
         index = desk.index(codebase)
         await index.refresh()
-        assert await index.mirror()
-        await desk.turn("What does `the_named_one` return?", "One.")
-        assert await a_worker(desk, codebase).drain(90)
-    names = [re.search("the_(old|new|older|named)_one", text) for _, text in embedder.seen]
-    first = dict.fromkeys(found[1] for found in names if found)
-    assert list(first) == ["named", "new", "old", "older"]
+        assert await index.embed()
+    names = [re.search("the_(old|new|older)_one", text) for _, text in embedder.seen]
+    assert list(dict.fromkeys(found[1] for found in names if found)) == ["new", "old", "older"]
 
 
 # --- following --------------------------------------------------------------------
