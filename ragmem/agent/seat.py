@@ -20,11 +20,11 @@ from ragmem.memory.projects import Instructions, find_instructions, real_folder
 from ragmem.records import Project, Session, ToolCall
 from ragmem.tools.base import Approver, CurrentMode, Tool, Toolset, deny_all
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
-from ragmem.tools.jobs import Jobs, ReadJob, in_background
+from ragmem.tools.jobs import Jobs, ReadJob
 from ragmem.tools.memory import memory_tools
 from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.planning import PresentPlan, UpdateTasks, keep_decision
+from ragmem.tools.planning import PresentPlan, UpdateTasks
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
@@ -96,7 +96,7 @@ def seat(
     code = SessionCode(shared.codebase, project, cwd=cwd, top=top, seen=seen, rules=shared.rules)
     mode = CurrentMode(options.permission_mode)
     rules = shared.rules.for_session(options.allow)
-    plan = PresentPlan(mode, approver, keep_decision(memory, session))
+    plan = PresentPlan(mode, approver, memory, session)
     toolset = standard_toolset(
         workspace,
         mode=mode,
@@ -190,7 +190,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     known = SeenFiles() if seen is None else seen
     permissions = Permissions(workspace, mode=mode, approver=approver, rules=rules, outputs=outputs)
     if jobs:
-        commands = msgspec.structs.replace(commands, in_background=in_background(jobs))
+        commands = msgspec.structs.replace(commands, jobs=jobs)
     preimages = Preimages(data_dir / "preimages")
     return Toolset(
         [

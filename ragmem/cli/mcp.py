@@ -44,8 +44,8 @@ from ragmem.messages import ToolUse
 from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, SessionQuery, Summary, Turn, utc_now
 from ragmem.text import clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Params, Tool, ToolFailure, ToolOutput, Toolset, arg, number
-from ragmem.tools.memory import RememberParams, fact_entry, hit_entry, memory_entry
+from ragmem.tools.base import Arguments, Tool, ToolFailure, ToolOutput, Toolset, arg, number
+from ragmem.tools.memory import Remember, fact_entry, hit_entry, memory_entry
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -138,7 +138,7 @@ def tools_of(late: LateApp, *, read_only: bool) -> list[Tool]:
         _Tool(late, "recall", RecallParams, _recall),
         _Tool(late, "context", ContextParams, _context),
         _Tool(late, "why", WhyParams, _why),
-        _Tool(late, "remember", RememberParams, _remember, effect="memory"),
+        _Tool(late, "remember", Remember.Params, _remember, effect="memory"),
         _Tool(late, "search_code", SearchCodeParams, _search_code),
         _Tool(late, "file_history", FileHistoryParams, _file_history),
     ]
@@ -202,7 +202,7 @@ def _quoted(entries: Iterable[str]) -> str:
 # --- the tools --------------------------------------------------------------------
 
 
-class RecallParams(Params, frozen=True):
+class RecallParams(Arguments, frozen=True):
     """Arguments of recall."""
 
     query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
@@ -229,7 +229,7 @@ async def _recall(_: LateApp, app: App, params: RecallParams) -> str:
     return _quoted(entries) if entries else _NOTHING
 
 
-class ContextParams(Params, frozen=True):
+class ContextParams(Arguments, frozen=True):
     """Arguments of context."""
 
     prompt: Annotated[str, arg("What you are about to work on.", 20_000, 1)]
@@ -244,7 +244,7 @@ async def _context(_: LateApp, app: App, params: ContextParams) -> str:
     return await bearing_on(app, params.prompt, max_chars=max_chars) or _NOTHING
 
 
-class WhyParams(Params, frozen=True):
+class WhyParams(Arguments, frozen=True):
     """Arguments of why."""
 
     id: Annotated[str, arg("Of a fact, turn or summary, as recall tells it.", 64, 4)]
@@ -268,7 +268,7 @@ async def _why(_: LateApp, app: App, params: WhyParams) -> str:
     return _quoted([page(told(chain, utc_now()), _WIDTH)])
 
 
-async def _remember(late: LateApp, app: App, params: RememberParams) -> str:
+async def _remember(late: LateApp, app: App, params: Remember.Params) -> str:
     """Remember one fact for later sessions in this project, and only what nobody could know
     otherwise: a decision and its reason, how something works, who is who. What is known already
     is not kept twice; say it anew where it changed, and the old one gives way. Never remember what
@@ -308,7 +308,7 @@ async def _remember(late: LateApp, app: App, params: RememberParams) -> str:
     return visible("\n".join([head, memory_entry(done.memory, now), *old, *notes]))
 
 
-class SearchCodeParams(Params, frozen=True):
+class SearchCodeParams(Arguments, frozen=True):
     """Arguments of search_code."""
 
     query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
@@ -337,7 +337,7 @@ async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str
     return text + (visible(problem) if finds.problem else "")
 
 
-class FileHistoryParams(Params, frozen=True):
+class FileHistoryParams(Arguments, frozen=True):
     """Arguments of file_history."""
 
     path: Annotated[str, arg("A file, from the project's folder on or absolute.", 4_000, 1)]

@@ -7,6 +7,7 @@ escapes `Toolset.call`.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cache
@@ -29,8 +30,8 @@ ENDED = "ragmem was ended"
 """The message of a cancellation that no person asked for: a hangup, say, or a chat that closes."""
 
 
-class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a tool; what is told of each stands in its annotation."""
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tool is called with: its `Params`; what is told of each stands in its annotation."""
 
 
 def arg(about: str, most: int | None = None, least: int | None = None) -> msgspec.Meta:
@@ -89,14 +90,9 @@ Tell = Callable[[OutputSoFar], None]
 """Takes what was printed; called from any thread, a few times a second."""
 
 
-class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
     """A call, whichever way it went."""
 
-    text: str
-    display: str
-    data: dict[str, Json] = {}
-    written: tuple[MemoryWritten, ...] = ()
-    image: ImagePart | None = None
     success: bool = True
     error: str | None = None
     denied: bool = False
@@ -171,12 +167,16 @@ async def deny_all(_: Proposal) -> Decision:
 
 
 class Tool(Protocol):
-    """One tool. `Params` is a msgspec struct; its docstring and fields make the schema."""
+    """One tool. The fields of its `Params` make the schema."""
 
     name: str
     description: str
     effect: Effect
-    Params: type[msgspec.Struct]
+
+    @property
+    def Params(self) -> type[msgspec.Struct]:
+        """The struct of its arguments."""
+        ...
 
     def title(self, params: Any) -> str:
         """One line for the person: what it is about to do."""
@@ -234,19 +234,17 @@ class Toolset:
         *,
         of_person: Sequence[Tool] = (),
         more: Callable[[], Sequence[Tool]] = tuple,
-        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         """`more`: those that come and go; asked each time that the model is told of its tools."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
         self._more = more
         self._others: dict[str, Tool] = {}
-        self._clock = clock
 
     @property
     def of_person(self) -> "Toolset":
         """What the person may do by themself, in the same place and unasked."""
-        return Toolset(self._of_person, clock=self._clock)
+        return Toolset(self._of_person)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -277,51 +275,33 @@ class Toolset:
 
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
-        tool = self._tool(use.name)
-        if tool is None:
-            self._parse_json(use)
-        else:
-            self._parse(tool, use)
+        self._parse(use)
 
     def title(self, use: ToolUse) -> str:
         """One line for the person, also for a call that is wrong."""
-        tool = self._tool(use.name)
-        if tool is None:
-            return one_line(use.name, 200)
-        try:
-            return one_line(f"{tool.name} {tool.title(self._parse(tool, use))}", 200)
-        except InvalidArguments:
-            return one_line(use.name, 200)
+        named = use.name
+        with suppress(InvalidArguments):
+            if tool := self._tool(use.name):
+                named = f"{tool.name} {tool.title(self._parse(use))}"
+        return one_line(named, 200)
 
     async def call(self, use: ToolUse, tell: Tell = lambda _: None) -> ToolOutcome:
         """Run it; failures are outcomes. `tell` hears what is printed meanwhile."""
-        started_at, started = self._clock(), time.perf_counter()
+        started_at, started = utc_now(), time.perf_counter()
 
-        def outcome(output: ToolOutput) -> ToolOutcome:
-            return ToolOutcome(
-                text=clean(output.text),
-                display=clean(output.display),
-                data=output.data,
-                written=output.written,
-                image=output.image,
-                started_at=started_at,
-                duration_ms=_ms_since(started),
-            )
-
-        def failed(
-            text: str, *, denied: bool = False, final: bool = False, shown: str = ""
-        ) -> ToolOutcome:
-            text = clean(text)
+        def outcome(text: str, display: str, **fields: Any) -> ToolOutcome:
             return ToolOutcome(
                 text=text,
-                display=one_line(shown or text, 300),
-                success=False,
-                error=text,
-                denied=denied,
-                final=final,
+                display=display,
                 started_at=started_at,
-                duration_ms=_ms_since(started),
+                duration_ms=round((time.perf_counter() - started) * 1000),
+                **fields,
             )
+
+        def failed(text: str, shown: str = "", **fields: bool) -> ToolOutcome:
+            text = clean(text)
+            display = one_line(shown or text, 300)
+            return outcome(text, display, success=False, error=text, **fields)
 
         tool = self._tool(use.name)
         if tool is None:
@@ -332,17 +312,23 @@ class Toolset:
             return failed(told)
         running = _running.set(use)
         try:
-            params = self._parse(tool, use)
+            params = self._parse(use)
             failpoint("tool.run")
             if isinstance(tool, TellingTool):
                 output = await tool.run_telling(params, tell)
             else:
                 output = await tool.run(params)
             failpoint("tool.ran")
-            return outcome(output)
+            return outcome(
+                clean(output.text),
+                clean(output.display),
+                data=output.data,
+                written=output.written,
+                image=output.image,
+            )
         except InvalidArguments as error:
             again = f"Nothing was executed; call {use.name} again with valid arguments."
-            return failed(f"{error}. {again}", shown=error.shown)
+            return failed(f"{error}. {again}", error.shown)
         except ToolFailure as failure:
             return failed(failure.text, denied=failure.denied, final=failure.final)
         except Exception as error:
@@ -352,26 +338,20 @@ class Toolset:
         finally:
             _running.reset(running)
 
-    @staticmethod
-    def _parse_json(use: ToolUse) -> dict[str, Json]:
+    def _parse(self, use: ToolUse) -> Any:
+        """The tool's `Params`; for one that there is not its arguments as they are."""
         try:
-            return parse_arguments(use.arguments or "{}")
+            value = parse_arguments(use.arguments or "{}")
         except ValueError as error:
             raise InvalidArguments(str(error), "its arguments can't be read") from None
-
-    def _parse(self, tool: Tool, use: ToolUse) -> msgspec.Struct:
-        value = self._parse_json(use)
+        tool = self._tool(use.name)
         if isinstance(tool, SchemaTool):
             return tool.parse(value)
         try:
-            return msgspec.convert(value, tool.Params)
+            return msgspec.convert(value, tool.Params) if tool else value
         except msgspec.ValidationError as error:
-            text = f"arguments do not fit {tool.name}: {error}"
+            text = f"arguments do not fit {use.name}: {error}"
             raise InvalidArguments(text, in_words(str(error))) from None
-
-
-def _ms_since(started: float) -> int:
-    return round((time.perf_counter() - started) * 1000)
 
 
 def _spec(tool: Tool) -> ToolSpec:

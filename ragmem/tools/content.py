@@ -7,13 +7,13 @@ U+2028, form feeds and lone carriage returns are characters of a line.
 import codecs
 import hashlib
 import os
-import struct
+import re
 from typing import Literal
 
 import msgspec
 
 from ragmem.messages import ImagePart
-from ragmem.text import is_latin_1, spelled
+from ragmem.text import Regex, is_latin_1, spelled
 from ragmem.tools.base import ToolFailure, ToolOutput
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -52,7 +52,8 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self, text: str) -> bytes:
         """Bytes of a changed text; UnicodeEncodeError if the encoding lacks a character."""
-        return self.bom + text.encode(self.encoding, _errors(self.encoding))
+        errors = "surrogateescape" if self.encoding == "utf-8" else "strict"
+        return self.bom + text.encode(self.encoding, errors)
 
     @property
     def crlf(self) -> bool:
@@ -81,9 +82,9 @@ class Region(msgspec.Struct, frozen=True, kw_only=True):
     text: Text
     first_line: int
     """Number of its first line; negative counts from the file's end."""
-    line_count: int | None
+    line_count: int | None = None
     """Lines of the whole file, where that is known."""
-    ends_file: bool
+    ends_file: bool = True
 
 
 class NumberedLines(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,24 +156,19 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
     data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
     if len(data) <= MAX_TEXT_BYTES:
         text = decode(data)
-        return Region(
-            text=text, first_line=1, line_count=count_lines(text.text), ends_file=True
-        ), data
+        return Region(text=text, first_line=1, line_count=count_lines(text.text)), data
     del data
     if first < 0:
         tail = read_span(fd, max(0, size - REGION_BYTES), REGION_BYTES)
         # The first line of the stretch is most likely cut.
         text = decode(tail[tail.find(b"\n") + 1 :])
-        lines = count_lines(text.text)
-        return Region(text=text, first_line=-lines, line_count=None, ends_file=True), None
+        return Region(text=text, first_line=-count_lines(text.text)), None
     start = _find_line(fd, first, shown)
     stretch = read_span(fd, start, REGION_BYTES)
     ends_file = start + len(stretch) >= size
     if not ends_file and (cut := stretch.rfind(b"\n")) >= 0:
         stretch = stretch[: cut + 1]
-    return Region(
-        text=decode(stretch), first_line=first, line_count=None, ends_file=ends_file
-    ), None
+    return Region(text=decode(stretch), first_line=first, ends_file=ends_file), None
 
 
 def window(
@@ -182,11 +178,8 @@ def window(
     text, number = found.text.text, found.first_line
     position = 0
     while number < first and position < len(text):
-        end = text.find("\n", position)
-        if end < 0:
-            position = len(text)
-            break
-        position, number = end + 1, number + 1
+        position = text.find("\n", position) + 1 or len(text)
+        number += 1
     start, out, size = number, list[str](), 0
     while position < len(text) and len(out) < limit:
         end = text.find("\n", position)
@@ -220,23 +213,22 @@ def read_span(fd: int, start: int, length: int) -> bytes:
 def _find_line(fd: int, number: int, shown: str) -> int:
     """Byte offset of a line, counted from 1."""
     position, wanted = 0, number - 1
-    while wanted and position < MAX_SCAN_BYTES:
+    while wanted:
         block = os.pread(fd, 1 << 20, position)
         if not block:
             raise ToolFailure(f"{shown} has no line {number:,}. A negative offset reads its end.")
-        ends = block.count(b"\n")
-        if ends < wanted:
+        if position >= MAX_SCAN_BYTES:
+            raise ToolFailure(
+                f"Line {number:,} of {shown} lies beyond its first {MAX_SCAN_BYTES:,} bytes. "
+                "Use grep_files, a negative offset for its end, or a command such as `sed -n`."
+            )
+        if (ends := block.count(b"\n")) < wanted:
             wanted, position = wanted - ends, position + len(block)
             continue
         at = -1
         for _ in range(wanted):
             at = block.index(b"\n", at + 1)
         return position + at + 1
-    if wanted:
-        raise ToolFailure(
-            f"Line {number:,} of {shown} lies beyond its first {MAX_SCAN_BYTES:,} bytes. "
-            "Use grep_files, a negative offset for its end, or a command such as `sed -n`."
-        )
     return 0
 
 
@@ -248,56 +240,20 @@ def _shown_line(text: str, start: int, stop: int, limit: int) -> str:
     return f"{line}… [{left_out:,} more characters]" if left_out > 0 else line
 
 
-def _errors(encoding: Encoding) -> str:
-    return "surrogateescape" if encoding == "utf-8" else "strict"
-
-
 # --- pictures that a person shows to a model ---------------------------------------
 
 MAX_IMAGE_BYTES = 3_750_000
 """As text of base64 that is 5 MB, the most that Anthropic takes of one; the others take more:
 https://docs.anthropic.com/en/docs/build-with-claude/vision
 """
-_IMAGE_HEAD_BYTES = 64 * 1024
 
-
-class ImageKind(msgspec.Struct, frozen=True):
-    """A format, and pixels where its header tells them early."""
-
-    media_type: str
-    name: str
-    width: int = 0
-    height: int = 0
-
-    def __str__(self) -> str:
-        size = f", {self.width}x{self.height}" if self.width and self.height else ""
-        return f"{self.name} image{size}"
-
-
-def image_kind(head: bytes) -> ImageKind | None:
-    """What a file that begins so shows; None for what models take no pictures of."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        size = struct.unpack(">II", head[16:24]) if head[12:16] == b"IHDR" and head[23:] else ()
-        return ImageKind("image/png", "PNG", *size)
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return ImageKind("image/gif", "GIF", *(struct.unpack("<HH", head[6:10] or bytes(4))))
-    if head.startswith(b"\xff\xd8\xff"):
-        return ImageKind("image/jpeg", "JPEG", *_jpeg_size(head))
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return ImageKind("image/webp", "WebP")
-    return None
-
-
-def _jpeg_size(head: bytes) -> tuple[int, int]:
-    """From the frame's header; zeros where it stands further on than was looked."""
-    at = 2
-    while at + 9 <= len(head) and head[at] == 0xFF:
-        marker, length = head[at + 1], int.from_bytes(head[at + 2 : at + 4], "big")
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
-            return width, height
-        at += 2 + max(2, length)
-    return 0, 0
+_PICTURES = {
+    Regex(r"\x89PNG\r\n\x1a\n"): "PNG",
+    Regex(r"GIF8[79]a"): "GIF",
+    Regex(r"\xff\xd8\xff"): "JPEG",
+    Regex(r"RIFF.{4}WEBP", re.DOTALL): "WebP",
+}
+"""How the formats begin that models take pictures in, as Latin-1."""
 
 
 def read_image(fd: int, shown: str) -> ToolOutput | None:
@@ -305,9 +261,11 @@ def read_image(fd: int, shown: str) -> ToolOutput | None:
 
     ToolFailure where it is too large to be sent.
     """
-    kind = image_kind(os.pread(fd, _IMAGE_HEAD_BYTES, 0))
-    if kind is None:
+    head = os.pread(fd, 16, 0).decode("latin-1")
+    name = next((name for begins, name in _PICTURES.items() if begins.match(head)), "")
+    if not name:
         return None
+    kind, media_type = f"{name} image", f"image/{name.lower()}"
     data = read_span(fd, 0, MAX_IMAGE_BYTES + 1)
     if len(data) > MAX_IMAGE_BYTES:
         raise ToolFailure(
@@ -318,7 +276,7 @@ def read_image(fd: int, shown: str) -> ToolOutput | None:
     return ToolOutput(
         text=f"[{shown} is a {kind}, {len(data):,} bytes, SHA-256 {sha256}. A model that can see "
         "is shown it in the turn whose prompt names it as @path.]",
-        display=str(kind),
-        data={"path": shown, "sha256": sha256, "media_type": kind.media_type},
-        image=ImagePart(kind.media_type, data),
+        display=kind,
+        data={"path": shown, "sha256": sha256, "media_type": media_type},
+        image=ImagePart(media_type, data),
     )

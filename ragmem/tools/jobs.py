@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
-
 from ragmem.messages import Json
 from ragmem.own_tools import Effect
 from ragmem.text import clip_middle, counted, duration, one_line
-from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.sandbox import Sandbox
-from ragmem.tools.shell import CommandOutput, Ended, InBackground, run_guarded
+from ragmem.tools.shell import CommandOutput, Ended, run_guarded
 from ragmem.tools.workspace import Workspace
 
 MOST_RUNNING = 8
@@ -93,9 +91,10 @@ class Job:
 
     def run(self, workspace: Workspace, sandbox: Sandbox | None) -> None:
         """Run it to its end; in a thread of its own."""
-        output, stop = self.output, self.stop
         try:
-            self.ended = run_guarded(self.command, workspace, float("inf"), output, stop, sandbox)
+            self.ended = run_guarded(
+                self.command, workspace, float("inf"), self.output, self.stop, sandbox
+            )
         except OSError as error:
             self.problem = error.strerror or str(error)
         finally:
@@ -142,17 +141,15 @@ class Jobs:
         await wait_for(lambda: not job.is_running, _FIRST_LOOK_S)
         return job
 
-    async def stop(self, job: Job) -> None:
-        """End it, with all that it has started."""
-        job.stop.set()
-        await wait_for(lambda: not job.is_running, _ENDED_WITHIN_S)
+    async def stop(self, *jobs: Job) -> None:
+        """End them, with all that they have started."""
+        for job in jobs:
+            job.stop.set()
+        await wait_for(lambda: not any(job.is_running for job in jobs), _ENDED_WITHIN_S)
 
     async def aclose(self) -> None:
         """End all of them."""
-        running = self.running
-        for job in running:
-            job.stop.set()
-        await wait_for(lambda: not any(job.is_running for job in running), _ENDED_WITHIN_S)
+        await self.stop(*self.running)
 
 
 async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
@@ -160,19 +157,6 @@ async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
     deadline = time.monotonic() + longest_s
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads write it
         await asyncio.sleep(_TICK_S)
-
-
-class ReadJobParams(Params, frozen=True):
-    """Arguments of read_job."""
-
-    job: Annotated[int, number("Its number.", 1)]
-    wait: Annotated[
-        float,
-        number(
-            "Wait up to so many seconds for it to write something or to end.", 0, _LONGEST_WAIT_S
-        ),
-    ] = 0
-    stop: Annotated[bool, arg("End it.")] = False
 
 
 class ReadJob:
@@ -186,12 +170,23 @@ class ReadJob:
     effect: Effect = "read"
     may_repeat = True
     """The same call has another answer each time."""
-    Params: type[msgspec.Struct] = ReadJobParams
+
+    class Params(Arguments, frozen=True):
+        job: Annotated[int, number("Its number.", 1)]
+        wait: Annotated[
+            float,
+            number(
+                "Wait up to so many seconds for it to write something or to end.",
+                0,
+                _LONGEST_WAIT_S,
+            ),
+        ] = 0
+        stop: Annotated[bool, arg("End it.")] = False
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
 
-    def title(self, params: ReadJobParams) -> str:
+    def title(self, params: Params) -> str:
         """The command, and what is done about it."""
         job = self._jobs.find(params.job)
         return f"{'stop ' if params.stop else ''}{job.title if job else params.job}"
@@ -201,7 +196,7 @@ class ReadJob:
         running = [f"{job.title} ({job.state})" for job in self._jobs.running]
         return f"In the background: {'; '.join(running)}. read_job tells more." if running else ""
 
-    async def run(self, params: ReadJobParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Its state, and what is new; ToolFailure where there is no such job."""
         job = self._jobs.find(params.job)
         if job is None:
@@ -214,8 +209,11 @@ class ReadJob:
         return as_result(job)
 
 
-def as_result(job: Job) -> ToolOutput:
-    """A job's state and what it has written since the last time, as a result."""
+def as_result(job: Job, alone: str = "") -> ToolOutput:
+    """A job's state and what it has written since the last time, as a result.
+
+    `alone` says that its ports are its own.
+    """
     new = job.news().rstrip("\n")
     head = f"{job.title[0].upper()}{job.title[1:]}\n{job.state}"
     end = "\n".join(new.split("\n")[-_DISPLAYED:])
@@ -224,24 +222,8 @@ def as_result(job: Job) -> ToolOutput:
         data["exit_code"] = job.exit_code
     if job.output.file is not None:
         data["output_file"] = str(job.output.file)
-    return ToolOutput(
-        text=f"{head}\n{new or '(nothing new)'}", display=f"{job.state}\n{end}".rstrip(), data=data
-    )
-
-
-def in_background(jobs: Jobs) -> InBackground:
-    """How run_command begins one there."""
-
-    async def start(command: str, workspace: Workspace, sandbox: Sandbox | None) -> ToolOutput:
-        output = as_result(await jobs.start(command, workspace, sandbox))
-        alone = sandbox.keeps_ports if sandbox else ""
-        if not alone:
-            return output
+    text, display = f"{head}\n{new or '(nothing new)'}", f"{job.state}\n{end}".rstrip()
+    if alone:
         way = "What has to be reached is started with `outside_sandbox` saying so."
-        return msgspec.structs.replace(
-            output,
-            text=f"{output.text}\n[{alone} {way}]",
-            display=f"{output.display}\n{alone}",
-        )
-
-    return start
+        text, display = f"{text}\n[{alone} {way}]", f"{display}\n{alone}"
+    return ToolOutput(text=text, display=display, data=data)

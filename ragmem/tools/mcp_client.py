@@ -62,12 +62,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    """What a server's tool is called with."""
-
-    values: dict[str, Json]
-
-
 class McpServer:
     """One of them: `state` says in words how it is, `tools` what it has."""
 
@@ -190,7 +184,11 @@ class McpServer:
             raise ToolFailure(
                 f"What {self.name} answered is not as the protocol has it ({type(error).__name__})."
             ) from None
-        text = _shown("\n".join(map(_block_text, result.content)) or _structured(result))
+        structured = result.structured_content
+        text = _shown(
+            "\n".join(map(_block_text, result.content))
+            or ("" if structured is None else json.dumps(structured, ensure_ascii=False))
+        )
         if result.is_error:
             raise ToolFailure(text or f"{tool} failed, and said nothing.")
         return text or "(nothing)"
@@ -248,12 +246,14 @@ class ServerTool:
     """A server's tool, as `server__tool`; each call asks as a command does."""
 
     effect: Effect = "command"
-    Params: type[msgspec.Struct] = Arguments
+
+    class Params(msgspec.Struct, frozen=True):
+        values: dict[str, Json]
 
     def __init__(
         self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
     ) -> None:
-        self.name = _full_name(server.name, tool.name)
+        self.name = f"{server.name}__{tool.name}"
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
         self.description = f"Of the server {server.name}: {said}"
         self.parameters: dict[str, Json] = {"properties": {}, **tool.input_schema}
@@ -262,15 +262,15 @@ class ServerTool:
         self._permissions = permissions
         self._timeout_s = timeout_s
 
-    def parse(self, arguments: dict[str, Json]) -> Arguments:
+    def parse(self, arguments: dict[str, Json]) -> Params:
         """Take them as they are: it is the server that knows them."""
-        return Arguments(arguments)
+        return self.Params(arguments)
 
-    def title(self, params: Arguments) -> str:
+    def title(self, params: Params) -> str:
         """Return the arguments on one line."""
         return one_line(json.dumps(params.values, ensure_ascii=False), 160)
 
-    async def run(self, params: Arguments) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Ask the person, then call it."""
         shown = json.dumps(params.values, ensure_ascii=False, indent=2)
         await self._permissions.call(self.name, shown)
@@ -278,16 +278,14 @@ class ServerTool:
         return ToolOutput(text=text, display=clip_middle(visible(text), 2_000))
 
 
-class _NoArguments(msgspec.Struct, frozen=True):
-    """Arguments of wait_for_servers."""
-
-
 class WaitForServers:
     """Lets the model wait for servers whose tools it needs."""
 
     name = "wait_for_servers"
     effect: Effect = "read"
-    Params: type[msgspec.Struct] = _NoArguments
+
+    class Params(msgspec.Struct, frozen=True):
+        """None."""
 
     def __init__(self, servers: Servers, starting: Sequence[McpServer]) -> None:
         names = ", ".join(server.name for server in starting)
@@ -298,11 +296,11 @@ class WaitForServers:
         self._servers = servers
         self._starting = starting
 
-    def title(self, _: _NoArguments) -> str:
+    def title(self, _: Params) -> str:
         """Return whom it waits for."""
         return ", ".join(server.name for server in self._starting)
 
-    async def run(self, params: _NoArguments) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Wait until each is ready or has failed, and no longer than half a minute."""
         self._servers.start()
         waits = [asyncio.ensure_future(server.settled.wait()) for server in self._starting]
@@ -311,7 +309,7 @@ class WaitForServers:
             wait.cancel()
         lines = []
         for server in self._starting:
-            names = ", ".join(_full_name(server.name, tool.name) for tool in server.tools)
+            names = ", ".join(f"{server.name}__{tool.name}" for tool in server.tools)
             lines.append(f"{server.name}: {server.state}" + (f": {names}" if names else ""))
         return ToolOutput(text="\n".join(lines), display="\n".join(lines))
 
@@ -359,9 +357,9 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
         if schema.get("properties") == []:  # how some write that there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
+        is_sound = isinstance(schema.get("properties", {}), dict)
         try:
             types.Tool.model_validate(tool)
-            is_sound = isinstance(schema.get("properties", {}), dict)
         except ValueError:
             is_sound = False
         if not is_sound:
@@ -385,16 +383,12 @@ async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) 
         raise done[0]
 
 
-def _full_name(server: str, tool: str) -> str:
-    return f"{server}__{tool}"
-
-
 def _unfit(server: str, tool: "types.Tool") -> str:
     """Why no model can be told of a tool; empty where one can."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
-    if not _NAME.fullmatch(_full_name(server, tool.name)):
+    if not _NAME.fullmatch(f"{server}__{tool.name}"):
         return "its name is too long, or has other characters than letters, digits, _ and -"
     schema = tool.input_schema
     try:
@@ -423,11 +417,6 @@ def _shown(text: str) -> str:
     return clip_middle(visible(plain(text)), _RESULT_CHARS)
 
 
-def _structured(result: "types.CallToolResult") -> str:
-    value = result.structured_content
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
 def _block_text(block: "types.ContentBlock") -> str:
     """A part of an answer as text; what is none is named."""
     match block.type:
@@ -445,18 +434,17 @@ def _block_text(block: "types.ContentBlock") -> str:
 # --- how a server is reached ------------------------------------------------------
 
 
+Opened = tuple[Any, Any, asyncio.Future[None]]
+"""What is read, what is written, and what is done when nothing more comes."""
+
+
 def _opened(
     settings: McpServerConfig, cwd: Path, stderr: bytearray
-) -> AbstractAsyncContextManager[tuple[Any, Any, asyncio.Future[None]]]:
-    """What is read, what is written, and what is done when nothing more comes."""
+) -> AbstractAsyncContextManager[Opened]:
     if settings.url:
         return _address(settings.url, _filled(settings.headers, is_sent=True))
-    return _process(
-        [settings.command, *settings.args],
-        child_environment() | _filled(settings.env),
-        cwd,
-        stderr,
-    )
+    environ = child_environment() | _filled(settings.env)
+    return _process([settings.command, *settings.args], environ, cwd, stderr)
 
 
 def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
@@ -464,28 +452,27 @@ def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, st
 
     What `is_sent` as a header is a key for one line: ValueError where it is longer.
     """
-    environ = environment()
+
+    def checked(value: str, where: str) -> str:
+        if is_sent and not value.strip().isprintable():
+            raise ValueError(f"{where} has {UNSENDABLE}")
+        return value.strip() if is_sent else value
 
     def variable(found: re.Match[str]) -> str:
-        value = environ.get(found[1])
+        value = environment().get(found[1])
         if not value:
             raise ValueError(f"{found[1]} is not set in the environment")
         know({found[1]: value})
-        if is_sent and not value.strip().isprintable():
-            raise ValueError(f"{found[1]} in the environment has {UNSENDABLE}")
-        return value.strip() if is_sent else value
+        return checked(value, f"{found[1]} in the environment")
 
-    filled = {name: _VARIABLE.sub(variable, value) for name, value in values.items()}
-    for name, value in filled.items():
-        if is_sent and not value.strip().isprintable():
-            raise ValueError(f"the header {name} has {UNSENDABLE}")
-    return {name: value.strip() for name, value in filled.items()} if is_sent else filled
+    return {
+        name: checked(_VARIABLE.sub(variable, value), f"the header {name}")
+        for name, value in values.items()
+    }
 
 
 @asynccontextmanager
-async def _address(
-    url: str, headers: dict[str, str]
-) -> AsyncIterator[tuple[Any, Any, asyncio.Future[None]]]:
+async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
     from httpx2 import AsyncClient
     from mcp.client.streamable_http import streamable_http_client
 
@@ -499,7 +486,7 @@ async def _address(
 @asynccontextmanager
 async def _process(
     command: Sequence[str], environ: Mapping[str, str], cwd: Path, stderr: bytearray
-) -> AsyncIterator[tuple[Any, Any, asyncio.Future[None]]]:
+) -> AsyncIterator[Opened]:
     """A process with a group of its own, all of which is ended.
 
     The package's own transport waits for seconds where a server does not end, and reads lines

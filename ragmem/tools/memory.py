@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
-
-import msgspec
 
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
@@ -30,7 +29,7 @@ from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER, Effect
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Params, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Arguments, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
@@ -42,39 +41,18 @@ _QUOTED_CHARS = 500
 _SESSIONS = 5
 
 
-class SearchMemoriesParams(Params, frozen=True):
-    """Arguments of search_memories."""
+class _OverMemory:
+    """What the tools over the facts share."""
 
-    query: Annotated[str, arg("What to look for: names and words of it, or a question.", 2_000, 1)]
-    subjects: Annotated[
-        tuple[str, ...], arg("Only memories with one of these tags, such as a name.", 10)
-    ] = ()
-    limit: Annotated[int, number("At most so many of each kind.", 1, _MOST)] = 5
+    effect: Effect = "read"
 
-
-class GetRecentMemoriesParams(Params, frozen=True):
-    """Arguments of get_recent_memories."""
-
-    limit: Annotated[int, number("At most so many.", 1, _MOST)] = 10
+    def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
+        self._memory = memory
+        self._facts = facts
+        self._session = session
 
 
-class RememberParams(Params, frozen=True):
-    """Arguments of remember."""
-
-    content: Annotated[
-        str,
-        arg("One short sentence that will be understood alone, with names and dates.", 1_000, 1),
-    ]
-    subjects: Annotated[
-        tuple[str, ...], arg("One to five flat tags in lower case: who and what it is about.", 10)
-    ]
-    reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
-    ttl: Annotated[
-        str | None, arg("How long it holds, such as 1h, 7d or 2w; null when it lasts.")
-    ] = None
-
-
-class SearchMemories:
+class SearchMemories(_OverMemory):
     """Looks up facts, and what was said and done."""
 
     name = "search_memories"
@@ -82,21 +60,26 @@ class SearchMemories:
         "Search what is remembered of earlier sessions: facts, and the turns and summaries that "
         "bear on a query. An answer may name another name or word: search again with that."
     )
-    effect: Effect = "read"
-    Params: type[msgspec.Struct] = SearchMemoriesParams
+
+    class Params(Arguments, frozen=True):
+        query: Annotated[
+            str, arg("What to look for: names and words of it, or a question.", 2_000, 1)
+        ]
+        subjects: Annotated[
+            tuple[str, ...], arg("Only memories with one of these tags, such as a name.", 10)
+        ] = ()
+        limit: Annotated[int, number("At most so many of each kind.", 1, _MOST)] = 5
 
     def __init__(self, memory: Memory, facts: "Facts", session: Session, scope: ScopeName) -> None:
-        self._memory = memory
-        self._facts = facts
-        self._session = session
+        super().__init__(memory, facts, session)
         self._scope: ScopeName = scope
 
-    def title(self, params: SearchMemoriesParams) -> str:
+    def title(self, params: Params) -> str:
         """What is looked for."""
         tags = f" ({', '.join(params.subjects)})" if params.subjects else ""
         return f"{params.query}{tags}"
 
-    async def run(self, params: SearchMemoriesParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Facts first, then turns and summaries, each with its date and where it comes from."""
         now = utc_now().astimezone()
         facts, hits = await _reachable(self._found(params))
@@ -116,7 +99,7 @@ class SearchMemories:
             f"{counted(len(hits), 'hit')} among what was said",
         )
 
-    async def _found(self, params: SearchMemoriesParams) -> tuple[list[FactHit], list[Hit]]:
+    async def _found(self, params: Params) -> tuple[list[FactHit], list[Hit]]:
         facts = await self._facts.search(
             params.query,
             project_id=self._session.project_id,
@@ -149,7 +132,7 @@ async def _said(
     return [hit for hit in await memory.search(question) if hit.record_id != own]
 
 
-class GetRecentMemories:
+class GetRecentMemories(_OverMemory):
     """Lists what was remembered last, and the last conversations."""
 
     name = "get_recent_memories"
@@ -157,19 +140,15 @@ class GetRecentMemories:
         "List the latest memories and the latest conversations of this project, newest first: for "
         "questions that name nothing to search for, such as what was talked about before."
     )
-    effect: Effect = "read"
-    Params: type[msgspec.Struct] = GetRecentMemoriesParams
 
-    def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
-        self._memory = memory
-        self._facts = facts
-        self._session = session
+    class Params(Arguments, frozen=True):
+        limit: Annotated[int, number("At most so many.", 1, _MOST)] = 10
 
-    def title(self, params: GetRecentMemoriesParams) -> str:
+    def title(self, params: Params) -> str:
         """How many."""
         return f"the latest {params.limit}"
 
-    async def run(self, params: GetRecentMemoriesParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Memories, then sessions, each with its age."""
         now = utc_now().astimezone()
         project_id = self._session.project_id
@@ -179,11 +158,9 @@ class GetRecentMemories:
                 SessionQuery(project_ids=(project_id,), limit=min(params.limit, _SESSIONS) + 1)
             )
         )
-        others = [
-            session
-            for session in sessions
-            if session.session_id != self._session.session_id and session.turn_count
-        ][:_SESSIONS]
+        own = self._session.session_id
+        others = [each for each in sessions if each.session_id != own and each.turn_count]
+        others = others[:_SESSIONS]
         parts = [
             _section("Memories", [memory_entry(memory, now) for memory in memories]),
             _section("Conversations", [_session_entry(session, now) for session in others]),
@@ -203,7 +180,7 @@ def _session_entry(session: Session, now: datetime) -> str:
     )
 
 
-class Remember:
+class Remember(_OverMemory):
     """Keeps what the model thinks worth knowing; whose word it is, the turn tells."""
 
     name = REMEMBER
@@ -213,30 +190,37 @@ class Remember:
         "it anew, with what is more exact or has changed, and the old one gives way."
     )
     effect: Effect = "memory"
-    Params: type[msgspec.Struct] = RememberParams
 
-    def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
-        self._memory = memory
-        self._facts = facts
-        self._session = session
-        cwd = Path(session.cwd)
-        self._locate = partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
+    class Params(Arguments, frozen=True):
+        content: Annotated[
+            str,
+            arg(
+                "One short sentence that will be understood alone, with names and dates.", 1_000, 1
+            ),
+        ]
+        subjects: Annotated[
+            tuple[str, ...],
+            arg("One to five flat tags in lower case: who and what it is about.", 10),
+        ]
+        reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
+        ttl: Annotated[
+            str | None, arg("How long it holds, such as 1h, 7d or 2w; null when it lasts.")
+        ] = None
 
-    def title(self, params: RememberParams) -> str:
+    def title(self, params: Params) -> str:
         """What is to be remembered."""
         return params.content
 
-    async def run(self, params: RememberParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Store it, or say why not."""
-
-        session = self._session
+        session, cwd = self._session, Path(self._session.cwd)
         # Long results are looked through for its words.
         vouched = await asyncio.to_thread(
             vouch,
             params.content,
             self._memory.running_turn(session.session_id),
             now=utc_now().astimezone(),
-            locate=self._locate,
+            locate=partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd)),
         )
         if not vouched.may_be_kept:
             raise ToolFailure(
@@ -330,19 +314,14 @@ def _told(done: Remembered) -> ToolOutput:
         raise ToolFailure(done.note or "Not remembered.")
     note = f" {done.note}" if done.note else ""
     said = memory_entry(memory, utc_now().astimezone())
-    match done.action:
-        case "known":
-            text, display = f"Known already:\n{said}", "known already"
-        case "updated":
-            old = [f"- {one_line(m.content, 200)}" for m in done.superseded]
-            before = "\n".join(["\nIt took the place of:", *old]) if old else ""
-            text, display = f"Remembered anew:\n{said}{before}", "remembered anew"
-        case _:
-            text, display = f"Remembered:\n{said}", "remembered"
+    heads = {"known": "Known already", "updated": "Remembered anew"}
+    head = heads.get(done.action, "Remembered")
+    old = [f"- {one_line(each.content, 200)}" for each in done.superseded]
+    before = "\n".join(["\nIt took the place of:", *old]) if old else ""
     written = written_event(done)
     return ToolOutput(
-        text=text + (f"\nNote:{note}" if note else ""),
-        display=display + (f":{note}" if note else ""),
+        text=f"{head}:\n{said}{before}" + (f"\nNote:{note}" if note else ""),
+        display=head.lower() + (f":{note}" if note else ""),
         data={"memory_id": memory.memory_id},
         written=(written,) if written else (),
     )
@@ -370,14 +349,6 @@ FindCall = Callable[[str], Awaitable[ToolCall | None]]
 _MOST_CHARS = 20_000
 
 
-class RecallResultParams(Params, frozen=True):
-    """Arguments of recall_result."""
-
-    id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
-    offset: Annotated[int, number("Characters to skip.", 0)] = 0
-    limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
-
-
 class RecallResult:
     """Brings back a result that was left out of the request."""
 
@@ -387,16 +358,20 @@ class RecallResult:
         f"where its result was left out; at most {_MOST_CHARS:,} characters a call."
     )
     effect: Effect = "read"
-    Params: type[msgspec.Struct] = RecallResultParams
+
+    class Params(Arguments, frozen=True):
+        id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
+        offset: Annotated[int, number("Characters to skip.", 0)] = 0
+        limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
 
     def __init__(self, find: FindCall) -> None:
         self._find = find
 
-    def title(self, params: RecallResultParams) -> str:
+    def title(self, params: Params) -> str:
         """The id."""
         return params.id
 
-    async def run(self, params: RecallResultParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """A part of the stored result, with what it was and how long it is."""
         call = await self._find(params.id)
         if call is None:
@@ -423,23 +398,8 @@ FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
 """The scopes that bear on a text, at most so many, best first."""
 
 _MOST_HITS = 30
-_RANKED = 60
-"""Reciprocal rank fusion: what stands first in one list is not drowned by another."""
 _SHOWN_LINES = 8
 _LINE_CHARS = 160
-
-
-class BrainSearchParams(Params, frozen=True):
-    """Arguments of brain_search."""
-
-    query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
-    limit: Annotated[int, number("At most so many hits.", 1, _MOST_HITS)] = 10
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    score: float
-    text: str
-    code: CodeHit | None = None
 
 
 class BrainSearch:
@@ -451,7 +411,10 @@ class BrainSearch:
         "names and by meaning: each hit with its file, lines and why."
     )
     effect: Effect = "read"
-    Params: type[msgspec.Struct] = BrainSearchParams
+
+    class Params(Arguments, frozen=True):
+        query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
+        limit: Annotated[int, number("At most so many hits.", 1, _MOST_HITS)] = 10
 
     def __init__(
         self,
@@ -469,29 +432,31 @@ class BrainSearch:
         self._scope: ScopeName = scope
         self._show = show
 
-    def title(self, params: BrainSearchParams) -> str:
+    def title(self, params: Params) -> str:
         """What is looked for."""
         return params.query
 
-    async def run(self, params: BrainSearchParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Code and memory in one list, each hit labelled; best first."""
+        problems: list[str] = []
         code, facts, said = await asyncio.gather(
-            _tried(self._find(params.query, params.limit)),
-            _tried(self._facts(params)),
-            _tried(self._said(params)),
+            _tried(self._find(params.query, params.limit), problems),
+            _tried(self._facts(params), problems),
+            _tried(self._said(params), problems),
         )
-        problems = [each for each in (code, facts, said) if isinstance(each, str)]
         if len(problems) == 3:
             raise ToolFailure(f"Nothing could be searched: {problems[0]} Use grep_files.")
         now = utc_now().astimezone()
-        entries = [
-            *_ranked(code, self._code_entry),
-            *_ranked(facts, lambda hit: f"[memory] {fact_entry(hit, now).removeprefix('- ')}"),
-            *_ranked(said, lambda hit: self._said_entry(hit, params.query, now)),
+        own = self._session.session_id
+        columns: list[list[tuple[str, CodeHit | None]]] = [
+            [(self._code_entry(hit), hit) for hit in code],
+            [(_of_memory(fact_entry(hit, now)), None) for hit in facts],
+            [(_of_memory(hit_entry(hit, params.query, own, now)), None) for hit in said],
         ]
-        entries = sorted(entries, key=lambda entry: -entry.score)[: params.limit]
-        hits = [entry.code for entry in entries if entry.code]
-        text = "\n\n".join(entry.text for entry in entries)
+        # Scores of different kinds don't compare: each goes by its place in its own list.
+        entries = [each for row in zip_longest(*columns) for each in row if each][: params.limit]
+        hits = [hit for _, hit in entries if hit]
+        text = "\n\n".join(entry for entry, _ in entries)
         notes = [f"[{problem}]" for problem in problems]
         if not text:
             notes.insert(0, "Nothing bears on this. Try other words, or grep_files for exact text.")
@@ -502,14 +467,14 @@ class BrainSearch:
             data={"files": [self._file(hit) for hit in hits]},
         )
 
-    async def _facts(self, params: BrainSearchParams) -> list[FactHit]:
+    async def _facts(self, params: Params) -> list[FactHit]:
         if self._memory is None or self._memory.facts is None:
             return []
         return await self._memory.facts.search(
             params.query, project_id=self._session.project_id, limit=params.limit
         )
 
-    async def _said(self, params: BrainSearchParams) -> list[Hit]:
+    async def _said(self, params: Params) -> list[Hit]:
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
@@ -531,30 +496,23 @@ class BrainSearch:
         more = len(lines) - _SHOWN_LINES
         return "\n".join([head, *rows, *([f"     … {more:,} more lines"] if more > 0 else [])])
 
-    def _said_entry(self, hit: Hit, query: str, now: datetime) -> str:
-        entry = hit_entry(hit, query, self._session.session_id, now)
-        return f"[memory] {entry.removeprefix('- ')}"
-
     def _file(self, hit: CodeHit) -> dict[str, Json]:
         """What the accessed files and the turn's references are told by."""
         lines: list[Json] = [hit.start_line, hit.end_line]
         return {"path": self._show(hit.path), "scope_id": hit.scope_id, "lines": lines}
 
 
-def _ranked(found: Sequence[T] | str, entry: Callable[[T], str]) -> list[_Entry]:
-    """Entries by their place in their own list: scores of different kinds don't compare."""
-    return [
-        _Entry(1 / (_RANKED + place), entry(hit), hit if isinstance(hit, CodeHit) else None)
-        for place, hit in enumerate(() if isinstance(found, str) else found)
-    ]
+def _of_memory(entry: str) -> str:
+    return f"[memory] {entry.removeprefix('- ')}"
 
 
-async def _tried(work: Awaitable[Sequence[T]]) -> Sequence[T] | str:
-    """What is found, or in words why nothing could be."""
+async def _tried(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequence[T]:
+    """What is found; why nothing could be goes to the problems."""
     try:
         return await work
     except RagmemError as error:
-        return str(error)
+        problems.append(str(error))
+        return ()
 
 
 def _clipped(line: str) -> str:

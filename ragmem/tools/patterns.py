@@ -326,14 +326,13 @@ class _Reader:
                 self._braces()
             elif char in ("'", '"') and char and not in_quotes:
                 self.is_clear = False  # $'…' spells characters in other ways
-                return self._single() if char == "'" else self._quoted()
+                if char == "'":
+                    return self._single()
+                self._at += 1
+                return self._double('"')
             elif name := _NAME.match(self._text, self._at):
                 self._at = name.end()
         return self._text[start : self._at]
-
-    def _quoted(self) -> str:
-        self._at += 1
-        return self._double('"')
 
     def _deeper(self, read: Callable[[str], object], until: str) -> None:
         """Read what stands within, unless it stands too deep: then nothing more is read."""
@@ -402,10 +401,9 @@ class _Reader:
             self.is_clear = False
             return True
         (self.inputs if sign == "<<<" else self.files).append(target)
-        if sign in ("<", "<<<") or (sign in (">&", "<&") and re.fullmatch(r"\d+|-", target)):
-            pass
-        else:
-            self.is_clear &= is_plain and target == "/dev/null"
+        reads = sign in ("<", "<<<")
+        copies = sign in (">&", "<&") and re.fullmatch(r"\d+|-", target) is not None
+        self.is_clear &= reads or copies or (is_plain and target == "/dev/null")
         return True
 
     def _skip_bodies(self) -> None:
@@ -524,24 +522,26 @@ class PermissionRules:
     def _denying(self) -> list[str]:
         return [*self.deny, *self.deny_here]
 
+    def _denials(self, *tools: str) -> Iterator[tuple[str, PermissionRule]]:
+        """Those that deny something to one of these, with how they are written."""
+        rules = ((text, read_rule(text)) for text in self._denying)
+        return ((text, rule) for text, rule in rules if rule.tool in tools)
+
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
         """Return the rule that denies any part of a command line; empty where none does.
 
         The first one where the line is too much for all of it to be looked at.
         With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
         """
-        rules = [(text, read_rule(text)) for text in self._denying]
-        rules = [(text, rule) for text, rule in rules if rule.tool == kind]
+        rules = list(self._denials(kind))
         if not rules:
             return ""
         try:
             commands = list(run_by(parse(line)))
         except TooMuch:
             return rules[0][0]
-        for text, rule in rules:
-            if not rule.pattern or any(map(rule.covers_command, commands)):
-                return text
-        return ""
+        covering = (t for t, r in rules if not r.pattern or any(map(r.covers_command, commands)))
+        return next(covering, "")
 
     def allows_command(self, line: str, kind: str = RUN_COMMAND) -> bool:
         """Return whether each part of a command line is allowed, and the line does nothing else.
@@ -551,25 +551,19 @@ class PermissionRules:
         rules = [rule for rule in self._allowing if rule.tool == kind]
         if any(not rule.pattern for rule in rules):
             return True
-        parsed = parse(line) if rules else None
-        return (
-            parsed is not None
-            and parsed.is_clear
-            and bool(parsed.commands)
-            and all(any(r.covers_command(each) for r in rules) for each in parsed.commands)
-        )
+        if not rules:
+            return False
+        parsed = parse(line)
+        covered = [any(rule.covers_command(each) for rule in rules) for each in parsed.commands]
+        return parsed.is_clear and bool(covered) and all(covered)
 
     def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
         """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
 
         One of read_file holds for all that read, one of edit_file for all that edit.
         """
-        kinds = {tool, "edit_file" if edits else READ_FILE}
-        for text in self._denying:
-            rule = read_rule(text)
-            if rule.tool in kinds and rule.covers_path(names):
-                return text
-        return ""
+        rules = self._denials(tool, "edit_file" if edits else READ_FILE)
+        return next((text for text, rule in rules if rule.covers_path(names)), "")
 
     def allows_path(self, tool: str, names: Sequence[str]) -> bool:
         """Return whether this tool may have a file without asking."""
@@ -589,8 +583,7 @@ class PermissionRules:
     @property
     def _hiding(self) -> dict[str, PermissionRule]:
         """The rules that keep some files from being read, by how they are written."""
-        rules = {text: read_rule(text) for text in self._denying}
-        return {t: rule for t, rule in rules.items() if rule.tool == READ_FILE and rule.pattern}
+        return {text: rule for text, rule in self._denials(READ_FILE) if rule.pattern}
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
         """Return the rule that denies reading a file that a command line names; else empty.
@@ -636,24 +629,17 @@ class PermissionRules:
 
     def denies(self, tool: str) -> str:
         """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        for text in self._denying:
-            rule = read_rule(text)
-            # Calls of other tools can't be told apart by a pattern: none is let through.
-            asks = tool in OWN_TOOLS and OWN_TOOLS[tool].is_standard
-            if rule.tool == tool and not (rule.pattern and asks):
-                return text
-        return ""
+        # Calls of other tools can't be told apart by a pattern: none is let through.
+        asks = tool in OWN_TOOLS and OWN_TOOLS[tool].is_standard
+        rules = self._denials(tool)
+        return next((text for text, rule in rules if not (rule.pattern and asks)), "")
 
     def for_no_tool(self, known: Container[str]) -> list[str]:
         """Return the rules for tools that are none of ours, of `known` ones, or of a server's."""
         written = [*self.allow, *self.allow_here, *self.flags, *self._denying]
         named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
-        ours = {OUTSIDE, *OWN_TOOLS}
-        return [
-            text
-            for text, tool in named
-            if tool not in ours and "__" not in tool and tool not in known
-        ]
+        named = [(text, tool) for text, tool in named if tool not in {OUTSIDE, *OWN_TOOLS}]
+        return [text for text, tool in named if "__" not in tool and tool not in known]
 
 
 def names_of(real: Path, cwd: Path) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import unicodedata
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -107,11 +108,11 @@ _ENDINGS = (
 def protection(real: Path) -> str | None:
     """What of a real path is in the table, if anything is; else None."""
     parts = [_fold(part) for part in real.parts]
-    for part, shown in zip(parts, real.parts, strict=True):
+    for at, part in enumerate(parts):
         if part in _FOLDERS:
-            return show_name(shown)
-    for at in range(len(parts) - 1):
-        if (parts[at], parts[at + 1]) in _WITHIN:
+            return show_name(real.parts[at])
+    for at, pair in enumerate(pairwise(parts)):
+        if pair in _WITHIN:
             return show_name("/".join(real.parts[at : at + 2]))
     above = (real, *real.parents) if real.is_absolute() else ()
     if found := next(filter(is_of_repository, above), None):
@@ -155,10 +156,6 @@ class Permissions:
         # One question at a time: read-only tools run in parallel.
         self._asking = asyncio.Lock()
 
-    @property
-    def _mode(self) -> PermissionMode:
-        return self._current.value
-
     async def read(self, tool_name: str, path: str) -> Target:
         """A path that may be read or searched; outside of the workspace that is asked."""
         target = self._workspace.resolve(path)
@@ -168,24 +165,24 @@ class Permissions:
         self._refuse_private(real)
         names = names_of(real, self._workspace.cwd)
         _refuse_denied(self._rules.denial_of_path(tool_name, names))
-        if target.inside or self._mode == "bypassPermissions":
-            return target
-        if self._rules.allows_path(tool_name, names):
+        if (
+            target.inside
+            or self._current.value == "bypassPermissions"
+            or self._rules.allows_path(tool_name, names)
+        ):
             return target
         shown = show_name(str(real))
-        await self._ask(
-            Proposal(
-                tool_name=tool_name,
-                title=f"{tool_name} outside of the working directory: {shown}",
-                kind="path",
-                body=shown,
-                warnings=_link_warning(path, target),
-                always=f"{tool_name} of this path in this session",
-                for_good=offers_for_path(tool_name, real.as_posix()),
-            ),
-            (tool_name, str(real)),
-            f"{shown} is outside of {self._workspace.cwd} and was not allowed",
+        proposal = Proposal(
+            tool_name=tool_name,
+            title=f"{tool_name} outside of the working directory: {shown}",
+            kind="path",
+            body=shown,
+            warnings=_link_warning(path, target),
+            always=f"{tool_name} of this path in this session",
+            for_good=offers_for_path(tool_name, real.as_posix()),
         )
+        refusal = f"{shown} is outside of {self._workspace.cwd} and was not allowed"
+        await self._ask(proposal, (tool_name, str(real)), refusal)
         return target
 
     def hides(self, base: Path) -> Callable[[Path], bool]:
@@ -203,11 +200,7 @@ class Permissions:
 
     def writable(self, path: str) -> Target:
         """A path that an edit may be proposed for; outside of the workspace none may."""
-        if self._mode == "plan":
-            raise _denied(
-                "This is plan mode: files can be read, nothing can be changed. "
-                "Describe the change instead."
-            )
+        self._refuse_in_plan("nothing can be changed. Describe the change instead")
         target = self._workspace.resolve(path)
         self._refuse_private(target.real)
         if not target.inside:
@@ -225,29 +218,25 @@ class Permissions:
         protected = protection(target.real)
         names = names_of(target.real, self._workspace.cwd)
         _refuse_denied(self._rules.denial_of_path(tool_name, names, edits=True))
-        if self._mode == "bypassPermissions":
+        mode, warnings = self._current.value, _link_warning(given, target)
+        if mode == "bypassPermissions":
             return
-        if not protected and (
-            self._mode == "acceptEdits" or self._rules.allows_path(tool_name, names)
-        ):
+        if not protected and (mode == "acceptEdits" or self._rules.allows_path(tool_name, names)):
             return
-        warnings = [*_link_warning(given, target)]
         if protected:
-            warnings.append(f"{protected} is protected: it can run by itself, or agents obey it")
+            warnings += (f"{protected} is protected: it can run by itself, or agents obey it",)
         shown = self._workspace.record_path(target.real)
-        await self._ask(
-            Proposal(
-                tool_name=tool_name,
-                title=f"{tool_name} {shown}",
-                kind="diff",
-                body=body,
-                warnings=tuple(warnings),
-                always="" if protected else "every edit of this file in this session",
-                for_good=() if protected else offers_for_path(tool_name, names[0]),
-            ),
-            ("edit", str(target.real)),
-            f"The change of {shown} was not allowed",
+        proposal = Proposal(
+            tool_name=tool_name,
+            title=f"{tool_name} {shown}",
+            kind="diff",
+            body=body,
+            warnings=warnings,
+            always="" if protected else "every edit of this file in this session",
+            for_good=() if protected else offers_for_path(tool_name, names[0]),
         )
+        refusal = f"The change of {shown} was not allowed"
+        await self._ask(proposal, ("edit", str(target.real)), refusal)
 
     async def command(
         self,
@@ -266,8 +255,7 @@ class Permissions:
         person lets such commands run in acceptEdits. `goes_on`: it is to run in the background.
         `may_leave`: it runs in the sandbox, unless the person chooses otherwise.
         """
-        if self._mode == "plan":
-            raise _denied("This is plan mode: no command is run. Say what you would run instead.")
+        self._refuse_in_plan("no command is run. Say what you would run instead")
         _refuse_denied(self._rules.denial_of_command(command))
         cwd = self._workspace.cwd
         _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
@@ -279,19 +267,22 @@ class Permissions:
             or ("outside", command) in self._rules.remembered
         ):
             return True
-        if self._mode == "bypassPermissions":
+        mode = self._current.value
+        if mode == "bypassPermissions":
             return bool(outside)
         if not outside and (
-            self._rules.allows_command(command) or (unasked and self._mode == "acceptEdits")
+            self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
         ):
             return False
         leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
+        is_plain = all(char.isprintable() or char in "\n\t" for char in command)
+        hides = "" if is_plain else "the command holds hidden characters"
         within = Proposal(
             tool_name=RUN_COMMAND,
             title=f"{RUN_COMMAND} in the background" if goes_on else RUN_COMMAND,
             kind="command",
             body=command,
-            warnings=(*_command_warnings(command), *filter(None, [leaves, known])),
+            warnings=tuple(filter(None, [hides, leaves, known])),
             always="exactly this command in this session",
             for_good=offers_for_command(command),
         )
@@ -310,26 +301,27 @@ class Permissions:
 
     async def call(self, tool_name: str, arguments: str) -> None:
         """Ask for a call of a server's tool, whose arguments are shown whole."""
-        if self._mode == "plan":
-            raise _denied(
-                f"This is plan mode: {tool_name} could change something and is not called. "
-                "Say what you would call it for instead."
-            )
-        _refuse_denied(self._rules.denies(tool_name))
-        if self._mode == "bypassPermissions" or self._rules.allows_path(tool_name, ()):
-            return
-        await self._ask(
-            Proposal(
-                tool_name=tool_name,
-                title=tool_name,
-                kind="call",
-                body=arguments,
-                always=f"every call of {tool_name} in this session",
-                for_good=((tool_name,),),
-            ),
-            ("call", tool_name),
-            f"The call of {tool_name} was not allowed",
+        self._refuse_in_plan(
+            f"{tool_name} could change something and is not called. "
+            "Say what you would call it for instead"
         )
+        _refuse_denied(self._rules.denies(tool_name))
+        if self._current.value == "bypassPermissions" or self._rules.allows_path(tool_name, ()):
+            return
+        proposal = Proposal(
+            tool_name=tool_name,
+            title=tool_name,
+            kind="call",
+            body=arguments,
+            always=f"every call of {tool_name} in this session",
+            for_good=((tool_name,),),
+        )
+        refusal = f"The call of {tool_name} was not allowed"
+        await self._ask(proposal, ("call", tool_name), refusal)
+
+    def _refuse_in_plan(self, instead: str) -> None:
+        if self._current.value == "plan":
+            raise _denied(f"This is plan mode: {instead}.")
 
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):
@@ -359,15 +351,8 @@ class Permissions:
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
-    if not target.through_link:
-        return ()
-    return (f"{show_name(given)} leads over a link to {show_name(str(target.real))}",)
-
-
-def _command_warnings(command: str) -> tuple[str, ...]:
-    if any(not c.isprintable() and c not in "\n\t" for c in command):
-        return ("the command holds hidden characters",)
-    return ()
+    told = f"{show_name(given)} leads over a link to {show_name(str(target.real))}"
+    return (told,) if target.through_link else ()
 
 
 def _refuse_denied(rule: str) -> None:

@@ -1,6 +1,6 @@
 """What is to be done: the agent's list of tasks, and the plan that plan mode ends with."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,7 +12,15 @@ from ragmem.memory.memory import Memory
 from ragmem.own_tools import UPDATE_TASKS, Effect
 from ragmem.records import Evidence, Session, ToolCall
 from ragmem.text import counted, one_line
-from ragmem.tools.base import Approver, CurrentMode, Params, Proposal, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import (
+    Approver,
+    Arguments,
+    CurrentMode,
+    Proposal,
+    ToolFailure,
+    ToolOutput,
+    arg,
+)
 from ragmem.tools.memory import written_event
 
 _MOST_TASKS = 30
@@ -25,19 +33,6 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, arg("What, in a few words.", least=1)]
     state: Literal["open", "doing", "done"] = "open"
 
-    @property
-    def row(self) -> str:
-        """Return it with the sign of its state."""
-        return f"{_MARKS[self.state]} {one_line(self.text, 160)}"
-
-
-class UpdateTasksParams(Params, frozen=True):
-    """Arguments of update_tasks."""
-
-    tasks: Annotated[
-        tuple[Task, ...], arg("All of them, in order, the done ones too.", _MOST_TASKS)
-    ]
-
 
 class UpdateTasks:
     """Keeps the list; the call itself is what is recorded of it."""
@@ -49,12 +44,16 @@ class UpdateTasks:
         "when it is made and whenever a task is begun (one at a time) or done."
     )
     effect: Effect = "memory"
-    Params: type[msgspec.Struct] = UpdateTasksParams
+
+    class Params(Arguments, frozen=True):
+        tasks: Annotated[
+            tuple[Task, ...], arg("All of them, in order, the done ones too.", _MOST_TASKS)
+        ]
 
     def __init__(self) -> None:
         self.tasks: tuple[Task, ...] = ()
 
-    def title(self, params: UpdateTasksParams) -> str:
+    def title(self, params: Params) -> str:
         """How far it is."""
         return _progress(params.tasks)
 
@@ -62,53 +61,33 @@ class UpdateTasks:
         """What is open, for the beginning of a turn."""
         if all(task.state == "done" for task in self.tasks):
             return ""
-        rows = "\n".join(task.row for task in self.tasks)
-        return f"Your list of tasks; keep it true with {UPDATE_TASKS}:\n{rows}"
+        return f"Your list of tasks; keep it true with {UPDATE_TASKS}:\n{_rows(self.tasks)}"
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
         """Take up the list of a recorded session; calls in the order they were made."""
         for call in calls:
             if call.tool_name == self.name and call.success:
                 try:
-                    params = msgspec.json.decode(call.arguments, type=UpdateTasksParams)
+                    params = msgspec.json.decode(call.arguments, type=self.Params)
                 except msgspec.DecodeError:
                     continue
                 self.tasks = params.tasks
 
-    async def run(self, params: UpdateTasksParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Take the list as it is now."""
         self.tasks = params.tasks
-        rows = "\n".join(task.row for task in params.tasks)
+        rows = _rows(params.tasks)
         return ToolOutput(text=_progress(params.tasks), display=rows or "no tasks")
+
+
+def _rows(tasks: tuple[Task, ...]) -> str:
+    return "\n".join(f"{_MARKS[task.state]} {one_line(task.text, 160)}" for task in tasks)
 
 
 def _progress(tasks: tuple[Task, ...]) -> str:
     done = sum(task.state == "done" for task in tasks)
-    doing = next((task.text for task in tasks if task.state == "doing"), "")
-    return f"{done} of {counted(len(tasks), 'task')} done" + (
-        f"; now: {one_line(doing, 120)}" if doing else ""
-    )
-
-
-class PresentPlanParams(Params, frozen=True):
-    """Arguments of present_plan."""
-
-    decision: Annotated[
-        str, arg("In one sentence what is to be done and how, to be understood alone.", 500, 1)
-    ]
-    plan: Annotated[
-        str,
-        arg(
-            "The plan in Markdown: the steps with their files, what could go wrong, "
-            "how it is checked.",
-            30_000,
-            1,
-        ),
-    ]
-
-
-KeepDecision = Callable[[str], Awaitable[MemoryWritten | None]]
-"""Keeps a sentence that the person has agreed to as a decision."""
+    doing = [f"; now: {one_line(task.text, 120)}" for task in tasks if task.state == "doing"]
+    return "".join([f"{done} of {counted(len(tasks), 'task')} done", *doing[:1]])
 
 
 class PresentPlan:
@@ -120,14 +99,30 @@ class PresentPlan:
         "that it needs first. It ends plan mode when they approve."
     )
     effect: Effect = "memory"
-    Params: type[msgspec.Struct] = PresentPlanParams
 
-    def __init__(self, mode: CurrentMode, approver: Approver, keep: KeepDecision) -> None:
+    class Params(Arguments, frozen=True):
+        decision: Annotated[
+            str, arg("In one sentence what is to be done and how, to be understood alone.", 500, 1)
+        ]
+        plan: Annotated[
+            str,
+            arg(
+                "The plan in Markdown: the steps with their files, what could go wrong, "
+                "how it is checked.",
+                30_000,
+                1,
+            ),
+        ]
+
+    def __init__(
+        self, mode: CurrentMode, approver: Approver, memory: Memory, session: Session
+    ) -> None:
         self._mode = mode
         self._approver = approver
-        self._keep = keep
+        self._memory = memory
+        self._session = session
 
-    def title(self, params: PresentPlanParams) -> str:
+    def title(self, params: Params) -> str:
         """What would be decided."""
         return params.decision
 
@@ -140,28 +135,22 @@ class PresentPlan:
             f"end with {self.name}; a question is answered as ever."
         )
 
-    async def run(self, params: PresentPlanParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Ask; ToolFailure with what the person says where they don't approve."""
         if self._mode.value != "plan":
             raise ToolFailure("This is not plan mode: no plan has to be approved. Do the work.")
         decision = await self._approver(
             Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
         )
-        if not decision.allowed and decision.reason and decision.changes:
-            raise ToolFailure(
-                f"The person wants it otherwise: {decision.reason}. Change the plan and present it "
-                "again.",
-                denied=True,
-                final=True,
-            )
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
-            raise ToolFailure(
-                f"The person refused the plan{why}. Nothing was done. Don't present it again "
-                "before they say what they want.",
-                denied=True,
-                final=True,
+            told = (
+                f"The person wants it otherwise{why}. Change the plan and present it again."
+                if why and decision.changes
+                else f"The person refused the plan{why}. Nothing was done. Don't present it again "
+                "before they say what they want."
             )
+            raise ToolFailure(told, denied=True, final=True)
         self._mode.value = decision.mode or "default"
         written = await self._keep(params.decision)
         return ToolOutput(
@@ -172,21 +161,19 @@ class PresentPlan:
             written=(written,) if written else (),
         )
 
-
-def keep_decision(memory: Memory, session: Session) -> KeepDecision:
-    """How what was approved becomes a decision of the project; the turn that it is of is named."""
-
-    async def keep(text: str) -> MemoryWritten | None:
-        turn = memory.running_turn(session.session_id)
-        if memory.facts is None or turn is None or not memory.records:
+    async def _keep(self, text: str) -> MemoryWritten | None:
+        """Make a decision of the project of what was approved; the turn that it is of is named."""
+        facts, session = self._memory.facts, self._session
+        turn = self._memory.running_turn(session.session_id)
+        if facts is None or turn is None or not self._memory.records:
             return None
-        asking = [call for call in turn.tool_calls if call.tool_name == PresentPlan.name]
+        asking = [call for call in turn.tool_calls if call.tool_name == self.name]
         evidence = Evidence(
             session_id=turn.session_id,
             turn_id=turn.turn_id,
             turn_index=turn.turn_index,
             tool_call_id=asking[-1].tool_call_id if asking else "",
-            tool_name=PresentPlan.name,
+            tool_name=self.name,
             quote=one_line(turn.user_message, 300),
             at=turn.started_at,
         )
@@ -194,8 +181,6 @@ def keep_decision(memory: Memory, session: Session) -> KeepDecision:
             content=text, kind="decision", source="chat", scope="project", evidence=(evidence,)
         )
         try:
-            return written_event(await memory.facts.remember(draft, session.project_id))
+            return written_event(await facts.remember(draft, session.project_id))
         except StoreError:
             return None
-
-    return keep

@@ -26,7 +26,7 @@ from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_span
 from ragmem.tools.shell import interruptible
-from ragmem.tools.workspace import Target, Workspace, open_file, open_folder, plain_failures
+from ragmem.tools.workspace import Workspace, open_file, open_folder, plain_failures
 
 _NAME = re.compile("[0-9a-f]{64}")
 _LOOKED_THROUGH = ".looked-through"
@@ -167,9 +167,9 @@ def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
         return
     of_line, of_kind = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for before, (kind, secret) in zip(here.pieces, here.secrets, strict=False):
-        of_line[_line(before)].append(secret)
+        of_line[before.rpartition("\n")[2]].append(secret)
         of_kind[kind].append(secret)
-    lines = [_line(before) for before in parts.pieces[:-1]]
+    lines = [before.rpartition("\n")[2] for before in parts.pieces[:-1]]
     if all(lines.count(line) <= len(of_line[line]) for line in set(lines)):
         yield _dealt(lines, of_line)
     counts = {kind: parts.kinds.count(kind) for kind in parts.kinds}
@@ -185,10 +185,6 @@ def _dealt(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[st
     """For each key the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
-
-
-def _line(before: str) -> str:
-    return before.rpartition("\n")[2]
 
 
 def _gone(file: Path) -> bool:
@@ -225,12 +221,6 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """Where what stood there is now; but for its secrets, where the name ends with `.parts`."""
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    target: Target
-    content: bytes | None
-    """Of the file now; None where there is none."""
-
-
 class Restorer:
     """Takes files back, inside one workspace."""
 
@@ -260,13 +250,12 @@ class Restorer:
         """
         if change.cut_off:
             raise ToolFailure(_CUT_OFF)
-        found = await interruptible(lambda _: self._look(change.path))
-        return await interruptible(lambda _: self._wanted(change, found.content)), found.content
+        _, now = await interruptible(lambda _: self._look(change.path))
+        return await interruptible(lambda _: self._wanted(change, now)), now
 
     async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
         path = change.path
-        found = await interruptible(lambda _: self._look(path))
-        now = found.content
+        real, now = found = await interruptible(lambda _: self._look(path))
         wanted = await interruptible(lambda _: self._wanted(change, now))
         if now == wanted:
             return Restored(path=path, outcome="as_before")
@@ -274,10 +263,9 @@ class Restorer:
             if not await confirm(path, doubt):
                 return Restored(path=path, outcome="kept", note=doubt)
             # The answer took time.
-            again = await interruptible(lambda _: self._look(path))
-            if again.content != now or again.target.real != found.target.real:
+            if await interruptible(lambda _: self._look(path)) != found:
                 raise workspace.stale(path)
-        return await interruptible(lambda _: self._put(path, found, wanted))
+        return await interruptible(lambda _: self._put(path, real, now, wanted))
 
     def _real(self, path: str) -> Path | None:
         try:
@@ -295,22 +283,22 @@ class Restorer:
         except (OSError, ValueError) as error:
             raise ToolFailure(f"what stood there before can't be read: {error}") from None
 
-    def _look(self, path: str) -> _Found:
+    def _look(self, path: str) -> tuple[Path, bytes | None]:
+        """The real path, and what is there now; None where there is nothing."""
         target = self._workspace.resolve(path)
         if self._workspace.is_private(target.real):
             raise ToolFailure("it belongs to ragmem itself")
         if not target.inside:
             raise ToolFailure("it lies outside of this folder; --add-dir adds another one")
         if not target.exists:
-            return _Found(target=target, content=None)
+            return target.real, None
         with plain_failures(path), open_file(target.real) as fd:
             content = read_span(fd, 0, MAX_TEXT_BYTES + 1)
         if len(content) > MAX_TEXT_BYTES:
             raise ToolFailure(f"it is larger than {MAX_TEXT_BYTES:,} bytes now")
-        return _Found(target=target, content=content)
+        return target.real, content
 
-    def _put(self, path: str, found: _Found, wanted: bytes | None) -> Restored:
-        real, now = found.target.real, found.content
+    def _put(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
         kept = None
         with plain_failures(path):
             if now is not None:
@@ -318,7 +306,7 @@ class Restorer:
             if wanted is None:
                 assert now is not None
                 with open_folder(real.parent) as folder:
-                    if self._look(path).content != now:
+                    if self._look(path) != (real, now):
                         raise workspace.stale(path)
                     os.unlink(real.name, dir_fd=folder)
                 return Restored(path=path, outcome="removed", kept=kept)
@@ -328,8 +316,7 @@ class Restorer:
                 except FileExistsError:
                     raise workspace.stale(path) from None
             else:
-                expected = hashlib.sha256(now).hexdigest()
-                workspace.replace(real, wanted, expected_sha256=expected, shown=path)
+                workspace.replace(real, wanted, expected_sha256=_hash(now), shown=path)
         return Restored(path=path, outcome="restored", kept=kept)
 
 
@@ -337,7 +324,7 @@ def _doubt(change: FileChange, now: bytes | None) -> str:
     """Why the person is to be asked; empty where only this session has written the file."""
     if now is None:
         return "it is gone since"
-    if hashlib.sha256(now).hexdigest() != change.after:
+    if _hash(now) != change.after:
         return "it was changed since the last edit of this session"
     if not change.unbroken:
         return "it was also changed by others between the edits of this session"

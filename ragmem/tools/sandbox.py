@@ -19,7 +19,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -362,8 +362,8 @@ class Sandbox:
     @property
     def keeps_ports(self) -> str:
         """What a server in it can't do, in a sentence; empty where it can be reached."""
-        network, shares = self.settings.network, self.mechanism.kind == "sandbox-exec"
-        if network == "all" or (network, shares) == ("loopback", True):
+        network = self.settings.network
+        if network == "all" or (network, self.mechanism.kind) == ("loopback", "sandbox-exec"):
             return ""
         return "In the sandbox its ports are its own: no other command and no browser reaches them."
 
@@ -410,32 +410,23 @@ class Sandbox:
     @contextmanager
     def confining(self, argv: list[str], roots: Sequence[Path]) -> Iterator[Confined]:
         """How to start a command in it, which writes in `roots`; OSError where that can't be."""
-        rules = self._rules(roots)
-        kind, open_ones = self.mechanism.kind, list[int]()
+        rules, program = self._rules(roots), str(self.mechanism.program)
         environ = {"TMPDIR": str(rules.temporary)}
-        inet = rules.network == "all" or (rules.network, kind) == ("loopback", "bubblewrap")
-        try:
-            if kind == "sandbox-exec":
-                yield Confined(
-                    [str(self.mechanism.program), "-p", profile(rules), *argv], environ=environ
-                )
+        if self.mechanism.kind == "sandbox-exec":
+            yield Confined([program, "-p", profile(rules), *argv], environ=environ)
+            return
+        shares = self.mechanism.kind == "bubblewrap"
+        inet = rules.network == "all" or (rules.network == "loopback" and shares)
+        with ExitStack() as opened:
+            calls = call_filter(inet=inet, shares=shares)
+            opened.callback(os.close, calls)
+            if shares:
+                argv = [program, *_bubblewrap(rules, calls), *argv]
+                yield Confined(argv, (calls,), environ={"TMPDIR": str(_TMP)})
                 return
-            shares = kind == "bubblewrap"
-            open_ones.append(call_filter(inet=inet, shares=shares))
-            if kind == "bubblewrap":
-                options = _bubblewrap(rules, open_ones[0])
-                yield Confined(
-                    [str(self.mechanism.program), *options, *argv],
-                    tuple(open_ones),
-                    environ={"TMPDIR": str(_TMP)},
-                )
-                return
-            open_ones.append(ruleset(_rights(rules)))
-            calls, files = open_ones
-            yield Confined(argv, tuple(open_ones), f"{files},{calls}", environ)
-        finally:
-            for fd in open_ones:
-                os.close(fd)
+            files = ruleset(_rights(rules))
+            opened.callback(os.close, files)
+            yield Confined(argv, (calls, files), f"{files},{calls}", environ)
 
     def _rules(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
@@ -478,18 +469,18 @@ def protected_in(root: Path) -> list[Path]:
 
     At its top, and in its hidden folders; of `.git` what leads git to programs.
     """
+
+    def runs(path: Path) -> bool:
+        return bool(protection(path.relative_to(root))) or is_of_repository(path)
+
     found: list[Path] = []
     for path in _entries(root):
         if path.name == ".git" and path.is_dir() and not path.is_symlink():
             found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
-        elif protection(Path(path.name)) or is_of_repository(path):
+        elif runs(path):
             found.append(path)
         elif path.name.startswith("."):
-            found += [
-                each
-                for each in _entries(path)
-                if protection(Path(path.name, each.name)) or is_of_repository(each)
-            ]
+            found += filter(runs, _entries(path))
     return found
 
 
@@ -518,12 +509,12 @@ def remove_new_commondirs(roots: Iterable[Path], before: States) -> list[Path]:
 
     It does not belong there, and leads git, at its next start, to configuration that was not kept.
     """
-    found = [path for root in roots if (path := root / ".git" / "commondir") not in before]
     removed = []
-    for path in filter(os.path.lexists, found):
-        with suppress(OSError):
-            path.unlink()
-            removed.append(path)
+    for path in (root / ".git" / "commondir" for root in roots):
+        if path not in before and os.path.lexists(path):
+            with suppress(OSError):
+                path.unlink()
+                removed.append(path)
     return removed
 
 

@@ -17,20 +17,11 @@ import msgspec
 from ragmem.children import FileList as FileList
 from ragmem.children import Ripgrep as Ripgrep
 from ragmem.children import find_ripgrep as find_ripgrep
-from ragmem.own_tools import Effect
-from ragmem.text import one_line, spelled
-from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg, number
-from ragmem.tools.permissions import Permissions
-from ragmem.tools.shell import interruptible
-from ragmem.tools.workspace import (
-    Target,
-    Workspace,
-    matcher,
-    open_file,
-    open_folder,
-    plain_failures,
-    show_name,
-)
+from ragmem.messages import Json
+from ragmem.text import counted, one_line, spelled
+from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.files import Looking, bracketed
+from ragmem.tools.workspace import Target, matcher, open_file, open_folder, show_name
 
 
 def require_ripgrep(roots: Sequence[Path]) -> Path:
@@ -49,7 +40,6 @@ MAX_MATCHES = 100
 MAX_TEXT_CHARS = 50_000
 TIMEOUT_S = 30.0
 _MAX_PATTERN_CHARS = 10_000
-_NOT_IGNORING = "an ignore file can't be read to its end, so that ignored files may be among these"
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 # What stands between two records and is none itself: a gap, or word of a binary file.
 _BETWEEN = re.compile(
@@ -60,54 +50,24 @@ _BETWEEN = re.compile(
 Mode = Literal["lines", "files", "count"]
 
 
-class GlobFilesParams(Params, frozen=True):
-    """Arguments of glob_files."""
-
-    pattern: Annotated[
-        str,
-        arg(
-            "Such as **/*.py or src/**/test_*.{ts,tsx}; without a slash it is matched "
-            "against file names at any depth."
-        ),
-    ]
-    path: Annotated[str, arg("Folder to look in.")] = "."
-
-
-class GrepFilesParams(Params, frozen=True):
-    """Arguments of grep_files."""
-
-    pattern: Annotated[str, arg("A regular expression (Rust syntax), matched line by line.")]
-    path: Annotated[str, arg("Folder or file to search.")] = "."
-    glob: Annotated[str, arg("Only files that match, such as *.py.")] = ""
-    mode: Annotated[
-        Mode, arg("lines: matching lines with numbers; files: paths; count: matches a file.")
-    ] = "lines"
-    context: Annotated[int, number("Lines shown around each match.", 0, 20)] = 0
-    limit: Annotated[int, number("Matches (or files) a page.", 1, MAX_MATCHES)] = MAX_MATCHES
-    offset: Annotated[int, number("Matches (or files) to skip.", 0)] = 0
+def _result(
+    lines: list[str], notes: list[str], run: Ripgrep, display: str, **data: Json
+) -> ToolOutput:
+    """What was found, with what keeps a run of ripgrep from being whole below it."""
+    if run.timed_out:
+        notes.append(f"stopped after {TIMEOUT_S:g} s: this is not all; narrow path or pattern")
+    if run.unreadable:
+        notes.append(f"{run.unreadable} files or folders could not be read")
+    if run.failed:
+        notes.append(f"ripgrep failed: {run.failed}; this is not all")
+    if not run.is_ignoring:
+        notes.append(
+            "an ignore file can't be read to its end, so that ignored files may be among these"
+        )
+    return ToolOutput(text="\n".join(lines + bracketed(notes)), display=display, data=data)
 
 
-class _Looking:
-    """What the tools that look at files share: the way to a target, and to a thread."""
-
-    name: str
-    effect: Effect = "read"
-
-    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
-        self._workspace = workspace
-        self._permissions = permissions
-
-    async def _look(
-        self, path: str, work: Callable[[Target, threading.Event], ToolOutput]
-    ) -> ToolOutput:
-        target = await self._permissions.read(self.name, path)
-        if not target.exists:
-            raise self._workspace.not_found(path, target)
-        with plain_failures(self._workspace.record_path(target.real)):
-            return await interruptible(lambda stop: work(target, stop))
-
-
-class GlobFiles(_Looking):
+class GlobFiles(Looking):
     """Files by name, newest first."""
 
     name = "glob_files"
@@ -115,22 +75,32 @@ class GlobFiles(_Looking):
         f"Find files by glob pattern, newest first, at most {MAX_PATHS:,}. Files that .gitignore "
         "names are left out."
     )
-    Params: type[msgspec.Struct] = GlobFilesParams
 
-    def title(self, params: GlobFilesParams) -> str:
+    class Params(Arguments, frozen=True):
+        pattern: Annotated[
+            str,
+            arg(
+                "Such as **/*.py or src/**/test_*.{ts,tsx}; without a slash it is matched "
+                "against file names at any depth."
+            ),
+        ]
+        path: Annotated[str, arg("Folder to look in.")] = "."
+
+    def title(self, params: Params) -> str:
         """The pattern and where."""
         return params.pattern if params.path == "." else f"{params.pattern} in {params.path}"
 
-    async def run(self, params: GlobFilesParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Paths, one a line."""
         matches = matcher(params.pattern)
-        return await self._look(params.path, partial(self._find, params, matches))
+        return await self.look(params.path, partial(self._find, params, matches))
 
     def _find(
         self,
-        params: GlobFilesParams,
+        params: Params,
         matches: Callable[[str], bool],
         target: Target,
+        where: str,
         stop: threading.Event,
     ) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
@@ -149,30 +119,16 @@ class GlobFiles(_Looking):
                 count = 0
                 newest = heapq.nlargest(MAX_PATHS, found(files))
         shown = [self._workspace.record_path(base / path) for _, path in newest]
-        notes = []
-        if count > len(newest):
-            notes.append(f"the newest {len(newest):,} of {count:,}; narrow the pattern")
-        if files.timed_out:
-            notes.append(f"stopped after {TIMEOUT_S:g} s: the list is not whole")
-        if files.unreadable:
-            notes.append(f"{files.unreadable} folders could not be read")
-        if files.failed:
-            notes.append(f"ripgrep failed: {files.failed}; the list is not whole")
-        if not files.is_ignoring:
-            notes.append(_NOT_IGNORING)
-        where = self._workspace.record_path(base)
         if not shown:
             place = "" if where == "." else f" in {where}"
             shown = [f"No file{place} matches {params.pattern}. Ignored files are left out."]
-        tail = [f"[{'; '.join(notes)}]"] if notes else []
-        return ToolOutput(
-            text="\n".join(shown + tail),
-            display=f"{count:,} file{'' if count == 1 else 's'}",
-            data={"path": where, "count": count},
-        )
+        notes = []
+        if count > len(newest):
+            notes.append(f"the newest {len(newest):,} of {count:,}; narrow the pattern")
+        return _result(shown, notes, files, counted(count, "file"), path=where, count=count)
 
 
-class GrepFiles(_Looking):
+class GrepFiles(Looking):
     """Files by content."""
 
     name = "grep_files"
@@ -180,32 +136,44 @@ class GrepFiles(_Looking):
         "Search file contents with a regular expression (ripgrep). Files that .gitignore names, "
         f"and binary ones, are left out. At most {MAX_MATCHES} matches a page; `offset` goes on."
     )
-    Params: type[msgspec.Struct] = GrepFilesParams
 
-    def title(self, params: GrepFilesParams) -> str:
+    class Params(Arguments, frozen=True):
+        pattern: Annotated[str, arg("A regular expression (Rust syntax), matched line by line.")]
+        path: Annotated[str, arg("Folder or file to search.")] = "."
+        glob: Annotated[str, arg("Only files that match, such as *.py.")] = ""
+        mode: Annotated[
+            Mode, arg("lines: matching lines with numbers; files: paths; count: matches a file.")
+        ] = "lines"
+        context: Annotated[int, number("Lines shown around each match.", 0, 20)] = 0
+        limit: Annotated[int, number("Matches (or files) a page.", 1, MAX_MATCHES)] = MAX_MATCHES
+        offset: Annotated[int, number("Matches (or files) to skip.", 0)] = 0
+
+    def title(self, params: Params) -> str:
         """The pattern and where."""
         where = "" if params.path == "." else f" in {params.path}"
         return f"{one_line(params.pattern, 80)}{where}{f' ({params.glob})' if params.glob else ''}"
 
-    async def run(self, params: GrepFilesParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """One page of matches, grouped by file."""
         if not params.pattern or "\0" in params.pattern:
             raise ToolFailure("The pattern is empty or holds a NUL. Nothing was searched.")
         if len(params.pattern) > _MAX_PATTERN_CHARS:
             raise ToolFailure(f"The pattern is longer than {_MAX_PATTERN_CHARS:,} characters.")
-        return await self._look(params.path, partial(self._search, params))
+        return await self.look(params.path, partial(self._search, params))
 
-    def _search(self, params: GrepFilesParams, target: Target, stop: threading.Event) -> ToolOutput:
+    def _search(
+        self, params: Params, target: Target, where: str, stop: threading.Event
+    ) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
         base, name = target.real, ""
         if not stat.S_ISDIR(os.lstat(base).st_mode):
             # Opened and closed: a FIFO or a device is refused before ripgrep hangs on it.
             with open_file(base):
                 base, name = base.parent, base.name
-        arguments, selects = _glob_arguments(params.glob)
+        filters, selects = _glob_arguments(params.glob)
         arguments = [
             *_mode_arguments(params),
-            *arguments,
+            *filters,
             *("--null", "--with-filename", "--sort=path", "--crlf"),
             *(f"--regexp={params.pattern}", "--", f"./{name}"),
         ]
@@ -231,7 +199,7 @@ class GrepFiles(_Looking):
                 f"{run.failed}\nNothing was searched. Put a backslash before ( ) [ ] {{ }} . * + ? "
                 "to search for the character itself."
             )
-        return page.output(self._workspace.record_path(target.real), run)
+        return page.output(where, run)
 
 
 class _Hit(msgspec.Struct, frozen=True):
@@ -245,7 +213,7 @@ class _Hit(msgspec.Struct, frozen=True):
 class _Page:
     """Collects what one page shows, and counts what it skips."""
 
-    def __init__(self, params: GrepFilesParams) -> None:
+    def __init__(self, params: GrepFiles.Params) -> None:
         self._params = params
         self._lines: list[str] = []
         self._chars = 0
@@ -286,10 +254,8 @@ class _Page:
 
     def _show(self, path: str, hit: _Hit) -> None:
         rows = []
-        if self._params.mode == "files":
-            rows.append(path)
-        elif self._params.mode == "count":
-            rows.append(f"{path}: {hit.number:,}")
+        if self._params.mode != "lines":
+            rows.append(f"{path}: {hit.number:,}" if self._params.mode == "count" else path)
         else:
             if self._last[0] != path:
                 rows += [""] * bool(self._lines) + [path]
@@ -302,48 +268,30 @@ class _Page:
 
     def output(self, where: str, run: Ripgrep) -> ToolOutput:
         """What the model and the person are shown."""
-        params = self._params
-        thing = "match" if params.mode == "lines" else "file"
-        notes = []
+        params, lines, notes = self._params, self._lines, []
         if self._more:
             first, last = params.offset + 1, params.offset + self.taken
             notes.append(f"{first}–{last}; there is more: go on with offset={last}")
-        if run.timed_out:
-            notes.append(f"stopped after {TIMEOUT_S:g} s: narrow path, glob or pattern")
-        if run.unreadable:
-            notes.append(f"{run.unreadable} files or folders could not be read")
-        if run.failed:
-            notes.append(f"ripgrep failed: {run.failed}; what was found is not all")
-        if not run.is_ignoring:
-            notes.append(_NOT_IGNORING)
-        lines = self._lines
         if not lines:
             within = "" if where == "." else f" in {where}"
             past = f" after the first {self._seen}" if params.offset else ""
             lines = [f"No match for {one_line(params.pattern, 200)}{within}{past}."]
-        tail = [f"[{'; '.join(notes)}]"] if notes else []
-        plural = "" if self.taken == 1 else "es" if thing == "match" else "s"
-        display = f"{self.taken}{'+' if self._more else ''} {thing}{plural}"
-        if params.mode == "lines" and self.taken:
-            display += f" in {len(self.files)} file{'' if len(self.files) == 1 else 's'}"
-        return ToolOutput(
-            text="\n".join(lines + tail),
-            display=display,
-            data={"path": where, "files": [{"path": path} for path in self.files]},
-        )
+        display = f"{self.taken}{'+' * self._more} match{'es' * (self.taken != 1)}"
+        if params.mode != "lines":
+            display = counted(self.taken, "file").replace(" ", "+ " if self._more else " ")
+        elif self.taken:
+            display += f" in {counted(len(self.files), 'file')}"
+        files: list[Json] = [{"path": path} for path in self.files]
+        return _result(lines, notes, run, display, path=where, files=files)
 
 
-def _mode_arguments(params: GrepFilesParams) -> list[str]:
-    match params.mode:
-        case "files":
-            return ["--files-with-matches"]
-        case "count":
-            return ["--count"]
-        case "lines":
-            return [
-                *("--line-number", "--no-heading", f"--context={params.context}"),
-                *("--max-columns=500", "--max-columns-preview"),
-            ]
+def _mode_arguments(params: GrepFiles.Params) -> list[str]:
+    if params.mode != "lines":
+        return ["--count" if params.mode == "count" else "--files-with-matches"]
+    return [
+        *("--line-number", "--no-heading", f"--context={params.context}"),
+        *("--max-columns=500", "--max-columns-preview"),
+    ]
 
 
 def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]:
@@ -371,13 +319,10 @@ def _hits(chunks: Iterable[bytes], mode: Mode) -> Iterator[_Hit]:
             stop = nul if mode == "files" else rest.find(end, nul + 1)
             if nul < 0 or stop < 0:
                 break
-            path, row = rest[position:nul], rest[nul + 1 : stop]
+            path, row = _BETWEEN.sub(b"", rest[position:nul]), rest[nul + 1 : stop]
             position = stop + 1
-            path = _BETWEEN.sub(b"", path)
-            if mode == "files":
-                yield _Hit(path, 0, "")
-            elif mode == "count":
-                yield _Hit(path, int(row), "")
+            if mode != "lines":
+                yield _Hit(path, int(row or 0), "")
             elif found := _ROW.fullmatch(row):
                 line = found[3].removesuffix(b"\r").decode("utf-8", "replace")
                 yield _Hit(path, int(found[1]), spelled(line, keep="\t"), found[2] == b":")
@@ -396,13 +341,7 @@ _CLASSIFY_S = 3.0
 _NAMED_IGNORED = 30
 
 
-class ListDirectoryParams(Params, frozen=True):
-    """Arguments of list_directory."""
-
-    path: Annotated[str, arg("The folder.")] = "."
-
-
-class ListDirectory(_Looking):
+class ListDirectory(Looking):
     """What lies in one folder."""
 
     name = "list_directory"
@@ -410,42 +349,53 @@ class ListDirectory(_Looking):
         f"List a folder: subfolders first, then files with sizes, at most {MAX_ENTRIES:,} entries. "
         "Not recursive; use glob_files for that."
     )
-    Params: type[msgspec.Struct] = ListDirectoryParams
 
-    def title(self, params: ListDirectoryParams) -> str:
+    class Params(Arguments, frozen=True):
+        path: Annotated[str, arg("The folder.")] = "."
+
+    def title(self, params: Params) -> str:
         """The folder."""
         return params.path
 
-    async def run(self, params: ListDirectoryParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """One entry a line."""
-        return await self._look(params.path, self._list)
+        return await self.look(params.path, self._list)
 
-    def _list(self, target: Target, stop: threading.Event) -> ToolOutput:
-        where = self._workspace.record_path(target.real)
+    def _list(self, target: Target, where: str, stop: threading.Event) -> ToolOutput:
+        hides, total, ignored = self._permissions.hides(target.real), 0, list[str]()
         with open_folder(target.real) as by_path:
             folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=by_path)
-        hides = self._permissions.hides(target.real)
+
+        def shown(entries: Iterable["os.DirEntry[str]"]) -> Iterator[tuple[bool, str]]:
+            nonlocal total
+            for entry in entries:
+                if entry.name == ".git" or hides(target.real / entry.name):
+                    continue
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if known is not None and _is_ignored(entry, known, folder):
+                    ignored.append(entry.name + "/" * is_folder)
+                else:
+                    total += 1
+                    yield not is_folder, entry.name
+
         try:
-            found = _Entries(self._not_ignored(folder, stop), folder)
+            known = self._not_ignored(folder, stop)
             with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not hides(target.real / entry.name):
-                        found.add(entry)
-            chosen = found.first(MAX_ENTRIES)
+                # Folders before files; no more of them in memory than are shown.
+                chosen = heapq.nsmallest(MAX_ENTRIES, shown(entries))
             lines = [_line(name, is_file, folder) for is_file, name in chosen]
         finally:
             os.close(folder)
-        total, ignored = found.count, found.ignored
         if total > len(chosen):
             lines.append(f"[{total - len(chosen):,} more entries; use glob_files to narrow it]")
         if ignored:
-            shown = ", ".join(show_name(name) for name in sorted(ignored)[:_NAMED_IGNORED])
+            named = ", ".join(show_name(name) for name in sorted(ignored)[:_NAMED_IGNORED])
             rest = len(ignored) - _NAMED_IGNORED
             more = f" and {rest:,} more" if rest > 0 else ""
-            lines.append(f"[left out, ignored by .gitignore: {shown}{more}]")
+            lines.append(f"[left out, ignored by .gitignore: {named}{more}]")
         return ToolOutput(
             text="\n".join(lines) or f"{where} is empty.",
-            display=f"{total:,} entr{'y' if total == 1 else 'ies'}",
+            display=counted(total, "entry"),
             data={"path": where, "count": total},
         )
 
@@ -459,51 +409,19 @@ class ListDirectory(_Looking):
         return None if files.timed_out or files.failed else names
 
 
-class _Entries:
-    """Folders before files, each by name; no more of them in memory than are shown."""
-
-    def __init__(self, not_ignored: set[str] | None, folder: int) -> None:
-        self._not_ignored = not_ignored
-        self._folder = folder
-        self._kept: list[tuple[bool, str]] = []
-        self.count = 0
-        self.ignored: list[str] = []
-
-    def add(self, entry: "os.DirEntry[str]") -> None:
-        """Take the next, in any order."""
-        if entry.name == ".git":
-            return
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if self._not_ignored is not None and _is_ignored(entry, self._not_ignored, self._folder):
-            self.ignored.append(f"{entry.name}/" if is_folder else entry.name)
-            return
-        self.count += 1
-        self._kept.append((not is_folder, entry.name))
-        if len(self._kept) > 4 * MAX_ENTRIES:
-            self._kept = self.first(MAX_ENTRIES)
-
-    def first(self, limit: int) -> list[tuple[bool, str]]:
-        """(is a file, name) of those that come first."""
-        return heapq.nsmallest(limit, self._kept)
-
-
 def _is_ignored(entry: "os.DirEntry[str]", known: set[str], folder: int) -> bool:
     if entry.name in known:
         return False
-    if entry.is_dir(follow_symlinks=False):
-        # ripgrep lists files: a folder without any is not therefore ignored.
-        return not _is_empty(entry.name, folder)
-    return entry.is_file(follow_symlinks=False)
-
-
-def _is_empty(name: str, folder: int) -> bool:
+    if not entry.is_dir(follow_symlinks=False):
+        return entry.is_file(follow_symlinks=False)
+    # ripgrep lists files: a folder without any is not therefore ignored.
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        fd = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
-        return True
+        return False
     try:
         with os.scandir(fd) as entries:
-            return next(entries, None) is None
+            return any(entries)
     finally:
         os.close(fd)
 

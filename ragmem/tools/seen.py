@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
 from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
 from ragmem.memory.context import CodePassage
@@ -27,7 +25,7 @@ from ragmem.text import plain_or_quoted
 from ragmem.tools.base import Tool, ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.workspace import Workspace, open_file
+from ragmem.tools.workspace import Workspace, identity, open_file
 from ragmem.usage import Metrics
 
 
@@ -76,16 +74,16 @@ class SeenFiles:
                 result = json.loads(call.result)
             except (ValueError, RecursionError):
                 continue
-            if not isinstance(result, dict):
-                continue
-            path, sha256 = result.get("path"), result.get("sha256")
-            if not (isinstance(path, str) and isinstance(sha256, str)):
-                continue
-            first, last = result.get("first_line"), result.get("last_line")
-            if isinstance(first, int) and isinstance(last, int):
-                self._reads(path, sha256, first, last)
-            else:
-                self.note(path, sha256)
+            match result:
+                case {
+                    "path": str(path),
+                    "sha256": str(sha256),
+                    "first_line": int(first),
+                    "last_line": int(last),
+                }:
+                    self._reads(path, sha256, first, last)
+                case {"path": str(path), "sha256": str(sha256)}:
+                    self.note(path, sha256)
 
 
 _NAMED = 20
@@ -97,20 +95,13 @@ system's clock ticks."""
 _GONE = ""
 
 
-class _Stat(msgspec.Struct, frozen=True):
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-
 class ChangedFiles:
     """Compares what `seen` knows with what is on the disk; a file is read when its stat differs."""
 
     def __init__(self, workspace: Workspace, seen: SeenFiles) -> None:
         self._workspace = workspace
         self._seen = seen
-        self._hashes: dict[str, tuple[_Stat, str]] = {}
+        self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}
         self._told: dict[str, str] = {}
 
     async def news(self) -> str:
@@ -118,20 +109,18 @@ class ChangedFiles:
 
         Nothing of it is said again.
         """
-        changed = await asyncio.to_thread(self._changed, self._seen.latest(_MOST_FILES))
+        changed = await asyncio.to_thread(self._changed)
         self._told |= changed
         return _sentence(list(changed))
 
     async def look(self) -> str:
         """The same, without remembering that it was said."""
-        return _sentence(
-            list(await asyncio.to_thread(self._changed, self._seen.latest(_MOST_FILES)))
-        )
+        return _sentence(list(await asyncio.to_thread(self._changed)))
 
-    def _changed(self, known: Sequence[tuple[str, str]]) -> dict[str, str]:
+    def _changed(self) -> dict[str, str]:
         """Path to the hash that it has now."""
         found = {}
-        for path, seen in known:
+        for path, seen in self._seen.latest(_MOST_FILES):
             now = self._hash_of(path)
             if now is None or now == seen:
                 self._told.pop(path, None)
@@ -146,23 +135,19 @@ class ChangedFiles:
             if not target.exists:
                 return _GONE
             before = self._hashes.get(path)
-            if before and before[0] == _stat(os.stat(target.real, follow_symlinks=False)):
+            if before and before[0] == identity(os.stat(target.real, follow_symlinks=False)):
                 return before[1]
             read_ns = time.time_ns()
             with open_file(target.real) as fd:
-                stat = _stat(os.fstat(fd))
+                stat = os.fstat(fd)
                 data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
         except (ToolFailure, OSError):
             return None
         sha256 = hashlib.sha256(data).hexdigest()
         self._hashes.pop(path, None)
-        if abs(read_ns - max(stat.mtime_ns, stat.ctime_ns)) >= _RACY_NS:
-            self._hashes[path] = (stat, sha256)
+        if abs(read_ns - max(stat.st_mtime_ns, stat.st_ctime_ns)) >= _RACY_NS:
+            self._hashes[path] = (identity(stat), sha256)
         return sha256
-
-
-def _stat(status: os.stat_result) -> _Stat:
-    return _Stat(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _sentence(paths: Sequence[str]) -> str:
@@ -171,7 +156,7 @@ def _sentence(paths: Sequence[str]) -> str:
     more = len(paths) - _NAMED
     named = ", ".join(map(plain_or_quoted, paths[:_NAMED]))
     named += f" and {more:,} more" if more > 0 else ""
-    count = "" if len(paths) == 1 else f" ({len(paths):,} files)" if more > 0 else ""
+    count = f" ({len(paths):,} files)" if more > 0 else ""
     return (
         f"Changed on disk since you read them{count}: {named}. "
         "Read them again before you rely on them or edit them."

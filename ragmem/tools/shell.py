@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -18,15 +18,19 @@ from ragmem.children import child_environment as child_environment
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
+from ragmem.messages import Json
 from ragmem.own_tools import RUN_COMMAND, Effect
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import ENDED, OutputSoFar, Params, Tell, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import ENDED, Arguments, OutputSoFar, Tell, ToolFailure, ToolOutput, arg
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.sandbox import Confined, Sandbox, changed, remove_new_commondirs, states
 from ragmem.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ragmem.tools.jobs import Jobs
 
 T = TypeVar("T")
 
@@ -71,7 +75,7 @@ _TOLD_EVERY_S = 0.1
 _TOLD_BYTES = 4096
 
 
-class RunCommandParams(Params, frozen=True):
+class RunCommandParams(Arguments, frozen=True):
     """Arguments of run_command."""
 
     command: Annotated[str, arg("The command, for bash.", least=1)]
@@ -99,24 +103,17 @@ class RunCommandParams(Params, frozen=True):
     ] = ""
 
 
-async def _never_failed(_: str) -> str:
-    return ""
-
-
-InBackground = Callable[[str, Workspace, Sandbox | None], Awaitable[ToolOutput]]
-
-
 class Commands(msgspec.Struct, frozen=True):
     """How commands are run."""
 
     timeout_s: float = 120
     """Of a command that names none."""
-    failed_before: Callable[[str], Awaitable[str]] = _never_failed
+    failed_before: Callable[[str], Awaitable[str]] | None = None
     """What is remembered of a command that is about to be run again, on one line; else empty."""
     sandbox: Sandbox | None = None
     """What they run in, where the system has one and the settings want it."""
-    in_background: "InBackground | None" = None
-    """Begins one that goes on; None where that can't be done."""
+    jobs: "Jobs | None" = None
+    """Where those that go on are begun; None where that can't be done."""
 
     def of_person(self) -> "Commands":
         """The same for those that the person types."""
@@ -172,7 +169,8 @@ class RunCommand:
                 f"The command is longer than {MAX_COMMAND_BYTES:,} bytes. "
                 "Write it to a file with create_file and run that."
             )
-        known = await self._commands.failed_before(command)
+        failed_before = self._commands.failed_before
+        known = await failed_before(command) if failed_before else ""
         sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
         alone = sandbox.keeps_ports if params.background and sandbox else ""
@@ -188,9 +186,12 @@ class RunCommand:
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         if params.background:
-            if self._commands.in_background is None:
+            if self._commands.jobs is None:
                 raise ToolFailure("Nothing can be run in the background here.")
-            return await self._commands.in_background(command, self._workspace, sandbox)
+            from ragmem.tools.jobs import as_result
+
+            job = await self._commands.jobs.start(command, self._workspace, sandbox)
+            return as_result(job, alone if sandbox else "")
         timeout = params.timeout or self._commands.timeout_s
         output = CommandOutput(self._outputs, tell)
         ended: list[Ended] = []
@@ -260,11 +261,6 @@ class CommandOutput:
         self._held = b""
         self._lock = threading.Lock()
 
-    def feed(self, data: bytes) -> None:
-        """Take what was written next."""
-        with self._lock:
-            self._feed(data)
-
     def since(self, start: int) -> tuple[str, int]:
         """Return what was written from a byte on, as a screen would show it, and where that ends.
 
@@ -281,20 +277,17 @@ class CommandOutput:
     def _is_whole(self) -> bool:
         return self.total <= len(self._head) + len(self._tail)
 
-    def _feed(self, data: bytes) -> None:
-        self.total += len(data)
-        self.lines += data.count(b"\n")
-        room = _MEMORY_BYTES - len(self._head)
-        if room > 0:
+    def feed(self, data: bytes) -> None:
+        """Take what was written next."""
+        with self._lock:
+            self.total += len(data)
+            self.lines += data.count(b"\n")
+            room = _MEMORY_BYTES - len(self._head)
             self._head += data[:room]
-        if len(data) > room:
-            if self._fd < 0 and not self.problem:
-                self._open(bytes(self._head))
-                self._spill(data[max(0, room) :])
-            else:
-                self._spill(data)
-            self._tail += data[max(0, room) :][-_MEMORY_BYTES:]
-            del self._tail[:-_MEMORY_BYTES]
+            if more := data[room:]:
+                self._spill(more)
+                self._tail += more
+                del self._tail[:-_MEMORY_BYTES]
 
     def tell(self) -> None:
         """Tell the last lines, where there are new ones, and not more often than one can read."""
@@ -318,8 +311,7 @@ class CommandOutput:
         else:
             start = plain(self._head.decode("utf-8", "replace"))
             end = plain(self._tail.decode("utf-8", "replace"))
-        if self.file is None and not self.problem:
-            self._open(bytes(self._head))
+        self._spill(b"")
         half = MAX_SHOWN_CHARS // 2
         left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
         return f"{start[:half]}\n… [{left_out}] …\n{end[-half:]}"
@@ -329,6 +321,9 @@ class CommandOutput:
         if self._fd >= 0:
             self._write(self._held)
             self._held = b""
+        self._close()
+
+    def _close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -339,7 +334,7 @@ class CommandOutput:
         whole = "The whole output" if self._spilled >= self.total else "Its first part"
         return f"{whole} is in {self.file}: read it with read_file or grep_files"
 
-    def _open(self, start: bytes) -> None:
+    def _open(self) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_room(self._folder)
@@ -348,10 +343,12 @@ class CommandOutput:
             self.file = file
         except OSError as error:
             self.problem = error.strerror or str(error)
-            return
-        self._spill(start)
 
     def _spill(self, data: bytes) -> None:
+        """Into the file, which begins with what is in memory."""
+        if self.file is None and not self.problem:
+            self._open()
+            data = bytes(self._head) + data
         data = data[: max(0, MAX_SPILLED_BYTES - self._spilled)]
         if self._fd < 0 or not data:
             return
@@ -373,8 +370,7 @@ class CommandOutput:
             # A full disk costs the rest of the file, not the command's answer.
             self.problem = error.strerror or str(error)
             self._held = b""
-            os.close(self._fd)
-            self._fd = -1
+            self._close()
 
 
 def _make_room(folder: Path) -> None:
@@ -596,7 +592,7 @@ def _report(
     if ended.leftovers:
         s = "es" if ended.leftovers > 1 else ""
         result += f" ({ended.leftovers} process{s} left in the background stopped{rest})"
-    data: dict[str, str | int] = {"exit_code": ended.status}
+    data: dict[str, Json] = {"exit_code": ended.status}
     if output.file is not None:
         data["output_file"] = str(output.file)
     return ToolOutput(text=f"{result}\n{shown}", display=f"{result}\n{body}".rstrip(), data=data)

@@ -22,7 +22,7 @@ from ragmem.messages import Json
 from ragmem.messages import prompt as prompt_text
 from ragmem.own_tools import Effect
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Params, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
 """Of what a project brings; of more, nothing is used."""
@@ -55,10 +55,8 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
     def files(self) -> list[str]:
         """Return the names of the files beside SKILL.md."""
-        if self.pinned is not None:
-            names = list(self.pinned)
-        else:
-            names = [os.path.relpath(file, self.folder) for file in _walk(self.folder)]
+        own = (os.path.relpath(file, self.folder) for file in _walk(self.folder))
+        names = own if self.pinned is None else self.pinned
         return sorted(name for name in names if name != "SKILL.md")
 
 
@@ -111,8 +109,7 @@ class SkillSet:
     def hint(self) -> str:
         """Return, once for what is there now, that the question waits for somebody to answer it."""
         question = self.question
-        said = self._answers().get(str(self._top))
-        if not question or (isinstance(said, dict) and said.get("digest") == self._digest):
+        if not question or self._said() is not None:
             return ""
         self._keep(None)
         return f"{question}: a chat asks whether to use them."
@@ -137,9 +134,9 @@ class SkillSet:
         name, *arguments = text[1:].split(maxsplit=1) or [""]
         if not text.startswith("/") or not _NAME.fullmatch(name):
             return text
-        if name not in self.commands and os.path.lexists(f"/{name}"):
-            return text
         if name not in self.commands:
+            if os.path.lexists(f"/{name}"):
+                return text
             close = get_close_matches(name, self.commands, n=1, cutoff=0.6)
             meant = f"Did you mean /{close[0]}? " if close else ""
             waiting = f"{self.question}: a chat asks whether to use them. " if self.question else ""
@@ -163,10 +160,13 @@ class SkillSet:
             lines.append(line)
         return "\n".join([prompt_text("skills"), *lines]) if lines else ""
 
-    def _answer(self) -> Json:
+    def _said(self) -> dict[str, Json] | None:
+        """What is kept of what is there now."""
         said = self._answers().get(str(self._top))
-        is_this = isinstance(said, dict) and said.get("digest") == self._digest
-        return said.get("allowed") if is_this and isinstance(said, dict) else None
+        return said if isinstance(said, dict) and said.get("digest") == self._digest else None
+
+    def _answer(self) -> Json:
+        return (self._said() or {}).get("allowed")
 
     def _answers(self) -> dict[str, Json]:
         try:
@@ -210,29 +210,17 @@ class SkillSet:
                 if not _NAME.fullmatch(called):
                     called = name
                 about = clean(visible(fields.get("description", "")))
-                made = msgspec.structs.replace(skill, name=called, description=about)
-                self.skills.setdefault(called, made)
+                skill = msgspec.structs.replace(skill, name=called, description=about)
+                self.skills.setdefault(called, skill)
         for name in _names(home / "commands", pinned, self._top):
             file = home / "commands" / name
-            data = _data(file, home) if pinned is None else pinned[_inside(file, self._top)]
+            data = _data(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
             if file.suffix == ".md" and data and _NAME.fullmatch(file.stem):
                 fields, body = _front(data.decode("utf-8", "replace"))
                 about = fields.get("description") or body.strip().split("\n")[0]
-                self.commands.setdefault(
-                    file.stem,
-                    OwnCommand(
-                        name=file.stem,
-                        description=one_line(about, 100),
-                        text=clean(body).strip(),
-                    ),
-                )
-
-
-class ReadSkillParams(Params, frozen=True):
-    """Arguments of read_skill."""
-
-    name: Annotated[str, arg("The skill's name.")]
-    path: Annotated[str, arg("Another file of its folder, from that folder on.")] = "SKILL.md"
+                about, text = one_line(about, 100), clean(body).strip()
+                made = OwnCommand(name=file.stem, description=about, text=text)
+                self.commands.setdefault(file.stem, made)
 
 
 class ReadSkill:
@@ -244,16 +232,19 @@ class ReadSkill:
         "Read a skill that the system message lists, and then, where it names other files of its "
         "folder, those with `path`."
     )
-    Params: type[msgspec.Struct] = ReadSkillParams
+
+    class Params(Arguments, frozen=True):
+        name: Annotated[str, arg("The skill's name.")]
+        path: Annotated[str, arg("Another file of its folder, from that folder on.")] = "SKILL.md"
 
     def __init__(self, skills: Mapping[str, Skill]) -> None:
         self._skills = skills
 
-    def title(self, params: ReadSkillParams) -> str:
+    def title(self, params: Params) -> str:
         """Return what is read."""
         return f"{params.name} {params.path}".removesuffix(" SKILL.md")
 
-    async def run(self, params: ReadSkillParams) -> ToolOutput:
+    async def run(self, params: Params) -> ToolOutput:
         """Return the text, with the folder and its other files before the first."""
         skill = self._skills.get(params.name)
         if skill is None:
@@ -311,14 +302,10 @@ def _names(folder: Path, pinned: Mapping[str, bytes] | None, top: Path) -> list[
 
 
 def _below(folder: Path, files: Mapping[str, bytes], top: Path) -> dict[str, bytes]:
-    before = f"{_inside(folder, top)}/"
+    before = f"{folder.relative_to(top)}/"
     return {
         name.removeprefix(before): data for name, data in files.items() if name.startswith(before)
     }
-
-
-def _inside(path: Path, top: Path) -> str:
-    return str(path.relative_to(top))
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

@@ -12,8 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -101,8 +102,7 @@ class Workspace:
 
     def relative(self, path: str | Path) -> str:
         """A path, given in any form, as a person in the CWD would write it."""
-        full = os.path.normpath(self._absolute(str(path)))
-        return self.record_path(Path(full))
+        return self.record_path(Path(os.path.normpath(self._absolute(str(path)))))
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.cwd, os.path.expanduser(path))
@@ -128,15 +128,14 @@ class Workspace:
         """A path whose end does not exist: real as far as it goes."""
         missing: list[str] = []
         head = full.rstrip("/")
-        while True:
+        folder = None
+        while folder is None:
             head, name = os.path.split(head)
             missing.append(name)
             try:
                 folder = Path(os.path.realpath(head, strict=True))
-                break
             except FileNotFoundError:
-                if head in ("", "/"):
-                    raise ToolFailure(f"{show_name(path)} can't be resolved.") from None
+                continue
             except OSError as error:
                 raise ToolFailure(
                     f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
@@ -153,24 +152,16 @@ class Workspace:
         """The failure for a path that must exist, with names that come near."""
         from difflib import get_close_matches
 
-        names: list[str] = []
+        missing, near = f"{show_name(path)} does not exist", list[str]()
         try:
             with os.scandir(target.real.parent) as entries:
-                names = [
-                    entry.name for entry, _ in zip(entries, range(_SUGGESTED_FROM), strict=False)
-                ]
+                names = [entry.name for entry in islice(entries, _SUGGESTED_FROM)]
+            near = get_close_matches(target.real.name, names, n=3, cutoff=0.6)
         except OSError:
-            return ToolFailure(
-                f"{show_name(path)} does not exist, nor does its folder. "
-                "Use glob_files or list_directory to find it."
-            )
-        near = get_close_matches(target.real.name, names, n=3, cutoff=0.6)
-        hint = (
-            f" Similar: {', '.join(self.record_path(target.real.with_name(n)) for n in near)}."
-            if near
-            else " Use glob_files or list_directory to find it."
-        )
-        return ToolFailure(f"{show_name(path)} does not exist.{hint}")
+            missing += ", nor does its folder"
+        similar = ", ".join(self.record_path(target.real.with_name(name)) for name in near)
+        hint = f"Similar: {similar}." if near else "Use glob_files or list_directory to find it."
+        return ToolFailure(f"{missing}. {hint}")
 
 
 @contextmanager
@@ -248,9 +239,7 @@ def show_name(path: str) -> str:
 
 def _unescape(path: str) -> str:
     def char(match: re.Match[str]) -> str:
-        if match[0] == "\\n":
-            return "\n"
-        code = int(match[1], 16)
+        code = int(match[1] or "0a", 16)
         return chr(code) if code < 0x80 else chr(0xDC00 + code)
 
     return re.sub(r"\\n|\\x([0-9a-f]{2})", char, path)
@@ -264,13 +253,8 @@ def _require_regular(status: os.stat_result, real: Path) -> None:
         raise ToolFailure(f"{shown} is a folder. Use list_directory to see what is in it.")
     if stat.S_ISLNK(status.st_mode):
         raise ToolFailure(f"{shown} became a link while it was opened; it is refused.")
-    kinds = {
-        stat.S_IFIFO: "a FIFO",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    kind = kinds.get(stat.S_IFMT(status.st_mode), "not a regular file")
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "a device")
     raise ToolFailure(f"{shown} is {kind}; only regular files can be read or edited.")
 
 
@@ -294,8 +278,6 @@ def create(real: Path, data: bytes) -> None:
         def publish(fd: int, temporary: str) -> None:
             try:
                 _link(fd, temporary, real.name, folder)
-            except FileExistsError:
-                raise
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
@@ -327,7 +309,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
 
         def unchanged() -> None:
             now = os.stat(real.name, dir_fd=folder, follow_symlinks=False)
-            if _identity(now) != _identity(status):
+            if identity(now) != identity(status):
                 raise stale(shown)
 
         def publish(fd: int, temporary: str) -> None:
@@ -461,20 +443,14 @@ def _name_for(name: str, file: int) -> str:
 
 
 def _unlink(name: str, folder: int) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+def identity(status: os.stat_result) -> tuple[int, ...]:
+    """What tells a file from another, and from itself once it has changed."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def _sync_folder(folder: int) -> None:
@@ -531,7 +507,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     if not pattern or len(pattern) > 1000:
         raise ToolFailure("The glob pattern is empty or too long. An example: **/*.py")
     patterns = [one.split("/") for one in alternatives(pattern)]
-    if any(len(parts) > _MAX_SEGMENTS for parts in patterns):
+    if max(map(len, patterns)) > _MAX_SEGMENTS:
         raise ToolFailure("The glob pattern has too many parts.")
 
     def matches(path: str) -> bool:

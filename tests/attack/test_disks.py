@@ -51,13 +51,12 @@ def test_what_is_not_kept_is_told_by_its_cause(ragmem: Ragmem, action: str) -> N
     done = ragmem.run("ask", "Second?", "-c", env=env)
     assert (done.code in (1, 75), done.out) == (True, f"{ANSWER}\n")
     assert cause in done.err
-    session_id = ragmem.sessions()[0]["session_id"]
-    for arguments in (["sessions", "rename", session_id, "Cellar"], ["memory", "edit", "x"]):
-        assert ragmem.run(*arguments, env=env).code
-    for text in (done.err,):
-        assert "another process" not in text
-        assert "This is a bug" not in text
-    reading(ragmem.run("sessions", "list", env=env), ragmem.run("memory", "list", env=env))
+    assert "another process" not in done.err
+    assert "This is a bug" not in done.err
+    if action == "eio":
+        session_id = ragmem.sessions()[0]["session_id"]
+        assert ragmem.run("sessions", "rename", session_id, "Cellar", env=env).code
+        reading(ragmem.run("sessions", "list", env=env), ragmem.run("memory", "list", env=env))
     assert [session["last_message"] for session in ragmem.sessions()] == ["First?"]
     assert "tabs" not in ragmem.run("memory", "list").out
 

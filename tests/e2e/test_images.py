@@ -44,7 +44,7 @@ def test_a_picture_goes_to_the_model_and_stays_out_of_the_memory(
     assert house.run("ask", "-c", "Are you sure?").out == "As I said.\n"
     third = str(server.requests[2].body["messages"])
     assert "image_url" not in third
-    assert "shot one.png is a PNG image, 64x48" in third
+    assert "shot one.png is a PNG image, 4,024 bytes" in third
     files = [path for path in house.home.rglob("*") if path.is_file()]
     raw, text = PNG[100:140], SHOWN.base64[200:240].encode()
     assert [path for path in files if raw in (data := path.read_bytes()) or text in data] == []

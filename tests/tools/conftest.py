@@ -1,9 +1,11 @@
 """A desk: tools over a real folder, with a person who answers as a test says."""
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -124,8 +126,36 @@ def make_desk(tmp_path: Path) -> Callable[..., Desk]:
 
 
 @pytest.fixture
-def record() -> Callable[..., ToolCall]:
-    return recorded
+async def jobs(tmp_path: Path) -> AsyncIterator[Jobs]:
+    held = Jobs(tmp_path / "outputs")
+    yield held
+    await held.aclose()
+
+
+@pytest.fixture
+def mark() -> str:
+    """A long time to sleep for, that no other process' is like."""
+    return f"301.{int.from_bytes(os.urandom(5), 'big')}"
+
+
+def running(mark: str) -> list[str]:
+    """The command lines that hold the mark, of processes that are not dead."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if mark in line and int(name) != os.getpid():
+            found.append(f"{name} {line}")
+    return found
+
+
+async def gone(mark: str) -> None:
+    """Wait until nothing that bears the mark runs any more."""
+    async with asyncio.timeout(60):
+        while running(mark):
+            await asyncio.sleep(0.02)
 
 
 _REPOSITORY = Path(__file__).parents[2]

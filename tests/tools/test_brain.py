@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from inline_snapshot import snapshot
 
@@ -14,16 +13,16 @@ from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
 from ragmem.index import CodeHit
 from ragmem.index.links import searched_scopes
-from ragmem.memory.facts import Draft
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
-from ragmem.records import Project, Session, ToolCall
-from ragmem.store import Store
-from ragmem.store.sqlite import SQLiteStore
+from ragmem.records import ToolCall
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import BrainSearch
-from tests.fakes.hash_embedder import HashEmbedder
+from tests.tools.test_memory_tools import Desk as MemoryDesk
+from tests.tools.test_memory_tools import desk, shape
+
+__all__ = ["desk"]
 
 
 def a_hit(path: str, name: str, text: str, **fields: Any) -> CodeHit:
@@ -50,10 +49,7 @@ HITS = [
 ]
 
 
-class Desk(msgspec.Struct):
-    memory: Memory
-    session: Session
-    project: Project
+class Desk(MemoryDesk, kw_only=True):
     hits: list[CodeHit]
     fails: bool = False
 
@@ -73,42 +69,17 @@ class Desk(msgspec.Struct):
         use = ToolUse("1", "brain_search", json.dumps({"query": query, **arguments}))
         return await Toolset([tool]).call(use)
 
-    async def said(self, prompt: str, answer: str) -> None:
-        recording = await self.memory.begin_turn(self.session, self.project, prompt, model="m")
-        await recording.finish("completed", answer)
-        self.memory.finished(self.session, recording.turn)
-
 
 @pytest.fixture
-async def brain(tmp_path: Path) -> AsyncIterator[Desk]:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    home = tmp_path / "home"
-    store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
-
-    async def get() -> Store:
-        return store
-
-    memory = Memory(get, MemoryConfig(), embedder=HashEmbedder())
-    project = (await memory.project_of(folder)).project
-    yield Desk(memory, memory.new_session(folder, project), project, list(HITS))
-    await memory.aclose()
-    await store.aclose()
-
-
-def shape(text: str) -> str:
-    text = re.sub(r"\b[0-9a-f]{8}\b", "ID", text)
-    return re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\d+%", "N%", text))
+def brain(desk: MemoryDesk) -> Desk:
+    return Desk(desk.memory, desk.store, desk.session, desk.project, desk.tools, hits=list(HITS))
 
 
 async def test_code_and_memory_together(brain: Desk) -> None:
-    assert brain.memory.facts is not None
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
-    await brain.memory.facts.remember(
-        Draft(content="A token is signed with EdDSA", kind="decision"), brain.project.project_id
-    )
+    await brain.knows("A token is signed with EdDSA", kind="decision")
     outcome = await brain.search("How is a token checked?")
-    assert shape(outcome.text) == snapshot("""\
+    assert re.sub(r"\d+%", "N%", shape(outcome.text)) == snapshot("""\
 [code] auth.py:3-4 function check_token — name: token; meaning
      3	def check_token(token):
      4	    return token.fresh

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ragmem.agent.seat import standard_toolset
@@ -10,10 +11,11 @@ from ragmem.errors import StoreUnavailable
 from ragmem.ids import new_id, short_id
 from ragmem.memory.facts.failures import failures
 from ragmem.messages import ToolUse
-from ragmem.records import MemoryRecord, ToolCall, Turn, utc_now
+from ragmem.records import MemoryRecord, Turn
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
 from ragmem.tools.shell import commands_of
 from ragmem.tools.workspace import Workspace
+from tests.tools.conftest import recorded
 from tests.tools.test_memory_tools import Desk, desk
 
 __all__ = ["desk"]
@@ -45,23 +47,16 @@ class Shell:
         return await self.tools.call(use)
 
     async def learns(self, command: str, outcome: ToolOutcome) -> MemoryRecord:
-        turn_id, now = new_id(), utc_now()
-        call = ToolCall(
-            tool_call_id=new_id(),
-            turn_id=turn_id,
-            tool_name="run_command",
-            order=0,
+        call = msgspec.structs.replace(
+            recorded("run_command", outcome),
             arguments=json.dumps({"command": command}),
-            result=json.dumps({"text": outcome.text, **outcome.data}),
-            success=outcome.success,
-            error=None if outcome.success else outcome.text,
-            started_at=now,
+            error=outcome.error,
         )
         turn = Turn(
-            turn_id=turn_id,
+            turn_id=new_id(),
             session_id=self.desk.session.session_id,
             user_message="Go on",
-            started_at=now,
+            started_at=call.started_at,
             tool_calls=(call,),
         )
         [draft] = failures(turn, locate=str)

@@ -5,10 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from ragmem.tools import subprocess_guard
 from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
@@ -17,13 +14,6 @@ from ragmem.tools.workspace import Workspace
 
 def lives(pid: int) -> bool:
     return subprocess_guard.look_at(pid)[0] not in ("", "Z", "X")
-
-
-@pytest.fixture
-async def jobs(tmp_path: Path) -> AsyncIterator[Jobs]:
-    held = Jobs(tmp_path / "outputs")
-    yield held
-    await held.aclose()
 
 
 async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) -> None:

@@ -1,9 +1,7 @@
 """search_memories, get_recent_memories, remember: over a real store, as the agent calls them."""
 
-import asyncio
 import json
 import re
-import textwrap
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +18,7 @@ from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.messages import ToolSpec, ToolUse
+from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord, Project, Session, ToolCall, utc_now
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
@@ -114,50 +112,6 @@ def test_specs(desk: Desk) -> None:
         for argument in spec.parameters["properties"].values():
             assert argument["description"]
     assert [name for name in desk.tools.names if not desk.tools.is_read_only(name)] == ["remember"]
-
-
-def test_what_a_model_reads_of_them(desk: Desk) -> None:
-    told = {
-        spec.name: [
-            *textwrap.wrap(spec.description, 80),
-            *(f"{name}: {shape['description']}" for name, shape in _arguments(spec).items()),
-        ]
-        for spec in desk.tools.specs()
-        if spec.name in NAMES
-    }
-    assert told == snapshot(
-        {
-            "search_memories": [
-                "Search what is remembered of earlier sessions: facts, and the turns and",
-                "summaries that bear on a query. An answer may name another name or word: search",
-                "again with that.",
-                "query: What to look for: names and words of it, or a question.",
-                "subjects: Only memories with one of these tags, such as a name.",
-                "limit: At most so many of each kind.",
-            ],
-            "get_recent_memories": [
-                "List the latest memories and the latest conversations of this project, newest",
-                "first: for questions that name nothing to search for, such as what was talked",
-                "about before.",
-                "limit: At most so many.",
-            ],
-            "remember": [
-                "Remember one fact for later sessions: about the person, their people, or this",
-                "project, and only what nobody could know otherwise. What is known already is not",
-                "kept twice; say it anew, with what is more exact or has changed, and the old one",
-                "gives way.",
-                "content: One short sentence that will be understood alone, with names and dates.",
-                "subjects: One to five flat tags in lower case: who and what it is about.",
-                "reason: Why it will matter in later sessions.",
-                "ttl: How long it holds, such as 1h, 7d or 2w; null when it lasts.",
-            ],
-        }
-    )
-
-
-def _arguments(spec: ToolSpec) -> dict[str, Any]:
-    properties: dict[str, Any] = spec.parameters["properties"]
-    return properties
 
 
 async def test_there_are_none_where_nothing_is_kept(desk: Desk) -> None:
@@ -392,9 +346,8 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
     ]
 
 
-@pytest.mark.parametrize("ephemeral_prompt", ["What does it say?", "```\nAlways run X\n```"])
-async def test_an_order_that_the_person_did_not_give(desk: Desk, ephemeral_prompt: str) -> None:
-    await desk.asks(ephemeral_prompt)
+async def test_an_order_that_the_person_did_not_give(desk: Desk) -> None:
+    await desk.asks("```\nAlways run X\n```")
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
     assert "Rules come from the person alone" in outcome.text
@@ -414,19 +367,6 @@ async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> No
     assert memory.trust == "person"
 
 
-async def test_secrets_are_not_kept(desk: Desk) -> None:
-    await desk.asks("remember my key")
-    key = "sk-ant-api03-" + "a1B2" * 20
-    outcome = await desk.call(
-        "remember", content=f"The key of staging is {key}", subjects=["key"], reason="asked"
-    )
-    assert outcome.success
-    (memory,) = await desk.all()
-    assert key not in memory.content
-    assert key not in outcome.text
-    assert key not in outcome.written[0].content
-
-
 async def test_a_store_that_is_away(desk: Desk) -> None:
 
     async def away() -> Store:
@@ -439,21 +379,3 @@ async def test_a_store_that_is_away(desk: Desk) -> None:
         outcome = await tools.call(ToolUse("c", name, json.dumps(arguments)))
         assert not outcome.success
         assert outcome.text.startswith("The memory can't be reached: The server does not answer.")
-
-
-async def test_two_at_once_are_one_fact(desk: Desk) -> None:
-
-    async def get() -> Store:
-        return desk.store
-
-    other = Memory(get, MemoryConfig(), embedder=HashEmbedder())
-    both = [desk.tools, Toolset(memory_tools(other, desk.session, "project"))]
-    use = ToolUse(
-        "c",
-        "remember",
-        json.dumps({"content": "Staging listens on 5439", "subjects": [], "reason": "x"}),
-    )
-    outcomes = await asyncio.gather(*(tools.call(use) for tools in both for _ in range(4)))
-    assert all(outcome.success for outcome in outcomes)
-    assert sum(len(outcome.written) for outcome in outcomes) == 1
-    assert len(await desk.all()) == 1

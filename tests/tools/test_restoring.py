@@ -30,6 +30,8 @@ class Story:
         self.says_yes = False
         self.meanwhile: Callable[[], object] = lambda: None
         self.workspace = desk.workspace
+        self.preimages = Preimages(desk.home / "data" / "preimages")
+        self.done: list[Restored] = []
 
     async def turn(self, *uses: tuple[str, dict[str, Any]]) -> None:
         calls = []
@@ -54,10 +56,11 @@ class Story:
         )
 
     async def back_to(self, turn_index: int) -> list[tuple[str, str]]:
-        restorer = Restorer(self.workspace, Preimages(self.desk.home / "data" / "preimages"))
-        rewind = rewind_to(self.turns, turn_index)
-        self.done: list[Restored] = await restorer.restore(rewind.changes, self._confirm)
+        self.done = await self.restore(*rewind_to(self.turns, turn_index).changes)
         return [(each.path, each.outcome) for each in self.done]
+
+    async def restore(self, *changes: FileChange) -> list[Restored]:
+        return await Restorer(self.workspace, self.preimages).restore(changes, self._confirm)
 
     async def _confirm(self, path: str, doubt: str) -> bool:
         self.doubts.append((path, doubt))
@@ -76,6 +79,10 @@ def read(path: str) -> tuple[str, dict[str, Any]]:
 
 def edit(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
     return "edit_file", {"path": path, "old": old, "new": new}
+
+
+def _forged(path: str, before: str | None) -> FileChange:
+    return FileChange(path=path, before=before, after=hashlib.sha256(b"two").hexdigest())
 
 
 def create(path: str, content: str) -> tuple[str, dict[str, Any]]:
@@ -234,15 +241,8 @@ async def test_nothing_outside_of_the_folder_is_touched(
     target = story.desk.cwd / where
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("two")
-    preimages = Preimages(story.desk.home / "data" / "preimages")
-    change = FileChange(
-        path=where,
-        before=preimages.keep(b"one"),
-        after=hashlib.sha256(b"two").hexdigest(),
-    )
-    restorer = Restorer(story.workspace, preimages)
-    for forged in (change, msgspec.structs.replace(change, before=None)):
-        (done,) = await restorer.restore([forged], story._confirm)
+    for before in (story.preimages.keep(b"one"), None):
+        (done,) = await story.restore(_forged(where, before))
         assert done.outcome == "failed"
     assert target.read_text() == "two"
     assert story.doubts == []
@@ -252,9 +252,7 @@ async def test_nothing_outside_of_the_folder_is_touched(
 async def test_a_pre_image_that_is_not_there_is_said(story: Story, name: str) -> None:
     """Its name is a hash and nothing else: no recorded word reads another file."""
     file = story.desk.file("a.py", "two")
-    change = FileChange(path="a.py", before=name, after=hashlib.sha256(b"two").hexdigest())
-    restorer = Restorer(story.workspace, Preimages(story.desk.home / "data" / "preimages"))
-    (done,) = await restorer.restore([change], story._confirm)
+    (done,) = await story.restore(_forged("a.py", name))
     assert done.outcome == "failed"
     assert "before" in done.note
     assert file.read_text() == "two"

@@ -247,8 +247,7 @@ async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made
     assert "[This ran in the sandbox" in piped.text
 
 
-async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Made, tmp_path: Path):
-    jobs = Jobs(tmp_path / "outputs")
+async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Made, jobs: Jobs):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
     inside = await desk.do("run_command", command="exec sleep 60", background=True)
     assert "no other command and no browser reaches them" in inside.text
@@ -256,7 +255,6 @@ async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Mad
         "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
     )
     assert "no other command and no browser reaches them" not in outside.text
-    await jobs.aclose()
 
 
 async def test_leaving_it_is_a_question_of_its_own_and_says_what_for(make_desk, sandbox: Made):
@@ -299,10 +297,9 @@ async def test_what_may_always_leave_is_not_asked_for_again(make_desk, sandbox: 
 
 
 async def test_a_server_that_the_person_runs_outside_is_reached(
-    make_desk, sandbox: Made, tmp_path: Path
+    make_desk, sandbox: Made, jobs: Jobs
 ):
     """Also by the next command, where that may leave too; from within it says what to ask for."""
-    jobs = Jobs(tmp_path / "outputs")
     desk = make_desk(sandbox=sandbox(), jobs=jobs)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -323,13 +320,11 @@ async def test_a_server_that_the_person_runs_outside_is_reached(
     assert "call run_command again with `outside_sandbox`" in within.text
     reached = await desk.do("run_command", command=get, outside_sandbox="to see the page")
     assert "Directory listing" in reached.text
-    await jobs.aclose()
 
 
 async def test_where_it_is_required_no_server_is_offered_to_leave(
-    make_desk, sandbox: Made, tmp_path: Path
+    make_desk, sandbox: Made, jobs: Jobs
 ):
-    jobs = Jobs(tmp_path / "outputs")
     allow = ("outside_sandbox(sleep *)",)
     desk = make_desk(sandbox=sandbox(mode="required"), jobs=jobs, allow=allow)
     desk.answer = Decision(True, outside=True)
@@ -337,7 +332,6 @@ async def test_where_it_is_required_no_server_is_offered_to_leave(
     (asked,) = desk.proposals
     assert asked.outside is None
     assert "no other command and no browser reaches them" in begun.text
-    await jobs.aclose()
 
 
 @pytest.mark.parametrize(
@@ -488,8 +482,10 @@ def ended_and_running() -> tuple[set[str], list[bytes]]:
     return zombies, lines
 
 
-async def nothing_is_left_of(count: int, make_desk, made: Sandbox) -> None:
-    desk = make_desk(mode="bypassPermissions", sandbox=made, timeout_s=0.2)
+@KINDS
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.campaign)])
+async def test_nothing_is_left_of_many_commands(make_desk, sandbox: Made, kind, count: int):
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind), timeout_s=0.2)
     nap = f"71.{int.from_bytes(os.urandom(5), 'big')}"
     ways = [
         "true", "exit 3", "kill -9 $$", f"sleep {nap} & true", f"setsid sleep {nap} & true",
@@ -524,14 +520,3 @@ def _leads_to(fd: str, what: str) -> bool:
         return what in os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         return False
-
-
-@KINDS
-async def test_nothing_is_left_of_20_commands(make_desk, sandbox: Made, kind):
-    await nothing_is_left_of(20, make_desk, sandbox(kind))
-
-
-@pytest.mark.campaign
-@KINDS
-async def test_nothing_is_left_of_500_commands(make_desk, sandbox: Made, kind):
-    await nothing_is_left_of(500, make_desk, sandbox(kind))

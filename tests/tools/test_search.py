@@ -13,6 +13,7 @@ import pytest
 from ragmem.tools import search
 from ragmem.tools.search import Ripgrep, find_ripgrep
 from ragmem.tools.workspace import open_folder
+from tests.tools.conftest import recorded
 
 
 @pytest.fixture
@@ -58,19 +59,19 @@ async def test_grep_modes(project):
     assert (await project.do("grep_files", pattern="absent")).text == "No match for absent."
 
 
-async def test_grep_extraction_gives_one_access_per_file(project, record):
+async def test_grep_extraction_gives_one_access_per_file(project):
     from ragmem.memory.files import extract_accessed_files
 
     for mode in ("lines", "files", "count"):
         outcome = await project.do("grep_files", pattern="needle", mode=mode)
-        accesses = extract_accessed_files(record("grep_files", outcome))
+        accesses = extract_accessed_files(recorded("grep_files", outcome))
         assert [a.path for a in accesses] == SEEN
     outcome = await project.do("list_directory", path="./src/")
-    assert extract_accessed_files(record("list_directory", outcome))[0].path == "src"
+    assert extract_accessed_files(recorded("list_directory", outcome))[0].path == "src"
     outcome = await project.do("read_file", path="./src/a.py")
-    assert extract_accessed_files(record("read_file", outcome))[0].path == "src/a.py"
+    assert extract_accessed_files(recorded("read_file", outcome))[0].path == "src/a.py"
     failed = await project.fails("read_file", path="src/none.py")
-    assert extract_accessed_files(record("read_file", failed)) == []
+    assert extract_accessed_files(recorded("read_file", failed)) == []
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,6 @@ def test_rg_of_the_workspace_is_not_used(tmp_path, monkeypatch):
 
 
 async def test_without_ripgrep(desk, monkeypatch):
-    monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
     monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
     desk.file("a.txt", "x")
     assert "ragmem doctor" in (await desk.fails("grep_files", pattern="x")).text

@@ -7,7 +7,7 @@ import pytest
 
 from ragmem.errors import UsageError
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.skills import ReadSkill, ReadSkillParams, SkillSet
+from ragmem.tools.skills import ReadSkill, SkillSet
 
 FERNS = """---
 name: ferns
@@ -43,7 +43,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 async def read(skill_set: SkillSet, name: str, path: str = "SKILL.md") -> str:
-    return (await ReadSkill(skill_set.skills).run(ReadSkillParams(name, path))).text
+    return (await ReadSkill(skill_set.skills).run(ReadSkill.Params(name, path))).text
 
 
 async def test_ones_own_are_listed_by_what_they_say_and_read_with_their_files(desk: Desk) -> None:

@@ -27,7 +27,7 @@ from ragmem.memory.facts.words import (
 )
 from ragmem.memory.since import is_outlived
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
-from ragmem.tools.memory import RememberParams
+from ragmem.tools.memory import Remember
 
 from .knowing import NOW
 
@@ -804,7 +804,7 @@ def test_decisions_that_were_made() -> None:
     assert expiry("7d", NOW)[0] == NOW + timedelta(days=7)
     assert expiry(None, NOW) == (None, "")
     assert [name for name in FactsConfig.__struct_fields__ if "max" in name] == []
-    assert list(RememberParams.__struct_fields__) == ["content", "subjects", "reason", "ttl"]
+    assert list(Remember.Params.__struct_fields__) == ["content", "subjects", "reason", "ttl"]
 
 
 @pytest.mark.parametrize(
