@@ -56,13 +56,11 @@ _REVISED, _REPEATED = 0.5, 0.6
 """So much of what a sentence tells stands in a later one that takes it back: with words for a
 change, or without them where both name something that the other does not."""
 _REVALUED = 0.2
-"""The same, where a word has another number there, or both say what the same is or has."""
+"""The same, where a word has another number there."""
 _ON_THE_SAME = 0.2
 """Above the embedder's own floor, with the words that both share: from there on two turns are about
 the same. Of 95 turns of which something was replaced it finds 59 by itself, and 9 of 181 that still
 hold."""
-_LEAST_OF_IT = 2
-"""Words that are said of something, to know by them what takes its place."""
 _LEAST_NAMED = 2
 """Words of a sentence that can be understood by itself."""
 _LONGEST = 400
@@ -141,12 +139,6 @@ _ARTICLES = (
 )
 _ORDERS = Regex(rf"^\w+ (?={_ARTICLES}\b)")
 """A verb at the beginning of an order: what is done, and nothing of to what."""
-_SUBJECT = Regex(
-    rf"^(?:\w+[,:;.!] )*(?:{_ARTICLES} )?([\w./-]+(?: [\w./-]+){{0,4}}?) (?:is|are|was|were|has|"
-    r"have|uses?|runs?|goes?|lives?|stays?|takes?|lasts?|needs?|ist|sind|war|waren|hat|haben|nutzt|"
-    r"lauft|geht|kommt|liegt|steht|bleibt|nimmt|est|sont|etait|a|ont|utilise|tourne|va|reste)\b"
-)
-"""What a sentence is about that says what something is or has."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(
@@ -309,10 +301,6 @@ class _Statement(msgspec.Struct, frozen=True):
     words: frozenset[Word]
     terms: frozenset[str]
     """Of all its words."""
-    subject: Word
-    """The terms of what it says something of, where that is plain."""
-    predicate: frozenset[Word]
-    """What it says of that."""
     particulars: frozenset[str]
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
@@ -334,16 +322,12 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 def _statement(text: str) -> _Statement:
     flat = _ORDERS.sub("", plain(text))
     words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
-    subject = _SUBJECT.match(flat)
-    said_of_it = flat[subject.end() :] if subject else ""
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
     return _Statement(
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
-        subject=frozenset(chain(*_words(subject[1]))) if subject else frozenset(),
-        predicate=words & _words(said_of_it),
         particulars=particulars(text),
         values=values,
         versions=versions,
@@ -672,12 +656,7 @@ class Aftermath:
         return self._stated[_id(later)]
 
     def _takes_back(self, later: _Statement, told: _Statement) -> bool:
-        is_other = bool(told.subject and later.subject) and told.subject.isdisjoint(later.terms)
-        if is_other and later.is_change:
-            # It was replaced where all that was said of it is said of the other now.
-            kept = _shared(told.predicate, later.terms)
-            is_other = len(kept) < max(_LEAST_OF_IT, len(told.predicate))
-        if is_other or told.terms.isdisjoint(later.terms):
+        if told.terms.isdisjoint(later.terms):
             return False
         revalued = _revalued(told.versions, later.versions) or (
             _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
@@ -686,11 +665,10 @@ class Aftermath:
         if redated and told.dates.isdisjoint(later.dates):
             revalued = True
         if later.is_change or revalued:
-            is_same = not told.subject.isdisjoint(later.subject)
-            least = _REVALUED if revalued or is_same else _REVISED
+            least = _REVALUED if revalued else _REVISED
             shared = _shared(told.words, later.terms)
             # One word in common is what many sentences have that are about something else.
-            telling = revalued or is_same or len(shared) > 1 or len(told.words) == 1
+            telling = revalued or len(shared) > 1 or len(told.words) == 1
             is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
             return telling and is_held and later.text != told.text
         own, other = told.particulars - later.particulars, later.particulars - told.particulars

@@ -256,7 +256,6 @@ def test_what_was_done_since_is_not_open() -> None:
     [
         ("We'll put the ferries into SQLite.", "The ferries go into CSV files instead of SQLite."),
         ("Next would be the cache in nginx.conf.", "Turn on the cache in nginx.conf now."),
-        ("Das Werkzeug ist in Go geschrieben.", "Das Werkzeug ist jetzt in Python."),
         ("Redis is the cache of the shop.", "Memcached is the cache of the shop now."),
         (
             "Postgres is our database for jobs.",
@@ -407,10 +406,6 @@ def test_what_only_shares_a_word_is_not_marked(said: str, later: str) -> None:
         (
             ("Korrigiere den Parser.", "Erledigt, der Parser nimmt jetzt leere Zeilen."),
             ("Korrigiere den Mailer.", "Erledigt, der Mailer versucht es jetzt dreimal."),
-        ),
-        (
-            ("Add a test for the cart.", "Great, the cart is tested. It had none."),
-            ("Add a test for the login.", "Great, the login is tested now."),
         ),
     ],
 )
@@ -797,7 +792,7 @@ async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(
         turn = await one_turn(memory, tmp_path, "The audit is due on 5 December 2099.", "Noted.")
         assert memory.facts
         await Extractor(memory.facts, None).learn(store, turn)
-        prompt = "The audit was moved, they have nobody."
+        prompt = "The audit was moved to 9 December 2099."
         await one_turn(memory, tmp_path, prompt, "Then I leave it for now.")
         found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
     [told_of] = re.findall("Open: (.*5 December.*)", found)
