@@ -7,6 +7,7 @@ been changed again since, which commands failed last, what was decided, what was
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,7 +31,6 @@ from ragmem.memory.since import (
     alike,
     in_short,
     is_outlived,
-    lasting,
     left_open,
     replaced_in,
 )
@@ -360,12 +360,12 @@ async def last_time(
     read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
     if not read:
         return []
-    newest, *older = await _told(store, read[:most], now, listed, floor)
     # What is due stays open, whenever it was said; what was planned, of the sessions read here.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
-    known = await lasting(store, await store.memories(deadlines))
+    due = await store.memories(deadlines)
+    (newest, *older), known = await _told(store, read[:most], now, listed, floor, due)
     more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
     told = {each for found in (newest, *older) for each in found.open}
     more = [each for each in more if each not in told]
@@ -423,7 +423,8 @@ def _open_before(
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    return await _told(store, await _read(store, sessions), now, sessions, None)
+    found, _ = await _told(store, await _read(store, sessions), now, sessions, None)
+    return found
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -442,17 +443,19 @@ async def _told(
     now: datetime,
     known: Iterable[Session],
     floor: float | None,
-) -> list[SessionRecap]:
-    """What each of those that were read came to; `known` holds the sessions that they share turns
-    of."""
+    beside: Sequence[MemoryRecord] = (),
+) -> tuple[list[SessionRecap], list[MemoryRecord]]:
+    """What each of those that were read came to, and of the memories `beside` those that are not
+    outlived; `known` holds the sessions that they share turns of."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
-    told_in = {each.session_id for memories in learned for m in memories for each in m.evidence}
+    told_in = {each.session_id for m in chain(beside, *learned) for each in m.evidence}
     past = await replaced_in(store, told_in | {session.session_id for session, _ in read})
     meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
-    return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
+    made = await asyncio.to_thread(_recaps, read, learned, past, now, meant)
+    return made, [memory for memory in beside if not is_outlived(memory, past)]
 
 
 async def _learned_in(

@@ -56,13 +56,13 @@ _REVISED, _REPEATED = 0.5, 0.6
 """So much of what a sentence tells stands in a later one that takes it back: with words for a
 change, or without them where both name something that the other does not."""
 _REVALUED = 0.2
-"""The same, where a word has another number there, or both say what the same is or has."""
+"""The same, where a word has another number there."""
 _ON_THE_SAME = 0.2
 """Above the embedder's own floor, with the words that both share: from there on two turns are about
 the same. Of 95 turns of which something was replaced it finds 59 by itself, and 9 of 181 that still
 hold."""
-_LEAST_OF_IT = 2
-"""Words that are said of something, to know by them what takes its place."""
+_LEAST_NAMED = 2
+"""Words of a sentence that can be understood by itself."""
 _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -133,36 +133,12 @@ _CHANGE = Regex(
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
 """Words that say that something is not as it was."""
-_PLANNED = Regex(
-    r"\b(?:(?:have|has|need|plan|going|want) to|must|should|would|will|can be|planned|suggest|"
-    r"plan|next|after (?:that|this)|muss|mussen|sollen|sollten|wurden?|schlage|geplant|wollen|"
-    r"werden|kann|konnen|danach|anschliessend|folgt|il faut|faudra|devra|devons|propose|"
-    r"prevu[es]*|on va|je vais|on peut|pourra|ensuite)\b|(?:'ll|'d) "
-)
-"""What is meant to be done, beside what is said to be undone."""
-_ASKS_OPEN = Regex(
-    r"\b(?:open|left|next|missing|remains?|remaining|still|to do|offen|fehlt|bleibt|als nachstes|"
-    r"noch|tun|reste\w*|manque|ensuite|prochaine?)\b.*\?$"
-)
-_POINTS = Regex(
-    r"^(?:and |but |und |et )?(?:that|this|it|these|those|they|both|neither|none|nothing|das|es|"
-    r"dies\w*|beides|nichts|c'est|ca|cela|ce|ils|elles?|rien)\b"
-)
-"""A sentence that speaks of what stands before it."""
 _ARTICLES = (
     r"(?:the|an|a(?! (?:les?|la|une?|ete)\b)|my|our|your|this|that|der|die|das|den|"
     r"dem|ein\w*|mein\w*|unser\w*|les?|la|une?|mon|ma|mes|nos|notre|l')"
 )
 _ORDERS = Regex(rf"^\w+ (?={_ARTICLES}\b)")
 """A verb at the beginning of an order: what is done, and nothing of to what."""
-_SUBJECT = Regex(
-    rf"^(?:\w+[,:;.!] )*(?:{_ARTICLES} )?([\w./-]+(?: [\w./-]+){{0,4}}?) (?:is|are|was|were|has|"
-    r"have|uses?|runs?|goes?|lives?|stays?|takes?|lasts?|needs?|ist|sind|war|waren|hat|haben|nutzt|"
-    r"lauft|geht|kommt|liegt|steht|bleibt|nimmt|est|sont|etait|a|ont|utilise|tourne|va|reste)\b"
-)
-"""What a sentence is about that says what something is or has."""
-_IT = Regex(r"\b(?:it|that|this|them|es|das|dies|sie|ca|cela|le|les)\b")
-"""It speaks of something that is named elsewhere."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
 _VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(
@@ -194,14 +170,15 @@ def states_undone(sentence: str) -> bool:
 def left_open(turn: Turn) -> list[str]:
     """Sentences of a turn that say that something is still to be done.
 
-    One that points to what was said is told with that: with the sentence before, and the prompt.
+    One that names next to nothing is told with the sentence before it.
     """
     asked = [s for s in sentences(own_words(turn.user_message)) if _is_put_off(plain(s))]
     found, before = list[str](), ""
     for said in sentences(prose(turn.assistant_message)):
         # What the person puts off themselves an answer only agrees to.
         if states_undone(_LATER.sub(" ", plain(said)) if asked else said):
-            found.append(_with_what_it_means(said, before, turn))
+            is_bare = before and len(_words(said)) < _LEAST_NAMED
+            found.append(f"{before.rstrip('.:')}: {said}" if is_bare else said)
         before = said
     return [each for each in (*asked, *found) if not each.endswith("?")]
 
@@ -212,15 +189,6 @@ def _is_put_off(flat: str) -> bool:
         _LATER.search(part) is not None and _HAPPENS.search(part) is None
         for part in CLAUSE.split(flat)
     )
-
-
-def _with_what_it_means(sentence: str, before: str, turn: Turn) -> str:
-    """With the sentence before it and the prompt, where it points to what was said."""
-    flat = plain(sentence)
-    if not _POINTS.match(flat) and (len(_words(_CHANGE.sub(" ", flat))) or not _IT.search(flat)):
-        return sentence
-    joint = "; " if before and before[-1] not in ".!…:" else " "
-    return f"{before}{joint}{sentence} {_request(turn)}".strip("; ")
 
 
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
@@ -240,11 +208,6 @@ def _drops(turn: Turn) -> bool:
     )
 
 
-def _request(turn: Turn) -> str:
-    asked = one_line(turn.asked, _QUOTED)
-    return "" if asked.endswith("?") else f"({asked})"
-
-
 Word = frozenset[str]
 """A word by the index terms of its forms and parts."""
 
@@ -260,7 +223,7 @@ def _forms(word: str) -> Word:
 
 def _words(text: str) -> frozenset[Word]:
     """What a sentence is about: less the words that any of its kind has."""
-    flat = _PLANNED.sub(" ", _UNDONE.sub(" ", plain(text)))
+    flat = _UNDONE.sub(" ", plain(text))
     return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
 
 
@@ -338,10 +301,6 @@ class _Statement(msgspec.Struct, frozen=True):
     words: frozenset[Word]
     terms: frozenset[str]
     """Of all its words."""
-    subject: Word
-    """The terms of what it says something of, where that is plain."""
-    predicate: frozenset[Word]
-    """What it says of that."""
     particulars: frozenset[str]
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
@@ -363,16 +322,12 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 def _statement(text: str) -> _Statement:
     flat = _ORDERS.sub("", plain(text))
     words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
-    subject = _SUBJECT.match(flat)
-    said_of_it = flat[subject.end() :] if subject else ""
     values = _by_term((word, number) for number, word in _VALUE.findall(flat))
     versions = _by_term(_VERSION.findall(flat))
     return _Statement(
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
-        subject=frozenset(chain(*_words(subject[1]))) if subject else frozenset(),
-        predicate=words & _words(said_of_it),
         particulars=particulars(text),
         values=values,
         versions=versions,
@@ -572,19 +527,13 @@ class Aftermath:
         self._told.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
-        """What was said later that does or takes back what it says, with the day that it was of;
-        empty where nothing was."""
+        """What was said later that takes back what it says, or is on the same, with the day that it
+        was of; empty where nothing was."""
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
             return f"Said on {at.astimezone():%Y-%m-%d}; the person has taken its edits back since"
-        over = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
-        if over:
-            return _beside(over, at)
-        asks_open = _ASKS_OPEN.search(plain(turn.user_message)) is not None
-        planned = [*left_open(turn), *(t for t in texts if asks_open or _PLANNED.search(plain(t)))]
-        done = (step for each in planned for step in self.steps_done(each, at))
-        since = next(filter(None, done), "") or self.revised(texts, at)
-        return _beside(since or self._on_the_same(turn), at)
+        since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
+        return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
 
     def _on_the_same(self, turn: Turn) -> str:
         """What the last turn of another session came to that means and says much the same; empty
@@ -707,12 +656,7 @@ class Aftermath:
         return self._stated[_id(later)]
 
     def _takes_back(self, later: _Statement, told: _Statement) -> bool:
-        is_other = bool(told.subject and later.subject) and told.subject.isdisjoint(later.terms)
-        if is_other and later.is_change:
-            # It was replaced where all that was said of it is said of the other now.
-            kept = _shared(told.predicate, later.terms)
-            is_other = len(kept) < max(_LEAST_OF_IT, len(told.predicate))
-        if is_other or told.terms.isdisjoint(later.terms):
+        if told.terms.isdisjoint(later.terms):
             return False
         revalued = _revalued(told.versions, later.versions) or (
             _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
@@ -721,11 +665,10 @@ class Aftermath:
         if redated and told.dates.isdisjoint(later.dates):
             revalued = True
         if later.is_change or revalued:
-            is_same = not told.subject.isdisjoint(later.subject)
-            least = _REVALUED if revalued or is_same else _REVISED
+            least = _REVALUED if revalued else _REVISED
             shared = _shared(told.words, later.terms)
             # One word in common is what many sentences have that are about something else.
-            telling = revalued or is_same or len(shared) > 1 or len(told.words) == 1
+            telling = revalued or len(shared) > 1 or len(told.words) == 1
             is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
             return telling and is_held and later.text != told.text
         own, other = told.particulars - later.particulars, later.particulars - told.particulars

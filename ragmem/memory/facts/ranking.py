@@ -22,7 +22,7 @@ from ragmem.terms import QueryTerm, query_terms, terms
 from ragmem.text import Regex
 
 _K1, _B = 1.2, 0.75
-_WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
+_WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 """What each is worth at most, added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
@@ -173,8 +173,7 @@ def search(
 ) -> list[FactHit]:
     """The best, best first; `similarities`: raw cosines by place, of those that have a vector.
 
-    Two passes: what the question itself says, with other names of whom it names; and then,
-    while there is room, what is about the same as what was found.
+    What the question itself says, with other names of whom it names.
     """
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
     names = named, others = _named(book, asked)
@@ -201,7 +200,6 @@ def search(
             bears = best > _FIRST * (asked.floor or -1.0)
         if asked.subjects or (score > 0 and (is_subject or bears or not asked.floored)):
             scored[i] = (score, why)
-    _widen(book, asked, alive, scored)
     if is_generic(asked.text):
         latest = [i for i in sorted(alive) if i not in scored]
         if _OF_PERSON.search(plain(asked.text)):
@@ -301,22 +299,6 @@ def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, _Shar
         i: _Shared(min(1.0, score / best), shares[i] / total, i in telling)
         for i, score in scores.items()
     }
-
-
-def _widen(
-    book: Book, asked: Asked, alive: Collection[int], scored: dict[int, tuple[float, str]]
-) -> None:
-    """Add what shares a subject with the best that were found, while there is room."""
-    room = asked.limit - len(scored)
-    if room <= 0 or not scored or asked.subjects:
-        return
-    subjects = {s for i in scored for s in book.entries[i].subjects}
-    named = {pair for i in scored for pair in names_of(book.entries[i].memory.content) or ()}
-    about = subjects | named
-    for i in sorted(alive):
-        if room and i not in scored and book.entries[i].subjects & about:
-            scored[i] = (_WIDER, "about the same as another hit")
-            room -= 1
 
 
 # --- questions that name nothing ------------------------------------------------------------
