@@ -402,29 +402,48 @@ class Administration:
         return Saved(found)
 
     async def _mend_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
-        """All is mended in its place, after a copy of it was written."""
+        """What can be read goes into the graph anew, after a copy of it was written."""
+        from ragmem.store import transfer
         from ragmem.store.neo4j.repair import Repair
+        from ragmem.store.neo4j.salvage import GraphCopy
         from ragmem.store.neo4j_server import find_connection
+        from ragmem.store.sqlite.repair import rebuild
 
         connection = find_connection(self.config, self.paths, environment())
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
-        owner = home_owner(self.paths)
-        mending = await Repair.open(connection, timeout_s=timeout_s, owner=owner)
+        mending = await Repair.open(connection, timeout_s=timeout_s)
         try:
-            if not await mending.findings():
+            found = await mending.findings()
+            if not found:
                 return None
+            await mending.refuse_while_used()
+            for each in found:
+                say(f"{each.what}: {each.where}")
             kept = self._backup_file("graph", "damaged.jsonl")
             with new(kept) as part, part.open("wb") as out:
                 async for portion in mending.graph():
                     out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
-            say(f"The graph as it was is kept: {kept}")
-            for change in await mending.mend(utc_now()):
-                say(f"{change.what}: {change.where}")
-            left = await mending.findings()
+            copy = GraphCopy(kept, mending.store_id, utc_now())
+            saved = self._backup_file("graph", "saved.db")
+            with (
+                tempfile.TemporaryDirectory(prefix="repairing-", dir=self.paths.data_dir) as name,
+                new(saved) as part,
+            ):
+                folder = Path(name)
+                rebuild([copy], folder / "memory.db", folder / "locks", owner=self.owner_id)
+                shutil.copyfile(folder / "memory.db", part)
+            say(
+                f"The graph as it was is kept: {kept} ({copy.lost} places could not be read). "
+                f"What could be read is in {saved}: should this be cut off, "
+                f"`ragmem store migrate --from {saved}` brings it back."
+            )
+            await mending.empty()
+            async with self.file(saved) as source, self.archive("neo4j") as store:
+                await transfer.copy(source.stream, store, lambda *_: None)
+                await mending.let_look_through(copy.due)
+                return Saved(await store.info(), await store.check())
         finally:
             await mending.aclose()
-        async with self.archive("neo4j") as store:
-            return Saved(await store.info(), left)
 
     def waiting_writes(self) -> int:
         """How many writes wait on this disk, for whichever store."""

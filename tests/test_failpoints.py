@@ -2,12 +2,10 @@
 
 import ast
 import errno
-import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,15 +88,6 @@ def test_any_point() -> None:
     assert hits("*") == 2
 
 
-def test_sleep() -> None:
-    """A step may take long."""
-    arm("tool.run:sleep=0.05@1")
-    started = time.monotonic()
-    failpoint("tool.run")
-    failpoint("tool.run")
-    assert 0.05 <= time.monotonic() - started < 10
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -141,38 +130,6 @@ def test_kill9_ends_the_process_there() -> None:
         cwd=PACKAGE.parent,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "alive\n")
-
-
-def test_stop_waits_to_be_continued() -> None:
-    """SIGSTOP, and SIGCONT goes on from there."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _DIES, "tool.ran:stop"],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=PACKAGE.parent,
-    )
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    process.send_signal(signal.SIGCONT)
-    out, _ = process.communicate(timeout=30)
-    assert (process.returncode, out) == (0, "alive\nstill alive\n")
-
-
-def test_a_point_that_is_not_armed_costs_nothing() -> None:
-    """A look into a dictionary; on any machine a few calls of what does nothing."""
-    bare = min(_seconds(_nothing) for _ in range(20))
-    assert min(_seconds(failpoint) for _ in range(20)) < 10 * bare
-
-
-def _nothing(_: str) -> None:
-    return
-
-
-def _seconds(call: Callable[[str], None]) -> float:
-    started = time.perf_counter()
-    for _ in range(10_000):
-        call("sqlite.commit")
-    return time.perf_counter() - started
 
 
 def test_a_wrong_failpoint_is_a_usage_error(tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def not_so(finding: Finding) -> str:
 async def repair(own: Administration) -> int:
     """Make a damaged memory whole again; what was there before is kept.
 
-    Of a SQLite memory, what can be read is saved into a new one. In Neo4j it is mended in its
-    place: counted and numbered anew, and what belongs to nothing gets a session. Nothing is
-    deleted.
+    What can be read is saved into a new one, counted and numbered anew, and what belongs to nothing
+    gets a session: of SQLite into another file, of Neo4j into the same graph, once all of it was
+    kept in a file.
     """
     saved = await own.repair(new_file, lambda line: say(f"{visible(line)}\n"))
     if saved is None:

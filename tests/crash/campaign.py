@@ -54,11 +54,9 @@ class Campaign:
         seed: int,
         neo4j: Connection | None = None,
         real_share: float = 0.0,
-        sabotage: str = "",
     ) -> None:
         self._folder = folder
         self._server = server
-        self._sabotage = sabotage
         self._neo4j = neo4j
         self._kind = "neo4j" if neo4j else "sqlite"
         self._dice = random.Random(seed)
@@ -151,11 +149,6 @@ class Campaign:
             await self.finish()
         return reached
 
-    async def kill_once(self, point: str, hit: int) -> bool:
-        """A kill in a fresh home; False where the turn does not come by so often."""
-        self._fresh()
-        return await self._kill_at(point, hit)
-
     async def _kill_at(self, point: str, hit: int) -> bool:
         """False where the turn does not come by so often."""
         killed = await self._run_to(self._world.next_job(), f"{point}:kill9@{hit}")
@@ -244,7 +237,7 @@ class Campaign:
     def _fresh(self) -> World:
         self._worlds += 1
         folder = self._folder / f"world-{self._worlds}"
-        self._world = World(folder, self._server, self._neo4j, sabotage=self._sabotage)
+        self._world = World(folder, self._server, self._neo4j)
         return self._world
 
     async def _kill(self, run: Run, prompt: str, after_s: float) -> None:

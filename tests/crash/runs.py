@@ -65,13 +65,8 @@ def start(
     cwd: Path,
     folder: Path,
     real: bool = False,
-    sabotage: str = "",
 ) -> Run:
-    """Run `ragmem ARGV`, its words in `folder`.
-
-    `real`: started from nothing, as a person's shell would. `sabotage`: a bug of
-    `tests.crash.sabotage`, planted before anything runs.
-    """
+    """Run `ragmem ARGV`, its words in `folder`; `real`: from nothing, as from a person's shell."""
     folder.mkdir(parents=True)
     with (
         Path(os.devnull).open("rb") as nowhere,
@@ -86,7 +81,5 @@ def start(
             return Run(Process(child.pid, os.pidfd_open(child.pid), child), folder)
         streams = [file.fileno() for file in (nowhere, out, err)]
         hits = folder / "hits"
-        process = forks().start(
-            argv, env=env, cwd=cwd, streams=streams, hits=hits, sabotage=sabotage
-        )
+        process = forks().start(argv, env=env, cwd=cwd, streams=streams, hits=hits)
         return Run(process, folder)

@@ -76,10 +76,7 @@ class World:
         folder: Path,
         server: LLMServer,
         neo4j: Connection | None = None,
-        *,
-        sabotage: str = "",
     ) -> None:
-        """`sabotage`: a bug of `tests.crash.sabotage`, planted in its processes."""
         self.folder = folder
         self.home, self.project = folder / "home", folder / "project"
         self.neo4j = neo4j
@@ -89,7 +86,6 @@ class World:
         """How many were started, at most: a process may die before it says so."""
         self.has_session = False
         self.runs: list[Run] = []
-        self._sabotage = sabotage
         self.project.mkdir(parents=True)
         (self.project / "a.py").write_text("VALUE = 0\n")
         self.env = {
@@ -118,7 +114,6 @@ class World:
             cwd=self.project,
             folder=self.folder / "runs" / str(len(self.runs)),
             real=real,
-            sabotage=self._sabotage,
         )
         self.runs.append(run)
         return run

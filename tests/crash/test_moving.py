@@ -133,24 +133,6 @@ async def test_a_move_killed_in_its_middle_is_run_again(
 
 
 @pytest.mark.parametrize(
-    "point", ["sqlite.committed@4", also("transfer.read@2"), also("transfer.apply@3")]
-)
-async def test_a_move_back_killed_in_its_middle_is_run_again(
-    world: World, graph: dict[str, str], point: str
-) -> None:
-    world.env |= graph
-    before = await sessions_in(await world.opened())
-    ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
-    world.home = world.folder / "second"
-    world.env["RAGMEM_HOME"] = str(world.home)
-    name, _, hit = point.partition("@")
-    move = ("store", "migrate", "--to", "sqlite", "--yes")
-    killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
-    assert ended(world.ragmem(*move)).count(" equal") == len(KINDS)
-    assert await sessions_in(await world.opened()) == before
-
-
-@pytest.mark.parametrize(
     "point", ["transfer.apply@2", also("lines.read@150"), also("sqlite.open@2")]
 )
 async def test_a_restore_killed_in_its_middle_is_run_again(

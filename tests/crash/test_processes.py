@@ -11,13 +11,13 @@ import apsw
 import msgspec
 import pytest
 
-from ragmem.store.neo4j import Connection, schema
+from ragmem.store.neo4j import Connection
 from ragmem.store.spool.files import count_waiting
 from tests.crash.check import check
 from tests.crash.runs import Run
 from tests.crash.scenario import World
 from tests.fakes.llm_server import LLMServer
-from tests.fakes.neo4j import ALSO_NEO4J, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, created
 
 _CATCHING_UP = 9
@@ -79,29 +79,6 @@ async def until_stopped(run: Run) -> None:
     while not run.stopped:
         assert time.monotonic() < deadline, run.err
         await asyncio.sleep(0.005)
-
-
-@pytest.mark.changes_schema
-@pytest.mark.parametrize("world", ["sqlite", ALSO_NEO4J], indirect=True)
-async def test_many_start_at_once_on_a_fresh_home(world: World) -> None:
-    if world.neo4j:
-        await forget_the_schema(world.neo4j)
-    world.env["RAGMEM_STORE__TIMEOUT_S"] = "30"
-    prompts = [f"Hello {number}" for number in range(8)]
-    runs = [world.ask(prompt) for prompt in prompts]
-    for run, prompt in zip(runs, prompts, strict=True):
-        assert await asyncio.to_thread(run.wait) == 0, run.err
-        said = world.heard(run, prompt)
-        assert (said.result, said.turn_index) == ("I see.", 1)
-    whole(world, "And now?")
-    assert await judged(world, sessions=len(prompts)) == []
-
-
-async def forget_the_schema(server: Connection) -> None:
-    for kind, of in (("CONSTRAINT", "CONSTRAINTS"), ("INDEX", "INDEXES WHERE type <> 'LOOKUP'")):
-        shown = of.replace(" WHERE", " YIELD name, type WHERE")
-        for row in await ask(server, f"SHOW {shown}"):
-            await ask(server, f"DROP {kind} `{row['name']}`")
 
 
 async def _stopped_at(world: World, point: str) -> tuple[Run, str]:
@@ -192,19 +169,6 @@ async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
     assert await judged(world) == []
 
 
-@pytest.mark.parametrize("point", ["sqlite.migrate", "sqlite.migrated"])
-async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, point: str) -> None:
-    holder = embedded.ask("Hello", failpoint=f"{point}:stop")
-    await until_stopped(holder)
-    waiting = embedded.ragmem("store", "check")
-    assert not await asyncio.to_thread(waiting.ends_within, 1.0)
-    holder.kill()
-    # It waits for two minutes before it gives up, and fails then.
-    assert await asyncio.to_thread(waiting.ends_within, 60.0)
-    assert (waiting.wait(), holder.wait()) == (0, -signal.SIGKILL)
-    assert waiting.out == "All is well: 0 sessions, 0 turns.\n"
-
-
 async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: World) -> None:
     world = embedded
     whole(world, "Hello")
@@ -234,33 +198,3 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
     await store.detach("ana")
     await store.aclose()
     assert (turn.status, turn.owner_id) == ("running", "ana")
-
-
-@pytest.mark.campaign
-@pytest.mark.changes_schema
-@pytest.mark.parametrize("action", ["kill9@3", "enospc@4"])
-async def test_a_schema_made_by_half_is_completed(
-    tmp_path: Path, server: LLMServer, neo4j_server: Connection, action: str
-) -> None:
-    """A process that dies, or fails, between two constraints of a new graph."""
-    world = World(tmp_path, server, neo4j_server)
-    await forget_the_schema(neo4j_server)
-    first = world.ask("Hello", failpoint=f"neo4j.schema:{action}")
-    status = await asyncio.to_thread(first.wait)
-    world.heard(first, "Hello")
-    assert status == (-signal.SIGKILL if action.startswith("kill9") else 0), first.err
-    assert "This is a bug" not in first.err
-    # Where making the rest takes longer than a turn waits, the next process writes what is spooled.
-    for number in range(12):
-        prompt = f"And now, for the {number}th time?"
-        run = world.ask(prompt)
-        assert await asyncio.to_thread(run.wait) == 0, run.err
-        world.heard(run, prompt)
-        wrong = await judged(world, sessions=world.sessions)
-        if not wrong:
-            break
-    assert wrong == []
-    listed = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name")
-    wanted = schema.missing(schema.Server("", 0, frozenset()))
-    constraints = {name for name, made in wanted.items() if made.startswith("CREATE CONSTRAINT")}
-    assert {row["name"] for row in listed} == constraints

@@ -205,7 +205,6 @@ class ForkServer:
         cwd: Path,
         streams: Sequence[int],
         hits: Path | None = None,
-        sabotage: str = "",
         on_terminal: bool = False,
         fake_app: bool = False,
         runner: bool = False,
@@ -213,13 +212,13 @@ class ForkServer:
         """Run `ragmem ARGV` on the three streams.
 
         With `hits` it has a session of its own, and says there at its end how many failpoints
-        it came by. `sabotage`: a bug of `tests.crash.sabotage`, planted in it. `on_terminal`: the
+        it came by. `on_terminal`: the
         streams are one, which it is the first to have. `fake_app`: `tests.repl.fake_app` is run.
         `runner`: it runs what comes on a stream (`run`).
         """
         asked = {
             "argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or ""),
-            "sabotage": sabotage, "on_terminal": on_terminal, "fake_app": fake_app,
+            "on_terminal": on_terminal, "fake_app": fake_app,
             "runner": runner,
         }  # fmt: skip
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -436,8 +435,6 @@ def _main(control: int) -> None:
         _run_all(socket.socket(fileno=asked["fds"][0]))
     if asked is not None:
         _become(asked)
-        if bug := asked["sabotage"]:
-            getattr(import_module("tests.crash.sabotage"), bug)()
         if asked["fake_app"]:
             warnings.simplefilter("error")
             _end(fake_app.main(*asked["argv"]))

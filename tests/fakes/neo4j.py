@@ -134,7 +134,7 @@ async def open_empty_neo4j_store(server: Connection) -> Neo4jStore:
 
 async def ask(server: Connection, *statements: str, **parameters: Any) -> list[Row]:
     """Rows of the last of these statements, past the store, in one transaction."""
-    gateway = Gateway.connect(server, timeout_s=PATIENCE_S)
+    gateway = Gateway(server, timeout_s=PATIENCE_S)
 
     async def run(tx: Transaction) -> list[Row]:
         rows: list[Row] = []

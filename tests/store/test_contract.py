@@ -12,6 +12,7 @@ import pytest
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
     Applied,
+    DropCodeFiles,
     MarkExtracted,
     Project,
     PutProfile,
@@ -21,6 +22,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Store
+from tests.store.code_samples import GARDEN, a_scope, code_seen, put, refers
 from tests.store.conftest import OpenStore, opens
 from tests.store.samples import (
     START,
@@ -37,6 +39,7 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
+from tests.store.test_contract_recall import asking, found, waiting
 
 open_store = opens("sqlite", "neo4j", "spooled-sqlite")
 """What the spool does with reads is in test_spool_forwards.py; these show its writes."""
@@ -73,7 +76,25 @@ def a_story() -> list[Write]:
         PutProfile(key="editor", value="vim", at=at(12)),
         PutProfile(key="editor", value=None, at=at(13)),
         insight("s", "Shade", created_at=at(14)),
+        put("a.py", "one", "two", imports=("b.py", "c.py")),
+        put("b.py", "three", hash="b1"),
+        refers("t1", one="read", three="named"),
+        put("a.py", a_scope("one", line=8), imports=("c.py",), hash="a2"),
+        put("b.py", "two", a_scope("three", "four", 30), hash="b2"),
+        refers("t1", three="edited"),
+        DropCodeFiles(project_id=GARDEN, paths=("b.py", "none.py")),
+        refers("t3", three="read", gone="read"),
     ]
+
+
+async def told(store: Store) -> dict[str, object]:
+    """All that the store says, by words too."""
+    hits = await found(store, asking("one hal ferns"))
+    return await seen(store) | {
+        "code": await code_seen(store, "t1", "t2", "t3"),
+        "hits": {name: (each.level, each.text) for name, each in hits.items()},
+        "due": await waiting(store, "vectors"),
+    }
 
 
 async def test_each_write_twice_is_once(open_store: OpenStore) -> None:
@@ -81,10 +102,10 @@ async def test_each_write_twice_is_once(open_store: OpenStore) -> None:
     store = await open_store()
     for write in a_story():
         applied = await store.apply([write])
-        once = await seen(store)
+        once = await told(store)
         assert await store.apply([write]) == applied
         await store.apply([write, write])
-        assert await seen(store) == once, write
+        assert await told(store) == once, write
 
 
 async def test_the_whole_stream_twice_is_once(store: Store) -> None:
@@ -92,12 +113,12 @@ async def test_the_whole_stream_twice_is_once(store: Store) -> None:
     story = a_story()
     applied = await store.apply(story)
     assert applied == Applied({"t1": 1, "t2": 2, "t3": 2})
-    once = await seen(store)
+    once = await told(store)
     assert await store.apply(story) == applied
-    assert await seen(store) == once
+    assert await told(store) == once
     for write in story:
         await store.apply([write])
-    assert await seen(store) == once
+    assert await told(store) == once
 
 
 async def test_one_transaction_or_many_end_the_same(store: Store) -> None:
@@ -145,18 +166,20 @@ def _in_another_world(write: Write) -> Write:
 async def test_a_failing_write_undoes_all(store: Store, position: int) -> None:
     """One transaction: nothing of it stays, not even an index."""
     await store.apply([created("s"), *whole_turn("s", user="before")])
-    before = await seen(store)
+    before = await told(store)
     writes: list[Write] = [
         created("s2"),
         begun("s", "t2"),
         called("s", "t2", 0, "a.py"),
         finished("s", "t2"),
         UpdateSession(session_id="s", title="Changed", at=at(9)),
+        remembered("m1", evidence=(said("s", "t2"),)),
+        put("a.py", "three"),
     ]
     writes.insert(position, begun("nowhere"))
     with pytest.raises(SessionNotFound):
         await store.apply(writes)
-    assert await seen(store) == before
+    assert await told(store) == before
     assert (await store.apply([begun("s", "t2")])).turn_indexes == {"t2": 2}
 
 
@@ -221,7 +244,7 @@ async def test_info_counts_what_there_is(store: Store) -> None:
     info = await store.info()
     assert info.counts == {
         "sessions": 2, "turns": 3, "tool_calls": 2, "summaries": 3, "memories": 2, "files": 2,
-        "projects": 1, "scopes": 0,
+        "projects": 1, "scopes": 2,
     }  # fmt: skip
     assert list(info.summaries_per_level.items()) == [(1, 2), (2, 1)]
     assert info.kind in ("sqlite", "neo4j")

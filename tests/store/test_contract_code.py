@@ -13,12 +13,10 @@ Where the protocol leaves room, it is decided here:
 
 import asyncio
 import itertools
-import random
 
 import msgspec
 import pytest
 
-from ragmem.errors import SessionNotFound
 from ragmem.records import (
     REFERENCE_HOWS,
     SCOPE_KINDS,
@@ -43,7 +41,6 @@ from tests.store.code_samples import (
     KITCHEN,
     SHED,
     a_scope,
-    code_seen,
     conversation,
     put,
     refers,
@@ -680,71 +677,7 @@ async def test_a_fork_keeps_what_it_has_to_do_with(store: Store) -> None:
 # --- transactions -----------------------------------------------------------------------------
 
 
-def a_story() -> list[Write]:
-    """Every write of code, in a stream that says different things one after the other."""
-    return [
-        *joined(KITCHEN, GARDEN),
-        *conversation("t1", "t2", "t3"),
-        put("a.py", "one", "two", imports=("b.py", "c.py")),
-        put("b.py", "three", hash="b1"),
-        put("k.py", "kitchen", project_id=KITCHEN),
-        refers("t1", one="read", three="named"),
-        refers("t2", two="edited", kitchen="found"),
-        put("a.py", a_scope("one", line=8), imports=("c.py",), hash="a2"),
-        put("b.py", "two", a_scope("three", "four", 30), hash="b2"),
-        refers("t1", three="edited"),
-        drop("b.py", "none.py"),
-        refers("t3", three="read", gone="read"),
-        drop("k.py", project_id=KITCHEN),
-        put("d.py", "five"),
-        refers("t2", five="named"),
-    ]
-
-
 TURNS = ("t1", "t2", "t3")
-
-
-async def test_each_write_twice_is_once(store: Store) -> None:
-    """A retry changes nothing."""
-    for write in a_story():
-        await store.apply([write])
-        once = await code_seen(store, *TURNS)
-        await store.apply([write])
-        await store.apply([write, write])
-        assert await code_seen(store, *TURNS) == once, write
-    assert await scopes_there(store) == {"one": "a.py", "three": "(b.py)", "five": "d.py"}
-    assert await store.get(PutReferences, TURNS) == [
-        refers("t1", three="edited"), refers("t2", five="named"), refers("t3", three="read"),
-    ]  # fmt: skip
-    assert await is_whole(store)
-
-
-async def test_one_transaction_or_many_end_the_same(open_store: OpenStore) -> None:
-    """Cut into batches anyhow, and all of it replayed, it comes to the same."""
-    store = await open_store()
-    await store.apply(a_story())
-    once = await code_seen(store, *TURNS)
-    dice = random.Random(7)
-    for _ in range(3):
-        left = a_story()
-        while left:
-            cut = dice.randint(1, 6)
-            await store.apply(left[:cut])
-            del left[:cut]
-        assert await code_seen(store, *TURNS) == once
-        assert await is_whole(store)
-    assert await code_seen(await open_store(), *TURNS) == once
-
-
-async def test_a_failing_write_undoes_all(store: Store) -> None:
-    """A file's scopes are replaced in one transaction, a turn's references too."""
-    await store.apply([*conversation("t"), put("a.py", "one", "two"), refers("t", one="read")])
-    before = await code_seen(store, "t")
-    writes = [put("a.py", "three"), drop("a.py"), put("b.py", "two"), refers("t", two="read")]
-    for count in range(1, 5):
-        with pytest.raises(SessionNotFound):
-            await store.apply([*writes[:count], begun("nowhere")])
-        assert await code_seen(store, "t") == before
 
 
 async def test_many_at_once(open_store: OpenStore) -> None:

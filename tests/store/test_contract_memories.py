@@ -180,21 +180,6 @@ async def test_any_text_at_all(store: Store) -> None:
     assert await ids(store, replace(CURRENT, subjects=(short,))) == ["m"]
 
 
-async def test_all_of_a_batch_or_none(store: Store) -> None:
-    """A write that fails leaves no memory behind, and none superseded."""
-    await store.apply([created("s"), remembered("old")])
-    before = await seen(store)
-    writes: list[Write] = [
-        remembered("new", supersedes=("old",)),
-        PutProfile(key="name", value="Ana", at=at(1)),
-        begun("nowhere"),
-    ]
-    with pytest.raises(SessionNotFound):
-        await store.apply(writes)
-    assert await seen(store) == before
-    assert await ids(store) == ["old"]
-
-
 # --- what takes whose place -------------------------------------------------------------
 
 

@@ -1,7 +1,6 @@
 """What recall asks of every Store (see `ragmem.store`), on each implementation."""
 
 import struct
-from collections.abc import Sequence
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
@@ -841,35 +840,6 @@ async def test_all_work_is_leased(open_store: OpenStore) -> None:
 
 
 # --- safe -------------------------------------------------------------------------
-
-
-async def test_all_of_a_batch_or_none(store: Store) -> None:
-    """A write that fails leaves no words behind, and no work."""
-    await store.apply([created("s"), begun("s", "t", "ferns")])
-    with pytest.raises(Exception, match=r"no session|no turn"):
-        await store.apply([finished("s", "t", "hostas"), begun("nowhere", "u")])
-    assert await store.search(asking("hostas ferns")) == []
-    assert await waiting(store, "vectors") == []
-
-
-async def test_applied_twice_is_applied_once(store: Store) -> None:
-    """As a replay does it: the words, the vectors, the work."""
-    await store.use_embedder(MARK)
-    writes: Sequence[object] = [
-        created("s"),
-        begun("s", "t", "ferns and ferns"),
-        called("s", "t", 0, "x.py", tool_call_id="c"),
-        finished("s", "t", "hostas"),
-        summed("s", "t", summary_id="sum", text="ferns"),
-        embedded("t", EAST),
-    ]
-    await store.apply(writes)  # type: ignore[arg-type]
-    before = await found(store, asking("ferns hostas", EAST))
-    for write in writes:
-        await store.apply([write])  # type: ignore[list-item]
-        assert await found(store, asking("ferns hostas", EAST)) == before
-        assert await waiting(store, "vectors") == ["sum"]
-        assert await waiting(store, "level1") == []
 
 
 async def test_any_text_at_all(store: Store) -> None:

@@ -15,7 +15,7 @@ from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
+from tests.fakes.neo4j import PATIENCE_S, empty_neo4j
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.damage import mostly
 from tests.store.haste import hurried, limit
@@ -29,7 +29,6 @@ from tests.store.samples import (
     created,
     finished,
     summed,
-    texts,
     whole_turn,
 )
 
@@ -196,17 +195,6 @@ async def test_a_cut_while_turns_are_moved(
     await other.aclose()
 
 
-async def test_three_deadlocks_in_a_row(
-    graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
-) -> None:
-    """A transient error is tried again, and again."""
-    await graph.apply([created("s")])
-    proxy.cuts = ["deadlock"] * 3
-    assert (await prompt(graph.apply([begun("s", "t")]), ITSELF_S)).turn_indexes == {"t": 1}
-    assert not proxy.cuts
-    await there(neo4j_server, Model().after([created("s"), begun("s", "t")]))
-
-
 async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
     """They are given up in time, with words; what comes next works."""
     store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
@@ -216,72 +204,6 @@ async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
         await prompt(store.apply([begun("s", "t")]), ITSELF_S)
     proxy.cuts = []
     assert (await store.apply([begun("s", "t")])).turn_indexes == {"t": 1}
-    await store.aclose()
-
-
-@pytest.mark.campaign
-async def test_an_answer_later_than_anyone_waits(
-    way: Connection, proxy: TcpProxy, neo4j_server: Connection
-) -> None:
-    """The commit's answer is late: said in time; written again it is one."""
-    store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
-    model = Model()
-    proxy.late_s = 2 * SHORT_S
-    for step in STEPS:
-        model = model.after(step)
-    await store.apply(STEPS[0])
-    for step in STEPS[1:4]:
-        proxy.cuts = ["late_answer"]
-        with (
-            pytest.raises(StoreUnavailable, match="did not answer within 3 s"),
-            hurried(store, SHORT_S),
-        ):
-            await prompt(store.apply(step), ITSELF_S)
-        await store.apply(step)
-    for step in STEPS[4:]:
-        await store.apply(step)
-    await store.aclose()
-    await there(neo4j_server, model)
-
-
-async def test_a_server_that_falls_silent(
-    spooled: SpooledStore, proxy: TcpProxy, tmp_path: Path
-) -> None:
-    """No write takes longer than the stall, no read more than 2 s; then all arrives."""
-    await spooled.apply([created("s"), *whole_turn("s", "t0")])
-    proxy.silent = True
-    for number in range(1, 3):
-        assert isinstance(await prompt(spooled.apply(whole_turn("s", f"t{number}"))), Waiting)
-        with pytest.raises(StoreUnavailable):
-            await prompt(spooled.turns("s"))
-    assert [text[:14] for text in spooled.take_notices()] == ["Memory is away"]
-    proxy.silent = False
-    await settled(spooled, tmp_path / "spool")
-    assert [turn.turn_id for turn in await spooled.turns("s")] == [f"t{n}" for n in range(3)]
-    assert [text[:15] for text in spooled.take_notices()] == ["Memory is back."]
-
-
-@pytest.mark.campaign
-async def test_a_firewall_that_swallows_what_was_open(
-    way: Connection, proxy: TcpProxy, neo4j_server: Connection
-) -> None:
-    """No reset comes; one call fails in its time, the next has a new connection."""
-    store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
-    await store.apply([created("s")])
-    for number in range(1, 4):
-        proxy.swallow_all()
-        with pytest.raises(StoreUnavailable), hurried(store, SHORT_S):
-            await prompt(store.apply([begun("s", f"t{number}")]), ITSELF_S)
-        applied = await prompt(store.apply([begun("s", f"t{number}")]), ITSELF_S)
-        assert applied.turn_indexes == {f"t{number}": number}
-    # Several connections at once: each costs one call at most.
-    await asyncio.gather(*(store.turns("s") for _ in range(5)))
-    proxy.swallow_all()
-    with hurried(store, SHORT_S):
-        reads = (store.turns("s") for _ in range(5))
-        done = await asyncio.gather(*reads, return_exceptions=True)
-    assert all(isinstance(each, StoreUnavailable | list) for each in done)
-    assert len(await prompt(store.turns("s"), ITSELF_S)) == 3
     await store.aclose()
 
 
@@ -301,49 +223,7 @@ async def test_a_firewall_is_not_felt(
     await there(neo4j_server, model)
 
 
-async def test_connections_that_break_all_the_time(
-    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
-) -> None:
-    """Through forty flaps, in replay too; in order, once, never felt."""
-    model = Model().after([created("s")])
-    await spooled.apply([created("s")])
-
-    async def flap() -> None:
-        for _ in range(40):
-            await asyncio.sleep(0.03)
-            await proxy.drop_all()
-
-    flapping = asyncio.create_task(flap())
-    for number in range(100):
-        turn = whole_turn("s", f"t{number:03}", str(number))
-        model = model.after(turn)
-        await prompt(spooled.apply(turn))
-    await flapping
-    await settled(spooled, tmp_path / "spool")
-    assert texts(await spooled.turns("s")) == [str(number) for number in range(100)]
-    await there(neo4j_server, model)
-
-
 # --- what should not be there, and what no database likes -----------------
-
-
-@pytest.mark.campaign
-async def test_a_constraint_that_went_missing_makes_no_second_copy(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Written without it and replayed; the next process makes it anew."""
-    model = Model()
-    for name in ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"):
-        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
-    for step in STEPS:
-        model = model.after(step)
-        for _ in range(2):
-            await graph.apply(step)
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    rows = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN collect(name) AS names")
-    assert {"session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"} <= set(rows[0]["names"])
-    await other.aclose()
-    await there(neo4j_server, model)
 
 
 async def test_hard_text_waits_and_arrives(

@@ -8,131 +8,12 @@ import pytest
 
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
-from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject, Usage
+from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import ask, one
-from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import START, at, begun, called, created, finished, summed
 
 # --- the shape (A.5 to A.9) ------------------------------------------------
-
-
-async def test_session_node(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Label, camelCase names, native times and lists."""
-    await graph.apply([created("s", project_path="/home/ana/garden", tags=("shade", "ferns"))])
-    row = await one(
-        neo4j_server,
-        """
-        MATCH (s:ConversationSession) RETURN labels(s) AS labels, properties(s) AS p,
-        valueType(s.startTime) AS startTime, valueType(s.lastActivity) AS lastActivity,
-        valueType(s.updatedAt) AS updatedAt, valueType(s.tags) AS tags
-        """,
-    )
-    assert row["labels"] == ["ConversationSession"]
-    assert row["p"] == {
-        "sessionId": "s",
-        "cwd": "/home/ana/garden",
-        "projectId": "project-garden",
-        "projectPath": "/home/ana/garden",
-        "title": "New Conversation",
-        "titleFolded": "new conversation",
-        "tags": ["shade", "ferns"],
-        "status": "active",
-        "startTime": START,
-        "updatedAt": START,
-        "lastActivity": START,
-        "turnCount": 0,
-        "messageCount": 0,
-        "summarizedCount": 0,
-    }
-    assert {row["startTime"], row["lastActivity"], row["updatedAt"]} == {"ZONED DATETIME NOT NULL"}
-    assert row["tags"] == "LIST<STRING NOT NULL> NOT NULL"
-
-
-async def test_turn_node_and_its_place(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A turn hangs on its session by HAS_TURN {index}."""
-    await graph.apply(
-        [
-            created("s"),
-            begun("s", "t", "Who?"),
-            finished(
-                "s",
-                "t",
-                "Ana. é",
-                reasoning="hm",
-                usage=Usage(
-                    input_tokens=120,
-                    output_tokens=30,
-                    cached_tokens=7,
-                    cost_usd=0.25,
-                    model_calls=2,
-                    api_ms=90,
-                ),
-            ),
-        ]
-    )
-    row = await one(
-        neo4j_server,
-        """
-        MATCH (:ConversationSession {sessionId: 's'})-[r]->(t:ConversationTurn)
-        RETURN type(r) AS type, properties(r) AS r, properties(t) AS t, labels(t) AS labels
-        """,
-    )
-    assert (row["type"], row["r"], row["labels"]) == (
-        "HAS_TURN",
-        {"index": 1},
-        ["ConversationTurn"],
-    )
-    assert row["t"] == {
-        "uuid": "t",
-        "sessionId": "s",
-        "userMessage": "Who?",
-        "assistantMessage": "Ana. é",
-        "reasoning": "hm",
-        "timestamp": START,
-        "finishedAt": at(2),
-        "turnIndex": 1,
-        "level": 0,
-        "status": "completed",
-        "memoriesDue": START,
-        "userCharCount": 4,
-        "charCount": 10,
-        "model": "fake/one",
-        "inputTokens": 120,
-        "outputTokens": 30,
-        "cachedTokens": 7,
-        "tokenCount": 150,
-        "cost": 0.25,
-        "modelCalls": 2,
-        "apiMs": 90,
-    }
-
-
-async def test_tool_call_node(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """HAS_TOOL_CALL {order}; arguments and result as JSON."""
-    failure = called("s", "t", 1, tool_call_id="c", success=False, error="no such file")
-    await graph.apply([created("s"), begun("s", "t"), failure])
-    row = await one(
-        neo4j_server,
-        """
-        MATCH (:ConversationTurn {uuid: 't'})-[r]->(c:ToolCall)
-        RETURN type(r) AS type, properties(r) AS r, properties(c) AS c
-        """,
-    )
-    assert (row["type"], row["r"]) == ("HAS_TOOL_CALL", {"order": 1})
-    assert row["c"] == {
-        "uuid": "c",
-        "toolName": "read_file",
-        "toolArgs": failure.call.arguments,
-        "toolResult": failure.call.result,
-        "success": False,
-        "error": "no such file",
-        "durationMs": 12,
-        "timestamp": at(1),
-        "iteration": 0,
-        "resultSizeBytes": len(failure.call.result.encode()),
-        "origin": "model",
-        "preamble": "",
-    }
 
 
 async def test_files_are_shared_by_the_turns_of_a_project(
@@ -184,90 +65,6 @@ async def test_one_call_may_read_and_write_a_file(
     await graph.apply([write, write])
     row = await one(neo4j_server, "MATCH ()-[r:ACCESSED]->() RETURN collect(r.type) AS types")
     assert sorted(row["types"]) == ["read", "write"]
-
-
-async def test_summary_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """HAS_SUMMARY and SUMMARIZES carry the level."""
-    await graph.apply(
-        [
-            created("s"),
-            *whole_turn("s", "t1"),
-            *whole_turn("s", "t2"),
-            summed("s", "t1", summary_id="one"),
-            summed("s", "t2", summary_id="two"),
-            summed("s", "one", "two", level=2, summary_id="high", turn_count=2),
-            summed("s", "high", level=3, summary_id="higher", turn_count=2),
-        ]
-    )
-    held = await ask(
-        neo4j_server,
-        """
-        MATCH (:ConversationSession {sessionId: 's'})-[r:HAS_SUMMARY]->(m:ConversationSummary)
-        RETURN m.uuid AS uuid, r.level AS level, m.level AS own ORDER BY uuid
-        """,
-    )
-    assert [tuple(row.values()) for row in held] == [
-        ("high", 2, 2),
-        ("higher", 3, 3),
-        ("one", 1, 1),
-        ("two", 1, 1),
-    ]
-    covered = await ask(
-        neo4j_server,
-        """
-        MATCH (m:ConversationSummary)-[r:SUMMARIZES]->(x)
-        RETURN m.uuid AS m, r.level AS level, labels(x) AS labels, x.uuid AS x ORDER BY m, x
-        """,
-    )
-    assert [tuple(row.values()) for row in covered] == [
-        ("high", 2, ["ConversationSummary"], "one"),
-        ("high", 2, ["ConversationSummary"], "two"),
-        ("higher", 3, ["ConversationSummary"], "high"),
-        ("one", 1, ["ConversationTurn"], "t1"),
-        ("two", 1, ["ConversationTurn"], "t2"),
-    ]
-    row = await one(
-        neo4j_server, "MATCH (m:ConversationSummary {uuid: 'one'}) RETURN properties(m) AS p"
-    )
-    assert row["p"] == {
-        "uuid": "one",
-        "sessionId": "s",
-        "summary": "Shade plants were discussed.",
-        "level": 1,
-        "charCount": 28,
-        "turnCount": 1,
-        "filesMentioned": ["plants.txt", "beds/north.txt"],
-        "keyFindings": ["ferns like shade"],
-        "toolsUsed": ["read_file"],
-        "topics": ["shade", "plants"],
-        "timestamp": at(5),
-        "extractive": False,
-    }
-
-
-async def test_a_fork_branches_and_copies_nothing(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """HAS_BRANCH leads from the parent to the fork; shared turns exist once."""
-    await graph.apply(
-        [
-            created("s"),
-            *whole_turn("s", "t1"),
-            *whole_turn("s", "t2"),
-            created("f", parent_session_id="s", forked_at_index=1),
-            *whole_turn("f", "t3"),
-        ]
-    )
-    row = await one(
-        neo4j_server,
-        """
-        MATCH (p:ConversationSession)-[:HAS_BRANCH]->(f:ConversationSession)
-        MATCH (f)-[h:HAS_TURN]->(t)
-        RETURN p.sessionId AS p, f.sessionId AS f, collect([t.uuid, h.index]) AS turns
-        """,
-    )
-    assert row == {"p": "s", "f": "f", "turns": [["t3", 2]]}
-    assert [turn.turn_id for turn in await graph.turns("f")] == ["t1", "t3"]
 
 
 async def test_a_stream_twice_makes_no_second_relationship(
@@ -442,7 +239,7 @@ def test_every_statement_is_used() -> None:
         set(re.findall(r'"(\w+)"', code)),
         ("pending_", "small_vectors_of_", "vectors_of_"),
     )
-    as_one = {"checks.cypher", "recall_checks.cypher", "repair.cypher", "schema.cypher"}
+    as_one = {"checks.cypher", "recall_checks.cypher", "schema.cypher"}
     names = {
         name
         for path in folder.glob("*.cypher")

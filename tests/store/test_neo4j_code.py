@@ -27,7 +27,7 @@ from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
 from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
+from tests.store.damage import CUTS, mostly
 from tests.store.samples import START, at, begun, called, created, finished, whole_turn
 
 GARDEN = "project-garden"
@@ -89,46 +89,6 @@ async def told(graph: Neo4jStore) -> dict[str, object]:
 
 
 # --- the shape ---------------------------------------------------------------
-
-
-async def test_scope_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Scope with camelCase names; no text of the file anywhere."""
-    await graph.apply(
-        [
-            put(
-                "auth.py",
-                scope(
-                    "id-1", "Validate", 7, kind="method", qualified_name="AuthService.Validate",
-                    end_line=12, signature="def Validate(self):", docstring="True if so.",
-                    hash="abc",
-                ),
-            )
-        ]
-    )  # fmt: skip
-    row = await one(neo4j_server, "MATCH (s:Scope) RETURN labels(s) AS labels, properties(s) AS s")
-    assert row == {
-        "labels": ["Scope"],
-        "s": {
-            "scopeId": "id-1",
-            "kind": "method",
-            "name": "Validate",
-            "qualifiedName": "AuthService.Validate",
-            "signature": "def Validate(self):",
-            "docstring": "True if so.",
-            "startLine": 7,
-            "endLine": 12,
-            "hash": "abc",
-            "projectId": GARDEN,
-            "path": "auth.py",
-            "nameKey": "validate",
-            "qualifiedKey": "authservice.validate",
-            "tailKey": "validate",
-        },
-    }
-    node = "MATCH (f:File) RETURN properties(f) AS f"
-    assert (await one(neo4j_server, node))["f"] == {
-        "projectId": GARDEN, "path": "auth.py", "language": "python", "hash": "hash-auth.py",
-    }  # fmt: skip
 
 
 async def test_how_code_hangs_together(graph: Neo4jStore, neo4j_server: Connection) -> None:
@@ -323,88 +283,6 @@ async def test_a_conversation_goes_on_while_files_come_in(
         await linking
     assert [each.turn_id for each in await graph.get(PutReferences, ["t2"])] == ["t2"]
     await other.aclose()
-
-
-# --- damage ---------------------------------------------------------------------------
-
-DAMAGE = [
-    (
-        "a scope has all of its fields",
-        "MATCH (s:Scope) REMOVE s.kind, s.name, s.qualifiedName, s.nameKey, s.qualifiedKey,"
-        " s.tailKey, s.signature, s.docstring, s.startLine, s.endLine, s.hash",
-    ),
-    ("a scope has all of its fields", "MATCH (s:Scope {scopeId: 'main'}) REMOVE s.scopeId"),
-    ("a scope has all of its fields", "MATCH (s:Scope) REMOVE s.projectId, s.path"),
-    ("a scope is of the file that defines it", "MATCH (s:Scope) SET s.path = 'elsewhere.py'"),
-    (
-        "a scope is of the file that defines it",
-        "MATCH (f:File {path: 'main.py'}), (s:Scope {scopeId: 'water'}) MERGE (f)-[:DEFINES]->(s)",
-    ),
-    (
-        "a scope is defined or referred to",
-        "MATCH ()-[d:DEFINES]->(:Scope {scopeId: 'Bed'}) DELETE d",
-    ),
-    ("a scope is defined or referred to", "CREATE (:Scope)"),
-    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.language"),
-    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.hash"),
-    ("a project with code is known", "MATCH (c:CodeProject) DELETE c"),
-    (
-        "a turn refers to a scope once and says how",
-        "MATCH (t:ConversationTurn {uuid: 't1'}), (s:Scope {scopeId: 'water'})"
-        " CREATE (t)-[:REFERENCES_CODE {how: 'read'}]->(s)",
-    ),
-    (
-        "a turn refers to a scope once and says how",
-        "MATCH (:ConversationTurn)-[r:REFERENCES_CODE]->() SET r.how = 7",
-    ),
-    (
-        "a turn refers to a scope once and says how",
-        "MATCH (:ConversationTurn)-[r:REFERENCES_CODE]->() REMOVE r.how",
-    ),
-    (
-        "a turn that refers to code was looked at",
-        "MATCH (t:ConversationTurn) REMOVE t.referencesKnown",
-    ),
-]  # fmt: skip
-DERIVED = [
-    (
-        "turns whose references are to be found are known",
-        "MATCH (e:SearchEntry) REMOVE e.referencesDue",
-    ),
-    (
-        "turns whose references are to be found are known",
-        "MATCH (e:SearchEntry) SET e.referencesDue = e.at",
-    ),
-]
-
-
-@pytest.mark.parametrize("damages", at_once([*DAMAGE, *DERIVED]))
-async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
-) -> None:
-    """No reference is lost, and all that is there can be read afterwards."""
-    await graph.apply(known())
-    before = await graph.get(PutReferences, ["t1"])
-    assert await graph.check() == []
-    await damage(neo4j_server, graph, damages)
-    statement = " ".join(how for _, how in damages)
-    assert await mended(neo4j_server)
-    [after] = await graph.get(PutReferences, ["t1"])
-    assert len(after.references) == 2
-    if ".how" not in statement and "REMOVE s.scopeId" not in statement:
-        assert [after] == before
-    files = await graph.code_files(GARDEN)
-    assert [file.path for file in files] == ["beds.py", "main.py"]
-    assert len([each for file in files for each in file.scopes]) == (
-        2 if "'Bed'" in statement else 3
-    )
-    assert [each.record_id for each in await graph.pending("references", limit=9)] == ["t2"]
-    # And the next look at the files makes them what they are.
-    await graph.apply([write for write in known() if isinstance(write, PutCodeFile)])
-    assert [file.scopes for file in await graph.code_files(GARDEN)] == [
-        write.file.scopes for write in known() if isinstance(write, PutCodeFile)
-    ]
-    assert await graph.check() == []
 
 
 # --- plans and size -----------------------------------------------------------------------

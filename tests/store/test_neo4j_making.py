@@ -28,7 +28,7 @@ async def test_a_graph_that_is_being_made_is_waited_for(
     ):  # fmt: skip
         monkeypatch.setenv(name, value)
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make()
-    gateway = Gateway.connect(neo4j_server, timeout_s=PATIENCE_S)
+    gateway = Gateway(neo4j_server, timeout_s=PATIENCE_S)
     said: list[str] = []
     told, held = asyncio.Event(), asyncio.Event()
 

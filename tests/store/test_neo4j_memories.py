@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 import pytest
 
-from ragmem.errors import StoreRefused
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
@@ -23,7 +22,7 @@ from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.memories import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
 from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, Damage, at_once, damage, mended, mostly
+from tests.store.damage import CUTS, mostly
 from tests.store.samples import START, at, called, created, insight, remembered, said, whole_turn
 from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
@@ -57,57 +56,6 @@ def known() -> list[Write]:
 
 
 # --- the shape ---------------------------------------------------------------
-
-
-async def test_memory_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """One label, camelCase names, native times, lists and booleans."""
-    await graph.apply(
-        [
-            remembered(
-                "m", "Plant by Friday.", kind="deadline", trust="model", source="chat",
-                pinned=True, at=at(90), expires_at=at(99), created_at=at(1), updated_at=at(2),
-            ),
-            remembered("ana", "Ana likes ferns.", project_id=None),
-        ]
-    )  # fmt: skip
-    await graph.use_embedder(MARK)
-    await graph.apply([embedded("m", EAST, level=MEMORY_LEVEL, text_hash="abc")])
-    row = await one(
-        neo4j_server,
-        """
-        MATCH (m:Memory {uuid: 'm'})
-        RETURN labels(m) AS labels, m{.*, vector: null} AS m, valueType(m.createdAt) AS time,
-               valueType(m.subjects) AS subjects, valueType(m.embedding) AS embedding
-        """,
-    )
-    assert row["labels"] == ["Memory"]
-    assert row["time"].startswith("ZONED DATETIME")
-    assert row["subjects"].startswith("LIST<STRING")
-    assert row["embedding"].startswith("LIST<FLOAT")
-    assert row["m"] == {
-        "uuid": "m",
-        "kind": "deadline",
-        "content": "Plant by Friday.",
-        "subjects": ["ferns", "shade"],
-        "trust": "model",
-        "source": "chat",
-        "projectId": "project-garden",
-        "scope": "project",
-        "pinned": True,
-        "createdAt": at(1),
-        "updatedAt": at(2),
-        "at": at(90),
-        "expiresAt": at(99),
-        "evidence": [],
-        "sessionIds": [],
-        "embedding": pytest.approx([1, 0, 0, 0]),
-        "embedding_hash": "abc",
-        "embedder": MARK.model_id,
-        "dimension": 4,
-        "vector": None,
-    }
-    person = await one(neo4j_server, "MATCH (m:Memory {scope: 'user'}) RETURN m.uuid AS uuid")
-    assert person == {"uuid": "ana"}
 
 
 async def test_a_memory_hangs_on_its_turns(graph: Neo4jStore, neo4j_server: Connection) -> None:
@@ -160,27 +108,6 @@ async def test_evidence_that_comes_later(graph: Neo4jStore, neo4j_server: Connec
     await graph.apply([put])
     assert await one(neo4j_server, links) == {"links": 1}
     assert await graph.memories(EVERYTHING) == [put.memory]
-
-
-async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """One profile; a session's insight hangs on it."""
-    await graph.apply(known())
-    row = await one(neo4j_server, "MATCH (u:UserProfile) RETURN u{.*, revision: null} AS u")
-    assert row["u"] == {
-        "userId": "local", "profileJson": '{"name":"Ana"}', "updatedAt": at(5), "revision": None,
-    }  # fmt: skip
-    row = await one(
-        neo4j_server,
-        "MATCH (:ConversationSession {sessionId: 's'})-[:HAS_INSIGHT]->(n:Insight)"
-        " RETURN properties(n) AS n",
-    )
-    assert row["n"] == {
-        "sessionId": "s",
-        "mainTopic": "Shade",
-        "keyFindings": ["ferns like shade", "é"],
-        "actionItems": ["plant them"],
-        "createdAt": at(9),
-    }
 
 
 async def test_a_sessions_summary_has_its_embedding(
@@ -322,122 +249,6 @@ async def test_what_crosses_does_not_deadlock_for_good(
 
 
 # --- damage ---------------------------------------------------------------------------
-
-DAMAGE = [
-    (
-        "a memory has all of its fields",
-        "MATCH (m:Memory) REMOVE m.kind, m.subjects, m.trust, m.source, m.pinned, m.createdAt,"
-        " m.scope, m.sessionIds",
-    ),
-    ("a memory has all of its fields", "MATCH (m:Memory) REMOVE m.uuid, m.content, m.evidence"),
-    ("a memory has all of its fields", "MATCH (m:Memory {uuid: 'new'}) SET m.projectId = null"),
-    ("a memory has all of its fields", "CREATE (:Memory)"),
-    ("a memory says what took its place", "MATCH ()-[r:SUPERSEDES]->() DELETE r"),
-    ("a memory says what took its place", "MATCH (m:Memory) REMOVE m.supersededBy, m.validUntil"),
-    (
-        "a memory says what took its place",
-        "MATCH (m:Memory {uuid: 'old'}) SET m.supersededBy = 'nothing that is here'",
-    ),
-    (
-        "a memory says what took its place",
-        "MATCH (m:Memory {uuid: 'old'}) CREATE (:Memory {uuid: 'x'})-[:SUPERSEDES]->(m)",
-    ),
-    (
-        "a memory says what took its place",
-        "MATCH (m:Memory {uuid: 'new'}) MERGE (m)-[:SUPERSEDES]->(m)",
-    ),
-    (
-        "a memory knows where it comes from",
-        "MATCH ()-[r:REMEMBERS]->() REMOVE r.position, r.at, r.quote, r.toolName, r.sessionId",
-    ),
-    ("a memory knows where it comes from", "MATCH (m:Memory) SET m.sessionIds = []"),
-    ("an insight belongs to its session", "MATCH ()-[h:HAS_INSIGHT]->() DELETE h"),
-    ("an insight belongs to its session", "MATCH (n:Insight) SET n.sessionId = 'nowhere'"),
-    (
-        "an insight belongs to its session",
-        "MATCH (n:Insight) CREATE (:Other)-[:HAS_INSIGHT]->(n)",
-    ),
-    ("an insight has all of its fields", "MATCH (n:Insight) REMOVE n.mainTopic, n.createdAt"),
-    ("an insight has all of its fields", "MATCH (n:Insight) REMOVE n.keyFindings, n.actionItems"),
-]
-DERIVED = [
-    ("what is to be embedded is known", "MATCH (m:Memory {uuid: 'bare'}) REMOVE m.vectorsDue"),
-    ("what is to be embedded is known", "MATCH (m:Memory) SET m.vectorsDue = m.createdAt"),
-    (
-        "what is to be embedded is known",
-        "MATCH (s:ConversationSession) SET s.summaryVectorsDue = s.updatedAt",
-    ),
-    ("what is to be embedded is known", "MATCH (s:ConversationSession) REMOVE s.summaryVector"),
-    ("vectors are of the stores embedder", "MATCH (m:Memory {uuid: 'new'}) SET m.embedder = 'z'"),
-    ("vectors are of the stores embedder", "MATCH (m:Memory {uuid: 'new'}) REMOVE m.dimension"),
-    (
-        "vectors are of the stores embedder",
-        "MATCH (s:ConversationSession) SET s.summaryEmbedder = 'z'",
-    ),
-    (
-        "what is to be looked through is complete",
-        "MATCH (t:ConversationTurn {uuid: 't1'}) SET t.status = 'failed'",
-    ),
-]
-
-
-@pytest.mark.parametrize("damages", at_once([*DAMAGE, *DERIVED]))
-async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
-) -> None:
-    """No memory is lost, and each can be read afterwards."""
-    await graph.apply([*known(), remembered("bare")])
-    await graph.use_embedder(MARK)
-    vectors = {"new": MEMORY_LEVEL, "s": SESSION_LEVEL}
-    await graph.apply([embedded(each, EAST, level=level) for each, level in vectors.items()])
-    assert await graph.check() == []
-    await damage(neo4j_server, graph, damages)
-    counted = (await graph.info()).counts["memories"]
-    assert await mended(neo4j_server)
-    held = await graph.memories(EVERYTHING)
-    assert len(held) == counted
-    statement = " ".join(how for _, how in damages)
-    if "content" not in statement:
-        assert {"Hostas need sun.", "Hostas need shade."} <= {memory.content for memory in held}
-    assert len([place for memory in held for place in memory.evidence]) >= 3
-    if "createdAt, m.scope" not in statement:
-        assert "Hostas need sun." not in [
-            memory.content for memory in await graph.memories(MemoryQuery(everywhere=True))
-        ]
-    assert await graph.profile() == msgspec.structs.replace(
-        await graph.profile(), values={"name": "Ana"}
-    )
-
-
-async def test_what_cannot_be_read_is_set_aside(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Evidence and a profile that something else has written; the rest is as it was."""
-    await graph.apply(known())
-    before = await graph.memories(EVERYTHING)
-    await ask(
-        neo4j_server,
-        "MATCH (m:Memory {uuid: 'new'}) SET m.evidence = ['{', 'null'] + m.evidence"
-        " WITH m MATCH (u:UserProfile) SET u.profileJson = '{\"name\": 7}'",
-    )
-    assert await graph.memories(EVERYTHING) == before
-    for call in (graph.profile(), graph.apply([PutProfile(key="a", value="b", at=at(9))])):
-        with pytest.raises(StoreRefused, match="can't be read") as caught:
-            await call
-        assert "store repair" in caught.value.hint
-    [finding] = await graph.check()
-    assert (finding.what, finding.where, finding.count) == (
-        "what stands on a memory can be read", "new, profile", 2,
-    )  # fmt: skip
-    assert "set aside what could not be read on a memory" in await mended(neo4j_server)
-    assert await graph.memories(EVERYTHING) == before
-    assert (await graph.profile()).values == {}
-    kept = await one(
-        neo4j_server,
-        "MATCH (m:Memory {uuid: 'new'}), (u:UserProfile)"
-        " RETURN m.salvagedEvidence AS evidence, u.salvagedJson AS profile",
-    )
-    assert kept == {"evidence": ["{", "null"], "profile": '{"name": 7}'}
 
 
 async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) -> None:

@@ -10,7 +10,6 @@ from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import EmbedderMark, SearchQuery, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.repair import wrong
 from ragmem.store.neo4j.vectors import EMBEDDED
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import created, whole_turn
@@ -82,7 +81,7 @@ async def test_what_is_missing_or_was_cut_off_is_made_by_opening(
     with pytest.raises(StoreRefused, match=r"lacks the index search_terms\.") as caught:
         await brief.search(SearchQuery(terms=(WeightedTerm("pump"),)))
     await brief.aclose()
-    assert "`ragmem store repair`" in caught.value.hint
+    assert "`ragmem store check`" in caught.value.hint
     dropped = {"turn_uuid", "session_cwd", "search_terms"}
     assert set(await names(neo4j_server)) == _WANTED - dropped
     # Two processes counted before the constraint was there: the larger count stays.
@@ -132,7 +131,7 @@ async def test_constraints_cut_off_while_others_write_are_made_later(
 async def _written_beside(server: Connection, after_s: float) -> None:
     """One key, again and again, in a transaction that takes its time."""
     await asyncio.sleep(after_s)
-    gateway = Gateway.connect(server, timeout_s=PATIENCE_S)
+    gateway = Gateway(server, timeout_s=PATIENCE_S)
 
     async def work(tx: Transaction) -> None:
         await tx.run("CREATE (:Lease {key: 'twice'})")
@@ -200,7 +199,7 @@ async def test_vector_indexes_follow_the_embedder(
     # More than any index takes: the store works on, and nothing is told.
     await graph.use_embedder(EmbedderMark("vast", 100_000))
     await graph.apply([created("s"), *whole_turn("s", "t")])
-    assert await wrong(graph._gateway) == {}
+    assert await graph.check() == []
 
 
 @pytest.mark.parametrize(

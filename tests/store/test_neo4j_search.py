@@ -5,16 +5,13 @@ import asyncio
 import inspect
 import random
 import re
-import struct
 from typing import TypeGuard
 
-import msgspec
 import pytest
 
 from ragmem.records import (
     EVERYTHING,
     EmbedderMark,
-    Interval,
     PutTurn,
     Scope,
     SearchQuery,
@@ -23,14 +20,11 @@ from ragmem.records import (
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
-from ragmem.store.neo4j.repair import CHECKS, WORDS
+from ragmem.store.neo4j.repair import WORDS
 from ragmem.store.neo4j.search import Commonness, sample
 from tests.fakes.neo4j import PATIENCE_S, ask, plan_of
-from tests.store.damage import Damage, at_once, damage, mended
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
-from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
-from tests.store.test_neo4j_memories import DERIVED as DAMAGE_OF_MEMORIES
 
 PROJECT = "project-garden"
 
@@ -74,24 +68,6 @@ async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Conne
     await graph.use_embedder(EmbedderMark("model-b", 4))
     [row] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN t.embedding AS e")
     assert row["e"] is None
-
-
-async def test_a_turn_that_another_process_began(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Whoever ends it, all of its words are there."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    await graph.apply([created("s"), begun("s", "t", "ferns")])
-    await graph.apply([called("s", "t", 0, "x.py", arguments='{"path": "own.txt"}')])
-    await other.apply([called("s", "t", 1, arguments='{"path": "foreign.txt"}')])
-    await graph.apply([finished("s", "t", "hostas")])
-    await other.apply([begun("s", "u", "mosses")])
-    await graph.apply([finished("s", "u", "lichens")])
-    for words in ("ferns", "own.txt", "foreign.txt", "hostas"):
-        assert await by_words(graph, words) == {"t"}
-    assert await by_words(other, "mosses lichens") == {"u"}
-    assert await graph.check() == []
-    await other.aclose()
 
 
 async def test_what_a_deleted_session_said_is_gone_for_all(
@@ -158,54 +134,6 @@ async def test_the_nearest_are_the_exact_ones(
         best = sorted(hits, key=lambda hit: -(hit.similarity or -1))[:20]
         assert len({hit.record_id for hit in best} & set(exact)) >= 19
         await store.aclose()
-
-
-@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.campaign)])
-async def test_what_stands_around_is_the_same_from_memory(
-    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    """With forks, turns without vectors, summaries, times, another's page to come."""
-    monkeypatch.setattr(vectors, "PAGE", 25)
-    monkeypatch.setattr(vectors, "PLACES", 10)
-    monkeypatch.setattr(search, "PLACES_AFTER_S", 0)
-    rng = random.Random(3)
-    await graph.use_embedder(MARK)
-    for name in ("a", "b"):
-        await graph.apply([created(name, project_id=f"p{name}"), *turns(30, session_id=name)])
-        await graph.apply([summed(name, f"{name}-0003")])
-    await graph.apply([created("f", project_id="pb", parent_session_id="a", forked_at_index=9)])
-    for n in (10, 11):
-        await graph.apply(whole_turn("f", f"f-{n}", f"ferns {n}", started_at=at(50 + n)))
-    ids = [f"{name}-{n:04d}" for name in "ab" for n in range(1, 31) if rng.random() < 0.8]
-    vectors_of = [
-        embedded(each, struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4))))
-        for each in (*ids, "f-11")
-    ]
-    for start in range(0, len(vectors_of), 8):
-        await graph.apply(vectors_of[start : start + 8])
-    scopes = [Scope(), Scope(project_ids=("pa",)), Scope(project_ids=("pa", "pb"))]
-    scopes += [Scope(project_ids=("pb",), session_ids=("f",)), Scope(session_ids=("f", "a"))]
-    queries = [
-        msgspec.structs.replace(asking(text, vector, scope=scope, limit=limit), intervals=times)
-        for limit, times in ((1, ()), (4, (Interval(start_at=at(8), end_at=at(14)),)))
-        for text, vector in (("ferns 7 11 29", EAST), ("", NORTH), ("ferns 1", b""))
-        for scope in scopes
-    ][::step]
-    held = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    for query in queries:
-        await held.search(query)
-        while held._searcher._reading:
-            await asyncio.gather(*held._searcher._reading.values())
-    assert all(space.placed for space in held._searcher._spaces.values())
-    monkeypatch.setattr(vectors, "PAGE", 1000)
-    monkeypatch.setattr(search, "PLACES_AFTER_S", 1000)
-    for query in queries:
-        bare = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-        fresh = await found(bare, query)
-        assert not any(space.placed for space in bare._searcher._spaces.values())
-        await bare.aclose()
-        assert await found(held, query) == fresh
-    await held.aclose()
 
 
 async def test_a_replaced_vector_is_not_read_again_as_it_was(
@@ -337,56 +265,6 @@ def test_the_commonest_words_of_a_large_project_are_left_out() -> None:
 
 
 # --- damage -----------------------------------------------------------------------
-
-DAMAGE = [
-    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 'sum'}) DETACH DELETE e"),
-    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
-    ("what can be found is there", "CREATE (:SearchEntry {recordId: 'x', level: 0})"),
-    ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.sessionId = 'r'"),
-    ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.projectId = 'r'"),
-    ("what can be found is there", "MATCH (e:SearchEntry) SET e.turnIndex = 9"),
-    ("what can be found is there", "MATCH ()-[f:FINDS]->() DELETE f"),
-    ("what is to be embedded is known", "MATCH (e:SearchEntry) REMOVE e.vectorsDue"),
-    ("what is to be summarised is known", "MATCH (e:SearchEntry) SET e.summaryDue = e.at"),
-    (
-        "what waits for a higher summary is known",
-        "MATCH (m:ConversationSummary) REMOVE m.waitsIn",
-    ),
-    (
-        "sessions with summaries that wait are known",
-        "MATCH (s:ConversationSession) SET s.rollUpDue = true",
-    ),
-    (
-        "vectors are of the stores embedder",
-        "MATCH (e:SearchEntry {recordId: 't'}) SET e.embedder = 'model-z'",
-    ),
-    (WORDS, "MATCH (t:ConversationTurn {uuid: 't'}) SET t.userMessage = 'Mosses, heliotrope?'"),
-    (WORDS, "MATCH (e:SearchEntry {recordId: 'sum'}) SET e.terms = 'nothing'"),
-]
-
-
-@pytest.mark.parametrize("damages", at_once(DAMAGE))
-async def test_damage_is_found_and_mended(
-    graph: Neo4jStore, neo4j_server: Connection, damages: list[Damage]
-) -> None:
-    """Whatever is derived for search is made again, and finds as before."""
-    await graph.apply([created("s"), *whole_turn("s", "t", "Which ferns like heliotrope?")])
-    await graph.apply([*whole_turn("s", "u"), summed("s", "t", summary_id="sum", text="ferns")])
-    await graph.use_embedder(MARK)
-    await graph.apply([embedded("t", EAST)])
-    assert await graph.check() == []
-    await damage(neo4j_server, graph, damages)
-    done = await mended(neo4j_server)
-    assert all(any(change.endswith(what) for change in done) for what, _ in damages)
-    assert await by_words(graph, "heliotrope") == {"t"}
-    assert {"t", "sum"} >= await by_words(graph, "ferns") >= {"sum"}
-    assert await graph.check() == []
-
-
-def test_every_check_has_its_damage() -> None:
-    """No kind of damage is only believed to be found."""
-    damages = {what for what, _ in [*DAMAGE, *DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
-    assert damages == {name.replace("_", " ") for name in CHECKS} | {WORDS}
 
 
 async def test_words_of_an_older_version_are_made_again(

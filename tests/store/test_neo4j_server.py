@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -20,7 +19,7 @@ from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
 from ragmem.store.neo4j_server import ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
-from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
+from tests.fakes.neo4j import PATIENCE_S, in_thread, use_cached_jars
 from tests.store.samples import created, whole_turn
 
 pytestmark = pytest.mark.timeout(900)
@@ -203,25 +202,6 @@ def listeners(pid: int) -> set[tuple[str, int]]:
                 mapped = host[:-8] in ("", "0000000000000000FFFF0000")
                 found.add((".".join(map(str, number)) if mapped else host, int(port, 16)))
     return found
-
-
-@pytest.mark.campaign
-async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
-    """A read-only follower is refused, with the address form that finds another."""
-
-    class ReadOnly(Layout):
-        def write_settings(
-            self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})
-        ) -> None:
-            super().write_settings(ports, {**more, "server.databases.read_only": "neo4j"})
-
-    await neo4j_server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
-    connection = neo4j_server.find_connection(CONFIG, stopped, {})
-    store = await Neo4jStore.open(connection, timeout_s=PATIENCE_S)
-    with pytest.raises(StoreRefused, match="can only be read") as caught:
-        await store.apply([created("r")])
-    assert "neo4j://" in caught.value.hint
-    await store.aclose()
 
 
 _INSTALLED = """#!/bin/sh

@@ -1,39 +1,9 @@
 """A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
-from ragmem.records import RecordToolCall, SessionQuery, Turn
+from ragmem.records import SessionQuery, Turn
 from ragmem.store.neo4j import Connection
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, called, created, finished
-
-
-async def test_messages_calls_and_results(neo4j_server: Connection) -> None:
-    """Session to turn to tool call; the result stays on the call,
-    and there is no node of any other kind for it."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    try:
-        writes = [created("s"), begun("s", "t"), called("s", "t"), finished("s", "t")]
-        call = next(w for w in writes if isinstance(w, RecordToolCall)).call
-        await store.apply(writes)
-        [row] = await ask(
-            neo4j_server,
-            """
-            MATCH (s:ConversationSession {sessionId: 's'})-[h:HAS_TURN]->(t:ConversationTurn)
-            MATCH (t)-[m:HAS_TOOL_CALL]->(c:ToolCall)
-            RETURN h.index AS index, m.order AS place, c.uuid AS call, c.toolResult AS result,
-                   t.userMessage AS asked, t.assistantMessage AS answered
-            """,
-        )
-        assert (row["index"], row["place"], row["call"]) == (1, call.order, call.tool_call_id)
-        assert row["result"] == call.result
-        assert row["asked"]
-        assert row["answered"]
-        labels = await ask(neo4j_server, "CALL db.labels() YIELD label RETURN label")
-        names = {each["label"] for each in labels}
-        assert not names & {"Message", "ToolResult", "Conversation"}
-        [left] = await ask(neo4j_server, "MATCH (:ToolCall)-[r]->() RETURN count(r) AS links")
-        assert left["links"] == 0
-    finally:
-        await store.aclose()
 
 
 async def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(

@@ -74,29 +74,6 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
     assert not list(tmp_path.glob("*-wal")) + list(tmp_path.glob("*-shm"))
 
 
-async def test_a_memory_that_was_moved_to_such_a_disk(tmp_path: Path) -> None:
-    """Its log is taken in first; nothing of it is lost."""
-    store = await opened(tmp_path)
-    await store.apply([created("s"), *whole_turn("s", "t1")])
-    # As it lies there while a process works: the turn is in the log alone.
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for name in ("memory.db", "memory.db-wal", "memory.db.initialised"):
-        (moved / name).write_bytes((tmp_path / name).read_bytes())
-    await store.aclose()
-    assert (moved / "memory.db-wal").stat().st_size
-    with on_vfs("unix-none"):
-        store = await opened(moved)
-        assert store.notice == NETWORK_NOTICE
-        assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
-        assert await store.check() == []
-        await store.aclose()
-        store = await opened(moved)
-        assert store.notice == ""
-        await store.aclose()
-    assert journal_of(moved) == "delete"
-
-
 # --- errors of the disk -------------------------------------------------
 
 

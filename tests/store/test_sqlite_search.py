@@ -6,15 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 
 from ragmem import terms
 from ragmem.files import OwnerLocks
-from ragmem.records import EVERYTHING, PutTurn, PutVectors, Scope, SearchQuery
+from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
 from ragmem.similarity import VectorCache
 from ragmem.store.sqlite import SQLiteStore, search, text_index
-from ragmem.store.sqlite.apply import apply, prepare_split
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.repair import WORDS
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
@@ -28,12 +26,8 @@ from tests.store.test_contract_recall import (
     embedded,
     found,
     waiting,
-    within,
 )
-from tests.store.test_contract_split import MAIN, TREE, split
-from tests.store.test_contract_split import project as registered
 from tests.store.test_schemas import KEPT, old_database
-from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import sqlite
 
 
@@ -123,67 +117,6 @@ async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
     assert await by_words(store, "n77x", scope=Scope(project_ids=("p77",))) == {"t77"}
     assert await by_words(store, "fern", scope=Scope(project_ids=("p77",))) == {"t77"}
     assert await by_words(store, "n77x", scope=Scope(project_ids=("p7",))) == set()
-    await store.aclose()
-
-
-async def test_words_made_before_the_lock_are_made_again_when_others_wrote(tmp_path: Path) -> None:
-    """A call that another process recorded meanwhile is found too."""
-    store, other = await sqlite(tmp_path), await sqlite(tmp_path)
-    await store.apply([created("s"), begun("s", "t", "ferns")])
-    connection = opened(tmp_path)
-    prepared = text_index.prepare(connection, [finished("s", "t", "x")])["t"]
-    assert "fern" in prepared.words.text
-    await other.apply([called("s", "t", 0, result='{"text": "belated"}')])
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(
-        "UPDATE turns SET status = 'completed', finished_at = started_at WHERE turn_id = 't'"
-    )
-    text_index.turn_changed(connection, "t", prepared)
-    connection.execute("COMMIT")
-    connection.close()
-    assert await by_words(store, "belated") == {"t"}
-    await store.aclose()
-    await other.aclose()
-
-
-async def test_a_split_makes_words_before_the_lock_and_again_where_others_wrote(
-    tmp_path: Path,
-) -> None:
-    """What another process changed between the two is found on the side that it went to."""
-    store, other = await sqlite(tmp_path), await sqlite(tmp_path)
-    await store.apply([registered(MAIN), registered(TREE), registered(TREE, MAIN)])
-    await store.apply([created("s", project_id=MAIN, cwd="/tree", project_path="/tree")])
-    early = [begun("s", "t1", "ferns"), finished("s", "t1", "maples", status="interrupted")]
-    await store.apply([*early, *whole_turn("s", "t2", "ferns", "oaks")])
-    connection = opened(tmp_path)
-    prepared = prepare_split(connection, [registered(TREE), split()])
-    assert {name: "fern" in each.words.text for name, each in prepared.items()} == {
-        "t1": True, "t2": True,
-    }  # fmt: skip
-    turn = (await other.turns("s"))[0]
-    late = msgspec.structs.replace(turn, assistant_message="birches", status="completed")
-    await other.apply([PutTurn(turn=late), *whole_turn("s", "t3", "ferns", "roses")])
-    connection.execute("BEGIN IMMEDIATE")
-    apply(connection, [split()], prepared)
-    connection.execute("COMMIT")
-    connection.close()
-    tree = within(projects=(TREE,))
-    assert await by_words(store, "ferns", scope=within(projects=(MAIN,))) == set()
-    assert await by_words(store, "ferns", scope=tree) == {"t1", "t2", "t3"}
-    told = {"maples": set(), "oaks": {"t2"}, "birches": {"t1"}, "roses": {"t3"}}
-    assert {word: await by_words(store, word, scope=tree) for word in told} == told
-    assert await store.check() == []
-    await store.aclose()
-    await other.aclose()
-
-
-async def test_nothing_is_read_of_what_a_batch_changes_itself(tmp_path: Path) -> None:
-    """As a replay has it: the call and the end of a turn in one transaction."""
-    store = await sqlite(tmp_path)
-    await store.apply([created("s"), begun("s", "t", "ferns")])
-    await store.apply([called("s", "t", 0, result='{"text": "belated"}'), finished("s", "t", "x")])
-    assert await by_words(store, "belated") == {"t"}
-    assert await store.check() == []
     await store.aclose()
 
 
@@ -322,22 +255,6 @@ async def test_a_forks_summaries_go_with_it(tmp_path: Path) -> None:
     assert await waiting(store, "level1") == ["t"]
     assert await store.check() == []
     await store.aclose()
-
-
-async def test_vectors_are_saved_from_a_damaged_database(tmp_path: Path) -> None:
-    """What took hours to make is not made again, because a flag was wrong."""
-    store = await sqlite(tmp_path / "old")
-    await store.apply(garden())
-    await store.use_embedder(MARK)
-    await store.apply([embedded("r1", EAST, NORTH), embedded("s1", NORTH, level=1)])
-    before = await store.get(PutVectors, ["r1", "s1"])
-    await store.aclose()
-    saved, lost = await rebuilt(tmp_path / "old" / "memory.db", tmp_path / "new")
-    assert await saved.embedder() == MARK
-    assert await saved.get(PutVectors, ["r1", "s1"]) == before
-    assert await saved.check() == []
-    assert lost == 0
-    await saved.aclose()
 
 
 # --- vectors in memory ----------------------------------------------------------------

@@ -20,11 +20,9 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Archive
-from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j.repair import Repair
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import stream_of
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.fixtures.make import content
 from tests.store.samples import at
 
@@ -124,26 +122,3 @@ async def test_what_was_read_is_written_again_and_found(open_empty: OpenEmpty) -
     assert await everything(again) == first
     assert await found(again) == hits
     assert await again.check() == []
-
-
-async def test_times_in_a_named_zone_are_read_told_and_mended(neo4j_server: Connection) -> None:
-    """As they stood in graphs that read a time and wrote it again: on each node and link."""
-    store = await open_empty_neo4j_store(neo4j_server)
-    await store.apply(content())
-    first, hits = await everything(store), await found(store)
-    assert await ask(neo4j_server, OTHER_FORMS) == [{"found": []}]
-    [row] = await ask(neo4j_server, NAMED_ZONE)
-    assert row["times"] > 50
-    assert await everything(store) == first
-    assert await found(store) == hits
-    [finding] = [each for each in await store.check() if each.what == "times are in UTC"]
-    assert finding.count > 20
-    repair = await Repair.open(neo4j_server, timeout_s=PATIENCE_S)
-    done = await repair.mend(at(99))
-    assert [each.what for each in done] == ["wrote times in UTC"]
-    assert await repair.findings() == []
-    await repair.aclose()
-    assert await ask(neo4j_server, OTHER_FORMS) == [{"found": []}]
-    assert await everything(store) == first
-    assert await found(store) == hits
-    await store.aclose()

@@ -10,7 +10,8 @@ vectors.py     vectors as they are stored and looked through, what is still to b
 memories.py    memories, profiles and owners, read and written
 code.py        files, scopes and references, read and written
 belonging.py   Projects and Owners, what hangs on them; a project split off again
-repair.py      whether a graph keeps its promises, and one that does not made whole
+repair.py      whether a graph keeps its promises, and one that does not read out and emptied
+salvage.py     what can be read of that, as the rows of a SQLite memory
 *.cypher       the statements
 
 The Store itself is here; see `ragmem.store` for what it promises. What a room reads or writes is a
@@ -46,7 +47,7 @@ from ragmem.records import (
 from ragmem.store import owned, touches_memories
 from ragmem.store.neo4j import code, read, repair, schema, vectors
 from ragmem.store.neo4j import memories as of_memories
-from ragmem.store.neo4j.entries import Drafts, index_turns
+from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
 from ragmem.store.neo4j.search import Searcher
 from ragmem.store.neo4j.writes import Batch
@@ -95,7 +96,6 @@ class Neo4jStore:
         self._gateway = gateway
         self._server = server
         self._searcher = Searcher(gateway)
-        self._drafts = Drafts()
 
     @classmethod
     async def open(
@@ -116,9 +116,7 @@ class Neo4jStore:
         password, database or version. `timeout_s` bounds every later call too.
         """
         sees = "" if everyone else owner
-        gateway = Gateway.connect(
-            connection, timeout_s, say, owner=owner, sees=sees, clock=clock, brief=brief
-        )
+        gateway = Gateway(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
         try:
             return cls(gateway, await schema.prepare(gateway, say, owner=owner, believes=brief))
         except BaseException:
@@ -146,10 +144,9 @@ class Neo4jStore:
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         writes = owned(writes, self._gateway.owner)
-        words = await self._drafts.words(writes)
 
         async def work(tx: Transaction) -> Applied:
-            batch = Batch(tx, words)
+            batch = Batch(tx)
             await batch.apply(writes)
             if touches_memories(writes):
                 await of_memories.memories_changed(tx)
@@ -157,9 +154,7 @@ class Neo4jStore:
 
         if not writes:
             return Applied()
-        applied = await self._gateway.write(work)
-        self._drafts.follow(writes)
-        return applied
+        return await self._gateway.write(work)
 
     # --- sessions and what was said -----------------------------------------------
 

@@ -17,7 +17,6 @@ from ragmem.failpoints import failpoint
 from ragmem.records import (
     CreateSession,
     FileAccess,
-    Finding,
     PutCodeFile,
     PutMemory,
     PutProfile,
@@ -58,9 +57,11 @@ class Belonging(NamedTuple):
         """The promise, in words."""
         return f"{self.label} hangs on its {self.parent}"
 
-    @property
-    def wrong(self) -> str:
-        """The statement that lists those that hang on another node, on none, or twice."""
+    def wrong(self, told: str) -> str:
+        """The statement that lists those that hang on another node, on none, or twice.
+
+        `told` is what of them, in Cypher on `n`.
+        """
         # An Owner is made; a Project has to be there.
         there = (
             f"EXISTS {{ (:Project {{projectId: {self.whose}}}) }}"
@@ -72,7 +73,7 @@ class Belonging(NamedTuple):
             WITH n, CASE WHEN {there} THEN [{self.whose}] ELSE [] END AS wanted,
               [(p:{self.parent})-[:{self.relationship}]->(n) | p.{self.parent_key}] AS held
             WHERE held <> wanted
-            RETURN collect([elementId(n), n.{self.key}]) AS found
+            RETURN collect({told}) AS found
             """
 
     def link(self, which: str) -> str:
@@ -125,7 +126,8 @@ _MAKE_PROJECTS = f"""
     CREATE (p:Project {{projectId: id}})
     SET p.path = sessions[0].projectPath, p.createdAt = sessions[0].startTime
     """
-_LOST = "the Project of a session is there"
+LOST_PROJECTS = f"{_LOST_PROJECTS} RETURN collect(id) AS found"
+"""The statement that lists those that sessions say their folders of, and that are not there."""
 
 
 async def keep(tx: Transaction, writes: Sequence[Write], projects: Sequence[str]) -> None:
@@ -180,43 +182,17 @@ def _touched(session_id: str, accesses: Sequence[FileAccess]) -> list[tuple[str,
     return [(clean(session_id), path_key(each.path)) for each in accesses]
 
 
-async def check(gateway: Gateway, *, shown: int) -> list[Finding]:
-    """What hangs elsewhere than it says, and projects that are lost."""
-    found = {_LOST: await _lost_projects(gateway)}
+async def mend(gateway: Gateway) -> None:
+    """Hang everything where it belongs, in portions, as before schema 8 nothing was."""
+    await gateway.write(partial(Transaction.run, statement=_MAKE_PROJECTS))
     for each in BELONGINGS:
-        # Each by itself: the deadline is for one.
-        wrong = await gateway.read(partial(Transaction.found, statement=each.wrong))
-        found[each.what] = [str(key) for _, key in wrong]
-    return [
-        Finding(what, ", ".join(sorted(map(str, ids))[:shown]), len(ids))
-        for what, ids in found.items()
-        if ids
-    ]
-
-
-async def _lost_projects(gateway: Gateway) -> list[str]:
-    statement = f"{_LOST_PROJECTS} RETURN collect(id) AS found"
-    return await gateway.read(partial(Transaction.found, statement=statement))
-
-
-async def mend(gateway: Gateway) -> list[Finding]:
-    """Hang everything where it belongs, in portions; what was done."""
-    done = {_LOST: await _lost_projects(gateway)}
-    if done[_LOST]:
-        await gateway.write(partial(Transaction.run, statement=_MAKE_PROJECTS))
-    for each in BELONGINGS:
-        wrong = await gateway.read(partial(Transaction.found, statement=each.wrong))
+        statement = each.wrong("elementId(n)")
+        wrong = await gateway.read(partial(Transaction.found, statement=statement))
         which = f"MATCH (n:{each.label}) WHERE elementId(n) = id"
         for start in range(0, len(wrong), _AT_ONCE):
-            ids = [element for element, _ in wrong[start : start + _AT_ONCE]]
+            ids = wrong[start : start + _AT_ONCE]
             link = partial(Transaction.run, statement=each.link(which), ids=ids, anew=True)
             await gateway.write(link)
-        done[each.what] = [str(key) for _, key in wrong]
-    return [
-        Finding(f"made so: {what}", ", ".join(dict.fromkeys(ids)), len(ids))
-        for what, ids in done.items()
-        if ids
-    ]
 
 
 STATEMENTS = named_statements("joining.cypher")

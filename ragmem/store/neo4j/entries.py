@@ -7,30 +7,20 @@ Both are one full-text index; the marks can't be mistaken for terms (see `ragmem
 
 import asyncio
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ragmem.records import (
-    BeginTurn,
-    FinishTurn,
-    PutTurn,
-    RecordToolCall,
     Summary,
     ToolCall,
     Turn,
-    Write,
     utc_now,
 )
-from ragmem.store import stored
 from ragmem.store.neo4j.gateway import Row, Transaction, named_statements
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
 STATEMENTS = named_statements("recall.cypher")
 TURNS, SUMMARIES = "t", "s"
-_MOST_DRAFT_CHARS = 8_000_000
-_MOST_DRAFTS = 64
 
 
 def mark(kind: str, project_id: str | None = None) -> str:
@@ -50,14 +40,6 @@ def level_mark(level: int) -> str:
 
 def _short(text: str) -> str:
     return hashlib.blake2b(clean(text).encode(), digest_size=6).hexdigest()
-
-
-class TurnTerms(NamedTuple):
-    """A turn's terms, computed before the transaction, and what they were computed from."""
-
-    terms: Sequence[str]
-    call_count: int
-    user_char_count: int
 
 
 def entry(
@@ -100,101 +82,6 @@ def summary_entry(summary: Summary, project_id: str) -> Properties:
     )
 
 
-# --- before the transaction -------------------------------------------------------
-
-
-class _Draft(NamedTuple):
-    user_message: str
-    calls: dict[str, ToolCall]
-    chars: int
-
-
-class Drafts:
-    """Turns that run in this process, so that their end need not be read back for its words.
-
-    What is missing here, or does not fit what the store has, is read in the transaction.
-    """
-
-    def __init__(self) -> None:
-        self._drafts: dict[str, _Draft] = {}
-
-    async def words(self, writes: Sequence[Write]) -> dict[str, TurnTerms]:
-        """Of the turns that end with these writes, as far as they are known, by id."""
-        drafts = dict(self._drafts)
-        found: dict[str, TurnTerms] = {}
-        ends = Counter(turn_id for write in writes if (turn_id := _ended(write)))
-        for write in writes:
-            _follow(drafts, write)
-            if ends[_ended(write)] > 1:
-                continue  # Which of them counts, the store knows.
-            if isinstance(write, FinishTurn) and (draft := drafts.get(write.turn_id)):
-                found[write.turn_id] = await _words(_turn(draft, write))
-            if isinstance(write, PutTurn) and write.turn.status != "running":
-                found[write.turn.turn_id] = await _words(write.turn)
-        return found
-
-    def follow(self, writes: Sequence[Write]) -> None:
-        """Take over what has been written."""
-        for write in writes:
-            _follow(self._drafts, write)
-            if isinstance(write, FinishTurn):
-                self._drafts.pop(write.turn_id, None)
-        while len(self._drafts) > _MOST_DRAFTS:
-            del self._drafts[next(iter(self._drafts))]
-
-
-def _ended(write: Write) -> str:
-    """The id of the turn that the write ends; empty for a write that ends none."""
-    return write.record.turn_id if isinstance(write, FinishTurn | PutTurn) else ""
-
-
-def _follow(drafts: dict[str, _Draft], write: Write) -> None:
-    if isinstance(write, BeginTurn):
-        message = clean(write.user_message)
-        begun = drafts.setdefault(write.turn_id, _Draft(message, {}, len(message)))
-        more = len(message) - len(begun.user_message)
-        if more > 0:
-            drafts[write.turn_id] = _Draft(message, begun.calls, begun.chars + more)
-    if isinstance(write, RecordToolCall) and (draft := drafts.get(write.call.turn_id)):
-        call = write.call
-        known = draft.calls.get(call.tool_call_id)
-        if known is not None and known.result and not call.result:
-            return
-        chars = draft.chars + len(call.result) + len(call.arguments) + len(call.preamble)
-        if chars > _MOST_DRAFT_CHARS:
-            del drafts[call.turn_id]
-            return
-        calls = {**draft.calls, call.tool_call_id: call}
-        drafts[call.turn_id] = _Draft(draft.user_message, calls, chars)
-
-
-def _turn(draft: _Draft, write: FinishTurn) -> Turn:
-    calls = sorted(draft.calls.values(), key=lambda call: (call.order, call.tool_call_id))
-    return Turn(
-        turn_id=write.turn_id,
-        session_id=write.session_id,
-        user_message=draft.user_message,
-        assistant_message=write.assistant_message,
-        started_at=write.finished_at,
-        tool_calls=tuple(calls),
-    )
-
-
-async def _words(turn: Turn) -> TurnTerms:
-    turn = stored(turn)
-    terms = await _in_thread(turn)
-    return TurnTerms(terms, len(turn.tool_calls), len(turn.user_message))
-
-
-async def _in_thread(turn: Turn) -> list[str]:
-    from ragmem.terms import turn_terms
-
-    # Longer ones would hold up everything else that runs in this process.
-    if turn.char_count + 1000 * len(turn.tool_calls) < 10_000:
-        return turn_terms(turn)
-    return await asyncio.to_thread(turn_terms, turn)
-
-
 # --- in the transaction -----------------------------------------------------------
 
 
@@ -235,11 +122,21 @@ async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:
     await tx.run(STATEMENTS["note_roll_ups"], ids=sessions)
 
 
+async def turn_terms(turn: Turn) -> list[str]:
+    """What a turn is found by."""
+    from ragmem import terms
+
+    # Longer ones would hold up everything else that runs in this process.
+    if turn.char_count + 1000 * len(turn.tool_calls) < 10_000:
+        return terms.turn_terms(turn)
+    return await asyncio.to_thread(terms.turn_terms, turn)
+
+
 async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Properties]:
     """As they should be, of those of the turns that have ended."""
     found = await tx.found(STATEMENTS["turn_sources"], ids=turn_ids)
     return [
-        entry(row["uuid"], row["sessionId"], row["projectId"], await _in_thread(_source(row)))
+        entry(row["uuid"], row["sessionId"], row["projectId"], await turn_terms(_source(row)))
         for row in found
     ]
 

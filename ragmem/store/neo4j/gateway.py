@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import MsgspecError
 
-from ragmem.config.address import is_loopback
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import short_id
@@ -29,7 +28,7 @@ from ragmem.records import utc_now
 from ragmem.store import stored
 
 if TYPE_CHECKING:
-    from neo4j import AsyncBookmarkManager, AsyncDriver, AsyncManagedTransaction, AsyncSession
+    from neo4j import AsyncManagedTransaction, AsyncSession
 
 
 _SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
@@ -56,11 +55,6 @@ class Connection(msgspec.Struct, frozen=True):
         """The address without credentials, for messages."""
         scheme, mark, rest = self.url.partition("://")
         return f"{scheme}{mark}{rest.rpartition('@')[2]}"
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the server is on this machine."""
-        return is_loopback(urlsplit(self.url).hostname or "")
 
     def check(self) -> "Connection":
         """Itself; StoreRefused when no memory can be kept there."""
@@ -263,29 +257,6 @@ class Gateway:
 
     def __init__(
         self,
-        driver: "AsyncDriver",
-        bookmarks: "AsyncBookmarkManager",
-        connection: Connection,
-        timeout_s: float,
-        reading: Reading,
-        *,
-        owner: str = "",
-        sees: str = "",
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self.reading = reading
-        self.owner = owner
-        self.sees = sees
-        self.clock = clock
-        self._driver = driver
-        self._bookmarks = bookmarks
-        self._connection = connection
-        self._timeout_s = timeout_s
-        self._closed = False
-
-    @classmethod
-    def connect(
-        cls,
         connection: Connection,
         timeout_s: float,
         say: Callable[[str], None] | None = None,
@@ -293,26 +264,30 @@ class Gateway:
         owner: str = "",
         sees: str = "",
         clock: Callable[[], datetime] = utc_now,
-        brief: bool = False,
-    ) -> "Gateway":
+    ) -> None:
         """Prepare the driver; the first transaction opens the first connection.
 
-        `say` is told of what is left out in reading; without it, that is refused. For a `brief`
-        use one connection is enough, but where the way to the server is long.
+        `say` is told of what is left out in reading; without it, that is refused. StoreRefused for
+        what is no address.
         """
         from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
         from neo4j.exceptions import ConfigurationError
 
-        connection.check()
-        most = 1 if brief and connection.is_local else _MOST_CONNECTIONS
+        self.reading = Reading(say)
+        self.owner = owner
+        self.sees = sees
+        self.clock = clock
+        self._connection = connection.check()
+        self._timeout_s = timeout_s
+        self._closed = False
         keep_driver_off_the_terminal()
         try:
-            driver = AsyncGraphDatabase.driver(
+            self._driver = AsyncGraphDatabase.driver(
                 connection.url,
                 auth=(connection.username, connection.password),
                 connection_timeout=min(CONNECT_S, timeout_s),
                 connection_acquisition_timeout=timeout_s,
-                max_connection_pool_size=most,
+                max_connection_pool_size=_MOST_CONNECTIONS,
                 max_transaction_retry_time=0,
                 liveness_check_timeout=IDLE_CHECK_S,
                 keep_alive=True,
@@ -322,18 +297,7 @@ class Gateway:
             )
         except (ConfigurationError, ValueError) as error:
             raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
-        bookmarks = AsyncGraphDatabase.bookmark_manager()
-        reading = Reading(say)
-        return cls(
-            driver,
-            bookmarks,
-            connection,
-            timeout_s,
-            reading,
-            owner=owner,
-            sees=sees,
-            clock=clock,
-        )
+        self._bookmarks = AsyncGraphDatabase.bookmark_manager()
 
     def patient(self, timeout_s: float) -> "Gateway":
         """The same connections, for what takes longer; to be closed by the one that has them."""
@@ -442,93 +406,64 @@ def translate(error: Exception, location: str) -> StoreError | None:
     server = f"Neo4j at {location}"
     code = getattr(error, "code", None) or ""
     reason = (getattr(error, "message", None) or str(error)).strip().rstrip(".")
-    if refused := _refused_sign_in(error, code, server):
-        return refused
-    if code.endswith("DatabaseNotFound"):
-        return StoreRefused(
-            f"{server}: there is no such database.",
-            hint="Name one that exists in store.database or NEO4J_DATABASE, or none at all.",
-        )
+    # Of several lines only the first, and not how the name was resolved.
+    first = reason.partition("\n")[0].partition(" (resolved")[0] or "no answer"
+    away = (raised.ServiceUnavailable, raised.SessionExpired, raised.ConnectionPoolError, OSError)
     routed = (raised.NotALeader, raised.WriteServiceUnavailable)
-    if isinstance(error, routed) or "ReadOnly" in code:
-        return StoreRefused(
-            f"{server} can only be read.",
-            hint="Of a cluster, use the address neo4j://…, which finds the member that writes; of "
-            "one server, its settings or whoever runs it made the database read-only.",
-        )
-    if isinstance(error, raised.Forbidden):
-        return StoreRefused(
-            f"{server} does not permit it: {reason}.",
-            hint="ragmem needs a user who may read, write, and create constraints and indexes.",
-        )
-    if ".Schema." in code:
-        return StoreRefused(
-            f"{server} can't hold the schema: {reason} ({code}).",
-            hint="Other data may be in the way: give ragmem a database of its own.",
-        )
-    if "too large to index" in reason:
-        return StoreRefused(
-            f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
-            hint="Such are a session's folder and the ids: work in a folder with a shorter path, "
-            "or keep this memory in SQLite.",
-        )
-    if isinstance(error, (raised.TransientError, raised.DatabaseError)) or _was_ended(error):
-        return _not_now(code, reason, server)
-    if isinstance(error, raised.UnsupportedServerProduct):
-        return StoreRefused(
-            f"What answers at {location} is not Neo4j: {reason}.",
-            hint="Correct store.url or NEO4J_URI.",
-        )
-    if isinstance(error, raised.ConfigurationError):
-        return StoreRefused(f"{server}: {reason}.", hint="Correct store.url or NEO4J_URI.")
-    if isinstance(error, raised.Neo4jError):
-        return _refused(error, code, reason, server)
-    away = (
-        raised.ServiceUnavailable,
-        raised.SessionExpired,
-        raised.ConnectionPoolError,
-        OSError,
-    )
-    if isinstance(error, away):
-        # Of several lines only the first, and not how the name was resolved.
-        first = reason.partition("\n")[0].partition(" (resolved")[0] or "no answer"
-        return StoreUnavailable(
-            f"{server} can't be reached: {first}.",
-            hint="Start it (`ragmem neo4j up` for a local one), or correct its address.",
-        )
+    not_now = isinstance(error, (raised.TransientError, raised.DatabaseError))
+    cases: tuple[tuple[bool, type[StoreError], str, str], ...] = (
+        (code.endswith("CredentialsExpired"), StoreRefused,
+         f"{server}: the password has expired, and a new one is to be set.",
+         "As that user, in the database 'system': `ALTER CURRENT USER SET PASSWORD FROM 'the old "
+         "one' TO 'a new one'` (cypher-shell asks for it); then set NEO4J_PASSWORD."),
+        (isinstance(error, raised.AuthError), StoreRefused,
+         f"{server} refused the user name or password.",
+         "Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server."),
+        (code.endswith("AuthenticationRateLimit"), StoreRefused,
+         f"{server} has seen too many wrong passwords and waits.",
+         "Correct NEO4J_PASSWORD, then try again in some seconds."),
+        (code.endswith("DatabaseNotFound"), StoreRefused,
+         f"{server}: there is no such database.",
+         "Name one that exists in store.database or NEO4J_DATABASE, or none at all."),
+        (isinstance(error, routed) or "ReadOnly" in code, StoreRefused,
+         f"{server} can only be read.",
+         "Of a cluster, use the address neo4j://…, which finds the member that writes; of one "
+         "server, its settings or whoever runs it made the database read-only."),
+        (isinstance(error, raised.Forbidden), StoreRefused,
+         f"{server} does not permit it: {reason}.",
+         "ragmem needs a user who may read, write, and create constraints and indexes."),
+        (".Schema." in code, StoreRefused,
+         f"{server} can't hold the schema: {reason} ({code}).",
+         "Other data may be in the way: give ragmem a database of its own."),
+        ("too large to index" in reason, StoreRefused,
+         f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
+         "Such are a session's folder and the ids: work in a folder with a shorter path, or keep "
+         "this memory in SQLite."),
+        (code.endswith("OutOfMemoryError"), StoreUnavailable,
+         f"{server} lacks the memory for it: {reason}.",
+         "Raise that limit in its neo4j.conf (`db.memory.transaction.max`, "
+         "`dbms.memory.transaction.total.max`, or the heap), and start it again."),
+        (not_now or _was_ended(error), StoreUnavailable,
+         f"{server} could not do it now: {reason}.", "Try again; its log tells more."),
+        (isinstance(error, raised.UnsupportedServerProduct), StoreRefused,
+         f"What answers at {location} is not Neo4j: {reason}.", "Correct store.url or NEO4J_URI."),
+        (isinstance(error, raised.ConfigurationError), StoreRefused,
+         f"{server}: {reason}.", "Correct store.url or NEO4J_URI."),
+        (isinstance(error, raised.CypherTypeError), StoreRefused,
+         f"{server} holds something of another type than was written: {reason}.", _WAY_OUT),
+        (_NO_INDEX in reason, StoreRefused,
+         f"{server} lacks the index {reason.rpartition(_NO_INDEX)[2].strip()}.",
+         "`ragmem store check` makes it anew."),
+        (isinstance(error, raised.Neo4jError)
+         and not isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)),
+         StoreRefused, f"{server}: {first} ({code}).", "The server's log tells more."),
+        (isinstance(error, away), StoreUnavailable, f"{server} can't be reached: {first}.",
+         "Start it (`ragmem neo4j up` for a local one), or correct its address."),
+    )  # fmt: skip
+    for is_it, kind, said, hint in cases:
+        if is_it:
+            return kind(said, hint=hint)
     return None
-
-
-def _refused(error: Exception, code: str, reason: str, server: str) -> StoreRefused | None:
-    from neo4j import exceptions as raised
-
-    if isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)):
-        return None
-    if isinstance(error, raised.CypherTypeError):
-        return StoreRefused(
-            f"{server} holds something of another type than was written: {reason}.",
-            hint=_WAY_OUT,
-        )
-    if _NO_INDEX in reason:
-        name = reason.rpartition(_NO_INDEX)[2].strip()
-        return StoreRefused(
-            f"{server} lacks the index {name}.", hint="`ragmem store repair` makes it anew."
-        )
-    # A procedure's reason goes on with where in the server it was.
-    first = reason.partition("\n")[0]
-    return StoreRefused(f"{server}: {first} ({code}).", hint="The server's log tells more.")
-
-
-def _not_now(code: str, reason: str, server: str) -> StoreUnavailable:
-    if code.endswith("OutOfMemoryError"):
-        return StoreUnavailable(
-            f"{server} lacks the memory for it: {reason}.",
-            hint="Raise that limit in its neo4j.conf (`db.memory.transaction.max`, "
-            "`dbms.memory.transaction.total.max`, or the heap), and start it again.",
-        )
-    return StoreUnavailable(
-        f"{server} could not do it now: {reason}.", hint="Try again; its log tells more."
-    )
 
 
 def _was_ended(error: Exception) -> bool:
@@ -540,28 +475,6 @@ def _was_ended(error: Exception) -> bool:
 def _is_too_large(error: Exception) -> bool:
     """Whether the transaction by itself needs more memory than the server gives to one."""
     return "db.memory.transaction.max" in str(error)
-
-
-def _refused_sign_in(error: Exception, code: str, server: str) -> StoreError | None:
-    from neo4j.exceptions import AuthError
-
-    if code.endswith("CredentialsExpired"):
-        return StoreRefused(
-            f"{server}: the password has expired, and a new one is to be set.",
-            hint="As that user, in the database 'system': `ALTER CURRENT USER SET PASSWORD FROM "
-            "'the old one' TO 'a new one'` (cypher-shell asks for it); then set NEO4J_PASSWORD.",
-        )
-    if isinstance(error, AuthError):
-        return StoreRefused(
-            f"{server} refused the user name or password.",
-            hint="Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server.",
-        )
-    if code.endswith("AuthenticationRateLimit"):
-        return StoreRefused(
-            f"{server} has seen too many wrong passwords and waits.",
-            hint="Correct NEO4J_PASSWORD, then try again in some seconds.",
-        )
-    return None
 
 
 def _native(value: Any) -> Any:

@@ -18,3 +18,22 @@ WHERE elementId(n) = id
 RETURN collect({
   relationship: type(r), start: id, end: elementId(m), properties: properties(r)
 }) AS found;
+
+// :live_processes
+MATCH (o:Process)
+WHERE o.leaseUntil > datetime.realtime()
+RETURN collect(o.ownerId) AS found;
+
+// :count
+MATCH (n)
+WHERE any(label IN labels(n) WHERE label IN $labels)
+RETURN [count(n) + sum(COUNT { (n)-->() })] AS found;
+
+// :empty
+MATCH (n)
+WHERE any(label IN labels(n) WHERE label IN $labels)
+WITH n LIMIT $limit
+WITH collect(n) AS nodes
+WITH nodes, size(nodes) AS count
+FOREACH (n IN nodes | DETACH DELETE n)
+RETURN CASE WHEN count > 0 THEN [count] ELSE [] END AS found;

@@ -10,24 +10,15 @@
 
 // :memories
 /* which */
-// Each memory as one text, its fields parted by NUL, which no text holds: the driver takes 2 us for
-// each value, and a memory has thirty. See memories.py.
 CALL (m) {
   MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m)
-  WITH [
-    toString(r.position), r.sessionId, t.uuid, toString(r.turnIndex), r.toolCallId, r.toolName,
-    r.path, r.quote, toString(r.at)
-  ] AS fields
-  RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS said
+  RETURN collect(r{.*, turnId: t.uuid, at: toString(r.at)}) AS said
 }
-WITH [
-  m.uuid, m.kind, m.content, m.trust, m.source, coalesce(m.projectId, ''), toString(m.pinned),
-  toString(m.createdAt), toString(m.updatedAt), coalesce(toString(m.at), ''),
-  coalesce(toString(m.expiresAt), ''), coalesce(toString(m.validUntil), ''),
-  coalesce(m.supersededBy, ''), coalesce(m.owner, ''), coalesce(m.joinedFrom, ''),
-  toString(size(m.subjects)), toString(size(m.evidence))
-] + m.subjects + m.evidence + said AS fields
-RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS found;
+RETURN collect(m{
+  .*, vector: null, embedding: null, vectorsDue: null, createdAt: toString(m.createdAt),
+  updatedAt: toString(m.updatedAt), at: toString(m.at), expiresAt: toString(m.expiresAt),
+  validUntil: toString(m.validUntil), said: said
+}) AS found;
 
 // :memories_revision
 OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
@@ -284,18 +275,6 @@ REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmb
 SET s.summaryVectorsDue = coalesce(s.lastActivity, s.updatedAt)
 RETURN collect(s.sessionId) AS found;
 
-// :remove_small_vectors
-UNWIND $ids AS id
-CALL (id) {
-  MATCH (m:Memory {uuid: id})
-  REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
-}
-CALL (id) {
-  MATCH (s:ConversationSession {sessionId: id})
-  REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmbedder,
-         s.summaryDimension
-};
-
 // :mark_extracted
 UNWIND $ids AS id
 MATCH (t:ConversationTurn {uuid: id})
@@ -322,16 +301,6 @@ CALL () {
   RETURN collect([m.uuid, m.evidence]) AS evidence
 }
 RETURN profiles, evidence;
-
-// :set_evidence_aside
-UNWIND $rows AS given
-MATCH (m:Memory {uuid: given.memoryId})
-SET m.evidence = given.kept, m.salvagedEvidence = coalesce(m.salvagedEvidence, []) + given.aside;
-
-// :set_profile_aside
-MATCH (u:UserProfile)
-WHERE u.profileJson IN $profiles
-SET u.salvagedJson = u.profileJson, u.profileJson = '{}';
 
 // :chains
 UNWIND $ids AS id

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, cast
 
 import msgspec
 
@@ -11,27 +10,23 @@ from ragmem.errors import StoreRefused
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
-    MemoryKind,
     MemoryQuery,
     MemoryRecord,
-    MemorySource,
     Owner,
     Profile,
     PutMemory,
     PutOwner,
     PutProfile,
-    Trust,
 )
 from ragmem.store import anothers, oldest_first, stored
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Transaction, from_text, named_statements, to_text
+from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
-_FIELDS = 17
-"""Of a memory's text, before its subjects, then the evidence that stands on it, then the other."""
-_EVIDENCE_FIELDS = 9
+_TIMES = ("createdAt", "updatedAt", "at", "expiresAt", "validUntil")
+"""They come and go as text: the driver takes 0.1 ms for each of its own."""
 
 
 class _Loose(msgspec.Struct, frozen=True):
@@ -54,14 +49,13 @@ def to_time(text: str | None) -> datetime | None:
 def memory_row(memory: MemoryRecord) -> Properties:
     """A memory without its evidence, among many."""
     found = shapes.properties(memory) | {"scope": memory.scope}
-    times = ("createdAt", "updatedAt", "at", "expiresAt", "validUntil")
     return {
         "memoryId": found.pop("uuid"),
         "projectId": found.pop("projectId"),
         "joinedFrom": found.pop("joinedFrom"),
         "supersededBy": found.pop("supersededBy"),
         "owner": found.pop("owner") or None,
-        "times": {name: time_text(found.pop(name)) for name in times},  # type: ignore[arg-type]
+        "times": {name: time_text(found.pop(name)) for name in _TIMES},  # type: ignore[arg-type]
         "properties": found,
     }
 
@@ -91,45 +85,23 @@ def _loose(text: str) -> _Loose | None:
         return None
 
 
-def to_memory(text: str) -> MemoryRecord:
-    """From a node's fields in one text, with what stands on its relationships."""
-    fields = text.split("\0")
-    subjects_end = _FIELDS + int(fields[_FIELDS - 2])
-    loose_end = subjects_end + int(fields[_FIELDS - 1])
-    evidence = loose_evidence(fields[subjects_end:loose_end])
-    for start in range(loose_end, len(fields), _EVIDENCE_FIELDS):
-        evidence.append(_to_evidence(fields[start : start + _EVIDENCE_FIELDS]))
+def to_memory(row: Row) -> MemoryRecord:
+    """From a node's properties, with what stands on its relationships as `said`."""
+    evidence = loose_evidence(row["evidence"]) + [
+        (each["position"], shapes.to_record(Evidence, _timed(each), turn_id=each["turnId"]))
+        for each in row["said"]
+    ]
     evidence.sort(key=lambda each: each[0])
-    return MemoryRecord(
-        memory_id=fields[0],
-        kind=cast("MemoryKind", fields[1]),
-        content=fields[2],
-        trust=cast("Trust", fields[3]),
-        source=cast("MemorySource", fields[4]),
-        project_id=fields[5] or None,
-        pinned=fields[6] == "true",
-        created_at=from_text(fields[7]),
-        updated_at=from_text(fields[8]),
-        at=to_time(fields[9]),
-        expires_at=to_time(fields[10]),
-        valid_until=to_time(fields[11]),
-        superseded_by=fields[12] or None,
-        owner=fields[13],
-        joined_from=fields[14] or None,
-        subjects=tuple(fields[_FIELDS:subjects_end]),
-        evidence=tuple(each for _, each in evidence),
-    )
+    told = tuple(each for _, each in evidence)
+    return shapes.to_record(MemoryRecord, _timed(row), evidence=told)
 
 
-def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
-    position, *texts = fields
-    held: dict[str, Any] = dict(zip(Evidence.__struct_fields__, texts, strict=True))
-    held |= {"turn_index": int(held["turn_index"]), "at": from_text(held["at"])}
-    return int(position), Evidence(**held)
+def _timed(row: Row) -> Row:
+    return Row(row | {name: from_text(row[name]) for name in _TIMES if row.get(name)})
 
 
 STATEMENTS = named_statements("memories.cypher")
-_NOBODY = "local"
+NOBODY = "local"
 """As the profile of a store that was opened for nobody is called."""
 
 
@@ -290,7 +262,7 @@ async def put_profile(tx: Transaction, writes: Sequence[PutProfile]) -> None:
 
 
 async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]) -> None:
-    of = clean(owner) or _NOBODY
+    of = clean(owner) or NOBODY
     await tx.run(STATEMENTS["lock_profile"], owner=of)
     values = dict((await profile(tx, owner)).values)
     for write in writes:
@@ -322,8 +294,8 @@ async def take(tx: Transaction, owner: str) -> None:
 
 async def profile(tx: Transaction, owner: str) -> Profile:
     """The profile of an owner, as it is stored."""
-    owner = "" if owner == _NOBODY else clean(owner)
-    row = await tx.first_row(STATEMENTS["profile"], owner=owner or _NOBODY)
+    owner = "" if owner == NOBODY else clean(owner)
+    row = await tx.first_row(STATEMENTS["profile"], owner=owner or NOBODY)
     if row is None or row["json"] is None:
         return Profile(owner=owner)
     values = _values(row["json"])
@@ -347,26 +319,6 @@ async def unreadable(tx: Transaction) -> list[str]:
     [row] = await tx.run(STATEMENTS["what_is_json"])
     found = [name for name, texts in row["evidence"] if not all(map(_loose, texts))]
     return [*found, *("profile" for json in row["profiles"] if _values(json) is None)]
-
-
-async def set_unreadable_aside(tx: Transaction) -> list[str]:
-    """Move unreadable evidence and profiles to a property that nobody reads; their ids."""
-    found = await unreadable(tx)
-    if found:
-        [row] = await tx.run(STATEMENTS["what_is_json"])
-        rows: list[Properties] = [
-            {
-                "memoryId": name,
-                "kept": [text for text in texts if _loose(text)],
-                "aside": [text for text in texts if not _loose(text)],
-            }
-            for name, texts in row["evidence"]
-            if name in found
-        ]
-        await tx.run(STATEMENTS["set_evidence_aside"], rows=rows)
-        profiles = [json for json in row["profiles"] if _values(json) is None]
-        await tx.run(STATEMENTS["set_profile_aside"], profiles=profiles)
-    return found
 
 
 async def summaries_before(tx: Transaction, session_ids: Sequence[str]) -> dict[str, str]:

@@ -297,10 +297,7 @@ WITH e
 ORDER BY e.projectId DESC, e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
-       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
-       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
-       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
 
 // :nearest_by_index
 // Of a store whose vectors are not all in memory: those of the area among the nearest of all.
@@ -323,10 +320,7 @@ MATCH (e:SearchEntry)
 // Unsorted, else it would be read in the order of all that there is.
 WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
-       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
-       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
-       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
 
 // :vectors_of_all
 MATCH (e:SearchEntry)
@@ -335,15 +329,7 @@ WITH e
 ORDER BY e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
-       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
-       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
-       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
-
-// :places
-UNWIND $numbers AS number
-MATCH (e:SearchEntry {number: number})
-RETURN collect([number, e.recordId, e.sessionId, toString(e.at)]) AS found;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
 
 // :around
 // The hits, and of turns those before and after: before a fork's first comes the last shared one.
@@ -687,15 +673,3 @@ UNWIND $entries AS given
 MATCH (e:SearchEntry {recordId: given.recordId})
 WHERE e.terms <> given.terms OR e.termsHash <> given.termsHash OR e.termsHash IS NULL
 RETURN collect(e.recordId) AS found;
-
-// :remove_entries
-MATCH (e:SearchEntry)
-WHERE e.recordId IN $ids OR ($nameless AND e.recordId IS NULL)
-DETACH DELETE e;
-
-// :remove_vectors
-UNWIND $ids AS id
-MATCH (e:SearchEntry {recordId: id})
-OPTIONAL MATCH (e)-[:FINDS]->(r)
-REMOVE e.number, e.sequence, e.vectors, e.embedder, e.dimension, e.textHash,
-       r.embedding, r.embedding_hash;

@@ -27,7 +27,7 @@ from ragmem.store.neo4j.gateway import (
 )
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.memories import take
-from ragmem.store.neo4j.shapes import OF_A_SESSION, SHAPES, bring_into_utc
+from ragmem.store.neo4j.shapes import OF_A_SESSION, bring_into_utc
 
 VERSION = 8
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
@@ -90,8 +90,8 @@ async def prepare(
         gateway = gateway.patient(MAKING_S)
     if "attempt_item" in statements:
         # Two processes may have begun to count one item's before there was the constraint.
-        double = next(each.own_id for each in SHAPES if each.label == "Attempt")
-        await gateway.write(partial(Transaction.run, statement=double))
+        double = partial(Transaction.run, statement=STATEMENTS["drop_double_attempts"])
+        await gateway.write(double)
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
@@ -109,9 +109,8 @@ async def prepare(
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     if not (server.store_id or await store_id(gateway)):
-        set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
-            await gateway.write(set_id)
+            await gateway.write(partial(set_store_id, store_id=new_id()))
     lacks_vectors = vectors.lacks_indexes(server.dimension, server.vector_indexes)
     if lacks_vectors:
         await vectors.keep_indexes(gateway)
@@ -127,6 +126,11 @@ async def store_id(gateway: Gateway) -> str:
     """The graph's own id; empty while it has none."""
     found = await gateway.read(lambda tx: tx.first_row(STATEMENTS["store_id"]))
     return str(found["storeId"] or "") if found else ""
+
+
+async def set_store_id(tx: Transaction, store_id: str) -> None:
+    """Give the graph this id, if it has none."""
+    await tx.run(STATEMENTS["set_store_id"], storeId=store_id)
 
 
 def _to_do(server: Server, location: str) -> str:

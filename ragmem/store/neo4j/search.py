@@ -131,7 +131,8 @@ async def newest(
     `projects`: None for everywhere; `lasts`: of other projects' sessions the last turns seen.
     """
     bounds: Properties = {
-        **_bounds(interval),
+        "start": interval.start_at,
+        "end": interval.end_at,
         "most": LOOKED_THROUGH,
         "projects": projects,
         "lasts": lasts,
@@ -146,26 +147,6 @@ async def newest(
         found += await tx.found(STATEMENTS["in_time_of_sessions"], **bounds)
     found.sort(key=lambda each: -each[2])
     return [(name, number) for name, number, _ in found[:LOOKED_THROUGH]]
-
-
-async def spoken(
-    tx: Transaction, interval: Interval, texts: Sequence[Properties], limit: int
-) -> list[list[Any]]:
-    """The interval's best by text, so far as they are among the best of all."""
-    if not texts:
-        return []
-    [[found]] = await tx.values(
-        STATEMENTS["search_text_in_time"],
-        texts=texts,
-        limit=limit,
-        **_bounds(interval),
-    )
-    rows: list[list[Any]] = found
-    return rows
-
-
-def _bounds(interval: Interval) -> Properties:
-    return {"start": interval.start_at, "end": interval.end_at}
 
 
 class Area(NamedTuple):
@@ -194,110 +175,39 @@ class Entry(msgspec.Struct):
     standing: Standing | None = None
 
 
-class Around(NamedTuple):
-    """Who is there, and the vectors of those that no space holds yet, by id."""
-
-    entries: dict[str, Entry]
-    packs: Mapping[str, bytes]
-
-
 async def around(
     tx: Transaction,
     area: Area,
-    hits: Iterable[Entry],
+    hits: Mapping[str, Entry],
     near: Sequence[Near],
     timely: Mapping[str, Entry | None],
-    compared: Sequence[tuple[Space, Compared]],
     is_partial: bool,
-) -> Around:
-    """The hits by words, those near, the turns before and after both, and turns of a time.
+) -> tuple[dict[str, Entry], dict[str, bytes]]:
+    """The hits by words, those near, the turns before and after both, and turns of a time; and the
+    vectors of those that no space holds yet. Both by id.
 
     `timely`: by id, with what is known of them; what stands around these is not looked for.
     `is_partial`: whether there may be vectors that were not compared.
     """
-    held = _Held(compared, area, is_partial)
-    entries = {each.record_id: each for each in hits}
-    standing = list(entries)
-    entries |= {name: each for name, each in timely.items() if each and name not in entries}
-    numbers: list[int] = []
-    for each in near:
-        if entry := held.of_number(each.number):
-            standing.append(entry.record_id)
-            entries.setdefault(entry.record_id, entry)
-        else:
-            numbers.append(each.number)
-    ids = [
-        name
-        for name in dict.fromkeys(standing)
-        if not held.place_beside(entries[name]) or held.lacks(entries[name])
-    ]
-    of_time = [name for name in timely if name not in entries or held.lacks(entries[name])]
-    for entry in held.beside:
-        entries.setdefault(entry.record_id, entry)
-    if not (ids or numbers or of_time):
-        return Around(entries, {})
     [[found]] = await tx.values(
         STATEMENTS["around"],
         given={
-            "ids": ids,
-            "timely": of_time,
-            "numbers": numbers,
+            "ids": list(hits),
+            "timely": list(timely),
+            "numbers": [each.number for each in near],
             "everywhere": area.everywhere,
             "projects": area.projects,
             "lasts": area.lasts,
-            "withVectors": held.is_partial,
+            "withVectors": is_partial,
         },
     )
+    entries = {name: each for name, each in timely.items() if each} | dict(hits)
     packs = {}
     for *columns, pack in found:
         entry = entries.setdefault(columns[0], Entry(*columns))
         if pack:
             packs[entry.record_id] = pack
-    return Around(entries, packs)
-
-
-class _Held:
-    """What the spaces in memory know of an area."""
-
-    def __init__(
-        self, compared: Sequence[tuple[Space, Compared]], area: Area, is_partial: bool
-    ) -> None:
-        self._compared = compared
-        self._spaces = [space for space, _ in compared]
-        self._area = area
-        self.is_partial = is_partial
-        self.beside: list[Entry] = []
-        """The turns before and after those that were placed."""
-
-    def of_number(self, number: int) -> Entry | None:
-        """A record by its vector's number."""
-        for space in self._spaces:
-            if place := space.place(number):
-                return Entry(*place)
-        return None
-
-    def lacks(self, entry: Entry) -> bool:
-        """Whether it may have vectors that were not compared: they may have come since."""
-        return self.is_partial and (
-            entry.number is None or _standing(self._compared, entry.number) is None
-        )
-
-    def place_beside(self, entry: Entry) -> bool:
-        """Note the turns before and after; False: not all that there may be is known."""
-        if entry.level != TURN_LEVEL:
-            return True
-        found = []
-        for index in (entry.turn_index - 1, entry.turn_index + 1):
-            if index < 1:
-                continue
-            places = (space.turn(entry.session_id, index) for space in self._spaces)
-            place = next(filter(None, places), None)
-            if place is None:
-                return False
-            found.append(Entry(*place))
-        lasts = self._area.lasts
-        self.beside += [e for e in found if e.turn_index <= lasts.get(e.session_id, e.turn_index)]
-        return True
+    return entries, packs
 
 
 MOST_BYTES = 256 * 2**20
@@ -306,8 +216,6 @@ _OF_AN_INDEX = 2
 """For each that is wanted so many are asked of an index, which knows nothing of projects."""
 _ASKED_AGAIN_S = 60.0
 """So long after an index has refused none is asked."""
-PLACES_AFTER_S = 1.0
-"""What asks once and ends need not read them."""
 _MOST_TERMS = 64
 _MOST_SAMPLES = 16
 _LEAST_WEIGHT = 0.0001
@@ -380,15 +288,13 @@ class Searcher:
         timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
         if not entries and not near and not timely:
             return []
-        there = await around(tx, area, entries.values(), near, timely, compared, is_partial)
-        for entry in there.entries.values():
+        found, packs = await around(tx, area, entries, near, timely, is_partial)
+        for entry in found.values():
             if entry.number is not None:
                 entry.standing = _standing(compared, entry.number)
-            if entry.standing is None and version and entry.record_id in there.packs:
-                pack = there.packs[entry.record_id]
+            if entry.standing is None and version and (pack := packs.get(entry.record_id)):
                 entry.standing = standing(query.vector, pack, version.dimension)
-        found = there.entries.values()
-        wanted = [entry for entry in found if entry.level != TURN_LEVEL or _turns(query)]
+        wanted = [each for each in found.values() if each.level != TURN_LEVEL or _turns(query)]
         return tx.read.records(_candidate, wanted)
 
     async def _by_words(
@@ -430,7 +336,17 @@ class Searcher:
             near = _best(cosines, query.of_interval)
             chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
             chosen |= dict.fromkeys(names[each.number] for each in near)
-            for *columns, score in await spoken(tx, interval, texts, query.of_interval):
+            if not texts:
+                continue
+            # The interval's best by text, so far as they are among the best of all.
+            [[found]] = await tx.values(
+                STATEMENTS["search_text_in_time"],
+                texts=texts,
+                limit=query.of_interval,
+                start=interval.start_at,
+                end=interval.end_at,
+            )
+            for *columns, score in found:
                 known = chosen.get(columns[0]) or Entry(*columns)
                 known.text = max(known.text, score)
                 chosen[columns[0]] = known
@@ -462,7 +378,7 @@ class Searcher:
             self._spaces.move_to_end(key)
             async with space.lock:
                 await space.refresh(tx)
-            if not (space.complete and space.placed) and key not in self._reading:
+            if not space.complete and key not in self._reading:
                 task = asyncio.create_task(self._read_more(space))
                 self._reading[key] = task
                 task.add_done_callback(partial(self._read_it, key))
@@ -473,13 +389,10 @@ class Searcher:
         del self._reading[key]
 
     async def _read_more(self, space: Space) -> None:
-        """The rest of a space, while others search; then where the first page stands."""
+        """The rest of a space, while others search."""
         try:
             while not space.complete and space.size_bytes < self._most_bytes:
                 await self._gateway.read(space.read_older, patient=False)
-            await asyncio.sleep(PLACES_AFTER_S)
-            while not space.placed:
-                await self._gateway.read(space.read_places, patient=False)
         except StoreError:
             # The next search begins where this has ended.
             return

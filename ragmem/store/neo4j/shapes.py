@@ -7,7 +7,7 @@ give any, or leave any out.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache, partial
 from types import MappingProxyType, NoneType
@@ -22,7 +22,6 @@ from ragmem.records import (
     CodeScope,
     Evidence,
     FileAccess,
-    Finding,
     FinishTurn,
     MemoryRecord,
     OfASession,
@@ -36,7 +35,7 @@ from ragmem.records import (
     TurnStatus,
     Usage,
 )
-from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value, from_text
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value
 from ragmem.text import clean, clip_middle
 
 Properties = dict[str, Value]
@@ -153,8 +152,8 @@ def to_record(kind: type[R], node: Mapping[str, Any], **given: Any) -> R:
 @cache
 def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Properties without which a node is no such record, whatever its fields are by default."""
-    fill = next((each.fill for each in SHAPES if each.record is kind), {})
-    return tuple(field.prop for field in _fields(kind) if field.prop in fill)
+    needs = next((each.needs for each in SHAPES if each.record is kind), frozenset[str]())
+    return tuple(field.prop for field in _fields(kind) if field.prop in needs)
 
 
 def _values(kind: type[msgspec.Struct], node: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,60 +180,38 @@ def session_properties(session: Session) -> Properties:
 to_session = partial(to_record, Session)
 
 
-def begun_turn_properties(write: BeginTurn) -> Properties:
-    """Of a turn that starts."""
-    length = len(clean(write.user_message))
-    return properties(write, Turn) | {
-        "assistantMessage": "",
+def turn_properties(turn: Turn) -> Properties:
+    """Of a turn as it is elsewhere, whole, with its index."""
+    ended = turn.status != "running"
+    said = len(clean(turn.user_message))
+    found = properties(turn) | _token_count(turn.usage)
+    return found | {
+        "assistantMessage": clean(turn.assistant_message),
+        "finishedAt": (turn.finished_at or turn.started_at) if ended else None,
+        "ownerId": None if ended else turn.owner_id,
         "level": 0,
-        "status": "running",
-        "userCharCount": length,
-        "charCount": length,
-        "modelCalls": 0,
-        "apiMs": 0,
+        "userCharCount": said,
+        "charCount": said + len(clean(turn.assistant_message)),
     }
+
+
+def begun_turn_properties(write: BeginTurn) -> Properties:
+    """Of a turn that starts; its index is the store's matter."""
+    found = turn_properties(Turn(**msgspec.structs.asdict(write)))
+    del found["turnIndex"]
+    return found
 
 
 def finished_turn_properties(write: FinishTurn) -> Properties:
     """What the end of a turn adds; the model that it says is the writer's matter."""
-    usage = write.usage
-    counted = [n for n in (usage.input_tokens, usage.output_tokens) if n is not None]
-    found = properties(write, Turn) | {
-        "tokenCount": sum(counted) if counted else None,
-        "ownerId": None,
-    }
+    found = properties(write, Turn) | _token_count(write.usage) | {"ownerId": None}
     del found["model"]
     return found
 
 
-def turn_properties(turn: Turn) -> Properties:
-    """Of a turn that was recorded elsewhere, whole, with its index."""
-    begun = BeginTurn(
-        turn_id=turn.turn_id,
-        session_id=turn.session_id,
-        user_message=turn.user_message,
-        started_at=turn.started_at,
-        model=turn.model,
-        owner_id=turn.owner_id,
-    )
-    length = len(clean(turn.user_message)) + len(clean(turn.assistant_message))
-    found = begun_turn_properties(begun) | {
-        "turnIndex": turn.turn_index,
-        "assistantMessage": clean(turn.assistant_message),
-        "charCount": length,
-    }
-    if turn.status == "running":
-        return found
-    ended = FinishTurn(
-        turn_id=turn.turn_id,
-        session_id=turn.session_id,
-        status=turn.status,
-        assistant_message=turn.assistant_message,
-        reasoning=turn.reasoning,
-        usage=turn.usage,
-        finished_at=turn.finished_at or turn.started_at,
-    )
-    return found | finished_turn_properties(ended)
+def _token_count(usage: Usage) -> Properties:
+    counted = [n for n in (usage.input_tokens, usage.output_tokens) if n is not None]
+    return {"tokenCount": sum(counted) if counted else None}
 
 
 def to_turn(node: Row) -> Turn:
@@ -316,10 +293,6 @@ _KINDS: dict[Any, Kind] = {
     datetime: "time",
 }
 """By the type of a field."""
-_UNKNOWN: Mapping[Kind, str] = MappingProxyType(
-    {"turn_status": "interrupted", "session_status": "active"}
-)
-"""What stands for a word that is none of them: a turn keeps what it has, and a session is found."""
 
 
 class Shape(NamedTuple):
@@ -333,81 +306,64 @@ class Shape(NamedTuple):
     record: type[msgspec.Struct] | None = None
     called: str = ""
     """What one is called, with its article."""
-    fill: Mapping[str, str] = MappingProxyType({})
-    """What has to be there; and what, in Cypher, stands for it on `n` where it is not."""
+    needs: frozenset[str] = frozenset()
+    """Properties that have to be there, beside the key."""
     held_by: str = ""
     """The relationship from the session that it says."""
-    place: str = ""
-    """Of that relationship the property which `n` says too, and where."""
-    time: str = ""
-    """The property that says when it was: of two under one id the later one stays."""
     also_wrong: str = ""
     """What else, in Cypher on `n`, counts as a field that is missing."""
-    is_told: bool = True
-    """Whether one that is there twice gets an id of its own; else it is set aside."""
 
     @property
-    def is_node(self) -> bool:
-        """Whether it is the name of a label."""
-        return not self.label.isupper()
+    def matched(self) -> str:
+        """The pattern, in Cypher, of all that bear the label or the type, as `n`."""
+        return f"()-[n:{self.label}]->()" if self.label.isupper() else f"(n:{self.label})"
 
     @property
     def lacking(self) -> str:
         """The condition, in Cypher on `n`, that something of it is not there."""
-        found = [f"n.{name} IS NULL" for name in (self.key, *self.fill)]
+        found = [f"n.{name} IS NULL" for name in sorted({self.key, *self.needs})]
         return " OR ".join([*found, self.also_wrong] if self.also_wrong else found)
 
     @property
-    def own_id(self) -> str:
-        """The statement by which one of the nodes with an id keeps it, and the others get new ones.
+    def times(self) -> list[str]:
+        """The properties that hold times."""
+        return [name for name, kind in self.kinds.items() if kind == "time"]
 
-        Those that need not be told apart are set aside instead, under another label.
-        """
-        later = f"n.{self.time} IS NULL, n.{self.time} DESC, " if self.time else ""
-        order = "COUNT { (n)--() } DESC, " if self.is_told else later
-        change = f"REMOVE n:{self.label} SET n:Salvaged{self.label}"
-        told = "coalesce(id, '?')"
-        if self.is_told:
-            change = f"SET n.{self.key} = randomUUID()"
-            told += f" + ' is ' + n.{self.key} + ' now'"
+    @property
+    def mistyped(self) -> str:
+        """The statement that lists those with properties that are of another type."""
+        names = " + ".join(
+            f"CASE WHEN n.{name} IS :: {_TYPES[kind]}"
+            + (f" AND coalesce(n.{name} IN {list(_WORDS[kind])}, true)" if kind in _WORDS else "")
+            + f" THEN [] ELSE ['{name}'] END"
+            for name, kind in self.kinds.items()
+        )
         return f"""
-            MATCH (n:{self.label})
-            WITH n.{self.key} AS id, n
-            ORDER BY {order}elementId(n)
-            WITH id, collect(n) AS nodes
-            UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS n
-            {change}
-            RETURN collect({told}) AS found
+            MATCH {self.matched}
+            WITH n.{self.key} AS key, {names} AS names
+            WHERE names <> []
+            WITH CASE WHEN key IS :: STRING NOT NULL THEN key ELSE '?' END AS key, names
+            RETURN collect('{self.label} ' + key + ' (' + reduce(
+              text = names[0], name IN names[1..] | text + ', ' + name) + ')') AS found
             """
 
     @property
-    def wrong(self) -> str:
-        """The statement that lists the nodes with a property that is not of its kind."""
-        rights = [f"n.{name} IS :: {_TYPES[kind]}" for name, kind in self.kinds.items()]
-        # Of one that is not there this is null, which no condition holds for.
-        rights += [
-            f"toStringOrNull(n.{name}) ENDS WITH 'Z'"
-            for name, kind in self.kinds.items()
-            if kind == "time"
-        ]
-        rights += [
-            f"n.{name} IN {list(_WORDS[kind])}"
-            for name, kind in self.kinds.items()
-            if kind in _WORDS
-        ]
-        held = ", ".join(f".{name}" for name in self.kinds)
-        return f"""
-            MATCH {f"(n:{self.label})" if self.is_node else f"()-[n:{self.label}]->()"}
-            WHERE NOT ({" AND ".join(rights)})
-            RETURN collect([elementId(n), n{{{held}}}]) AS found
-            """
+    def in_utc(self) -> str:
+        """The statement that writes the times of other zones in UTC."""
+        changes = ", ".join(
+            f"n.{name} = CASE WHEN n.{name} IS :: ZONED DATETIME NOT NULL"
+            f" THEN datetime({{datetime: n.{name}, timezone: 'Z'}}) ELSE n.{name} END"
+            for name in self.times
+        )
+        wrong = " OR ".join(f"NOT toStringOrNull(n.{name}) ENDS WITH 'Z'" for name in self.times)
+        return f"MATCH {self.matched} WHERE {wrong} SET {changes}"
 
 
 def _shape(
     label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
 ) -> Shape:
     """`more`: properties that are in no field, after the name of what they hold and a colon."""
-    without = told.pop("without", "").split()
+    without, needs = told.pop("without", "").split(), told.pop("needs", "").split()
     kinds: dict[str, Kind] = {}
     for field in _fields(record) if record else ():
         for each in _fields(field.part) if field.part else (field,):
@@ -416,86 +372,61 @@ def _shape(
     for part in more.split(";") if more else ():
         kind, _, names = part.partition(":")
         kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
-    return Shape(label, key, kinds, record, **told)
-
-
-_EMPTY: Mapping[Kind, str] = MappingProxyType(
-    {"text": "''", "texts": "[]", "whole": "0", "number": "0", "flag": "false", "time": "$at"}
-)
-"""What stands, in Cypher, for a property that is missing of which nothing else is known."""
+    return Shape(label, key, kinds, record, needs=frozenset(needs), **told)
 
 
 def _of_a_session(kind: OfASession) -> Shape:
     """Its nodes bear the record's name, and hang on their session."""
     label = kind.record.__name__
-    fields = {each.name: each for each in _fields(kind.record) if each.name != "session_id"}
-    needed = [each for each in fields.values() if each.kind and not each.is_optional]
+    needed = [
+        each.prop
+        for each in _fields(kind.record)
+        if each.kind and not each.is_optional and each.name != "session_id"
+    ]
     return _shape(
         label, "sessionId", kind.record, called=kind.called, held_by=f"HAS_{label.upper()}",
-        is_told=False, time=fields[kind.changed_at].prop,
-        fill={each.prop: _EMPTY[each.kind] for each in needed if each.kind},
+        needs=" ".join(needed),
     )  # fmt: skip
 
 
-_AT = "coalesce(n.startTime, n.updatedAt, n.lastActivity, $at)"
 SHAPES = (
     _shape(
         "RagmemSchema", "name", more="text: name embedder; "
         "whole: version termsVersion sequence epoch memoriesRevision dimension",
-        called="a mark of the schema", is_told=False, time="version",
+        called="a mark of the schema",
     ),
     _shape(
-        "Owner", "ownerId", Owner, called="an owner", is_told=False, time="updatedAt",
+        "Owner", "ownerId", Owner, called="an owner",
     ),
     _shape("Project", "projectId", Project, called="a project"),
     _shape(
         "ConversationSession", "sessionId", Session,
         "text: titleFolded lastTurnId summaryEmbedder; flag: rollUpDue; whole: summaryDimension; "
         "time: summaryVectorsDue", without="firstMessage lastMessage", called="a session",
-        fill={
-            "cwd": "'/'", "projectId": "'salvaged'", "title": "$title",
-            "titleFolded": "toLower(n.title)", "tags": "[]", "status": "'active'",
-            "startTime": _AT, "updatedAt": "n.startTime", "lastActivity": "n.startTime",
-            "turnCount": "0", "messageCount": "0",
-        },
+        needs="cwd projectId title titleFolded tags status startTime updatedAt "
+        "lastActivity turnCount messageCount",
     ),
     _shape(
         "ConversationTurn", "uuid", Turn,
         "whole: level tokenCount charCount userCharCount; flag: referencesKnown; "
         "time: memoriesDue",
-        called="a turn", held_by="HAS_TURN", place="index: turnIndex", time="timestamp",
-        fill={
-            "sessionId": "coalesce(s.sessionId, $salvagedId)",
-            "turnIndex": "coalesce(h.index, 0)",
-            "userMessage": "''", "assistantMessage": "''",
-            "status": "CASE WHEN n.finishedAt IS NULL THEN 'interrupted' ELSE 'completed' END",
-            "timestamp": "coalesce(n.finishedAt, s.startTime, $at)", "level": "0",
-            "userCharCount": "size(n.userMessage)",
-            "charCount": "size(n.userMessage) + size(n.assistantMessage)",
-            "modelCalls": "0", "apiMs": "0",
-        },
+        called="a turn", held_by="HAS_TURN",
+        needs="sessionId turnIndex userMessage assistantMessage status timestamp level "
+        "userCharCount charCount modelCalls apiMs",
     ),
     _shape(
         "ToolCall", "uuid", ToolCall, "whole: resultSizeBytes", without="order turnId",
         called="a tool call",
-        fill={
-            "toolName": "'unknown'", "toolArgs": "'{}'", "toolResult": "'{}'", "success": "false",
-            "durationMs": "0", "timestamp": "$at", "iteration": "0", "origin": "'model'",
-            "preamble": "''",
-        },
+        needs="toolName toolArgs toolResult success durationMs timestamp iteration origin "
+        "preamble",
         also_wrong="EXISTS { (n)<-[h:HAS_TOOL_CALL]-() WHERE h.order IS NULL }",
     ),
     _shape("File", "path", more="text: projectId path language hash"),
     _shape(
         "ConversationSummary", "uuid", Summary, "text: waitsIn; whole: charCount",
-        without="covers", called="a summary", held_by="HAS_SUMMARY", place="level: level",
-        time="timestamp",
-        fill={
-            "sessionId": "coalesce(s.sessionId, $salvagedId)", "summary": "''", "level": "1",
-            "turnCount": "COUNT { (n)-[:SUMMARIZES]->() }", "filesMentioned": "[]",
-            "keyFindings": "[]", "toolsUsed": "[]", "topics": "[]", "timestamp": "$at",
-            "extractive": "true",
-        },
+        without="covers", called="a summary", held_by="HAS_SUMMARY",
+        needs="sessionId summary level turnCount filesMentioned keyFindings toolsUsed "
+        "topics timestamp extractive",
     ),
     _shape(
         "SearchEntry", "recordId",
@@ -507,40 +438,27 @@ SHAPES = (
         "Memory", "uuid", MemoryRecord,
         "text: scope embedder; texts: evidence sessionIds; whole: dimension; time: vectorsDue",
         called="a memory",
-        # As little as can be: nobody knows any more who vouches for it.
-        fill={
-            "kind": "'fact'", "content": "''", "subjects": "[]", "trust": "'tool'",
-            "source": "'conversation'", "pinned": "false",
-            "createdAt": "coalesce(n.updatedAt, $at)", "updatedAt": "n.createdAt",
-            "evidence": "[]", "sessionIds": "[]",
-            "scope": "CASE WHEN n.projectId IS NULL THEN 'user' ELSE 'project' END",
-        },
+        needs="kind content subjects trust source pinned createdAt updatedAt evidence "
+        "sessionIds scope",
         also_wrong="(n.scope = 'user') = (n.projectId IS NOT NULL)",
     ),
     _shape(
         "UserProfile", "userId", more="text: userId profileJson; time: updatedAt",
-        called="a profile", is_told=False, time="updatedAt",
+        called="a profile",
     ),
     *map(_of_a_session, OF_SESSIONS),
     _shape(
         "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
         called="a scope",
-        # No text has that hash: the next look at the file puts the right one.
-        fill={
-            "kind": "'text'", "name": "''", "qualifiedName": "n.name",
-            "nameKey": "toLower(n.name)", "qualifiedKey": "toLower(n.qualifiedName)",
-            "tailKey": "last(split(n.qualifiedKey, '.'))", "signature": "''", "docstring": "''",
-            "startLine": "coalesce(n.endLine, 1)", "endLine": "n.startLine", "hash": "''",
-            "projectId": "'salvaged'", "path": "''",
-        },
+        needs="kind name qualifiedName nameKey qualifiedKey tailKey signature docstring "
+        "startLine endLine hash projectId path",
     ),
     _shape(
         "Attempt", "item", Attempts,
-        called="a count of attempts", is_told=False, time="count",
+        called="a count of attempts",
     ),
     _shape(
         "CodeProject", "projectId", more="text: projectId", called="a project with code",
-        is_told=False,
     ),
     _shape("HAS_TURN", "index", more="whole: index"),
     _shape("HAS_TOOL_CALL", "order", more="whole: order"),
@@ -564,152 +482,62 @@ OF_A_SESSION = tuple(shape_of(each.record) for each in OF_SESSIONS)
 
 # --- what stands there otherwise --------------------------------------------------------
 
-TIMES = "times are in UTC"
 TYPES = "properties are of their types"
-_AT_ONCE = 1_000
 
 
-class Wrong(NamedTuple):
-    """What stands otherwise on one node or relationship."""
-
-    shape: Shape
-    element_id: str
-    key: object
-    values: Mapping[str, Any]
-    """Those of a wrong type."""
-    times: Mapping[str, datetime]
-    """All that are there, if one is in another zone and none of its properties is mistyped."""
-
-    def __str__(self) -> str:
-        """As it is told."""
-        names = ", ".join(self.values or self.times)
-        return f"{self.shape.label} {self.key if isinstance(self.key, str) else '?'} ({names})"
+async def mistyped(gateway: Gateway) -> list[str]:
+    """What is of a wrong type."""
+    # Each by itself: the deadline is for one.
+    return [
+        each
+        for shape in SHAPES
+        for each in await gateway.read(partial(Transaction.found, statement=shape.mistyped))
+    ]
 
 
-async def check(gateway: Gateway, *, shown: int) -> list[Finding]:
-    """What is of a wrong type, and which times are in another zone."""
-    findings = []
-    found = await _wrong(gateway)
-    for what, which in (
-        (TYPES, [each for each in found if each.values]),
-        (TIMES, [each for each in found if each.times]),
-    ):
-        if which:
-            where = ", ".join(sorted(map(str, which))[:shown])
-            findings.append(Finding(what, where, len(which)))
-    return findings
-
-
-async def bring_into_utc(gateway: Gateway) -> list[Wrong]:
-    """Write the times of other zones in UTC; where those stood."""
-    elsewhere = [each for each in await _wrong(gateway) if each.times]
-    await _write(gateway, [(each, each.times) for each in elsewhere])
-    return elsewhere
-
-
-async def mend(gateway: Gateway) -> list[Finding]:
-    """Write right what is of a wrong type, set aside what can't be; and times in UTC."""
-    done = []
-    if mistyped := [each for each in await _wrong(gateway) if each.values]:
-        await _write(gateway, [(each, _mended(each)) for each in mistyped])
-        what = "wrote right, or set aside, what was of a wrong type"
-        done.append(Finding(what, ", ".join(map(str, mistyped)), len(mistyped)))
-    if elsewhere := await bring_into_utc(gateway):
-        done.append(Finding("wrote times in UTC", ", ".join(map(str, elsewhere)), len(elsewhere)))
-    return done
-
-
-async def _wrong(gateway: Gateway) -> list[Wrong]:
-    found = []
+async def bring_into_utc(gateway: Gateway) -> None:
+    """Write the times of other zones in UTC, as graphs of before schema 6 may have them."""
     for shape in SHAPES:
-        # Each by itself: the deadline is for one.
-        rows = await gateway.read(partial(Transaction.found, statement=shape.wrong))
-        found += [_told(shape, *row) for row in rows]
+        if shape.times:
+            await gateway.write(partial(Transaction.run, statement=shape.in_utc))
+
+
+_EMPTY: Mapping[Kind, Any] = MappingProxyType(
+    {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False, "session_status": "active"}
+)
+"""What stands for a property that has to be there, where nothing is known of it."""
+_CAUTIOUS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
+    Session: {"cwd": "/", "project_id": "salvaged"},
+    Turn: {"status": "interrupted"},
+    # Nobody knows any more who vouches for it.
+    MemoryRecord: {"trust": "tool"},
+})  # fmt: skip
+"""The same, by field."""
+
+
+def salvaged(kind: type[R], node: Mapping[str, Any], at: datetime, **given: Any) -> R:
+    """The record of a node, whatever is wrong with it, with fields that are `given`.
+
+    What can't be read of it counts as missing; `at` stands for a time that has to be there.
+    """
+    return msgspec.convert(_readable(kind, node, at) | given, kind)
+
+
+def _readable(kind: type[msgspec.Struct], node: Mapping[str, Any], at: datetime) -> dict[str, Any]:
+    found: dict[str, Any] = dict(_CAUTIOUS.get(kind, {}))
+    types = get_type_hints(kind)
+    for field, info in zip(_fields(kind), msgspec.structs.fields(kind), strict=True):
+        if field.part is not None:
+            found[field.name] = _readable(field.part, node, at)
+            continue
+        if field.is_elsewhere or field.kind is None:
+            continue
+        value = node.get(field.prop)
+        if field.kind == "text" and value is not None:
+            value = str(value)
+        try:
+            found[field.name] = msgspec.convert(value, types[field.name])
+        except msgspec.ValidationError:
+            if info.required:
+                found.setdefault(field.name, _EMPTY.get(field.kind, at))
     return found
-
-
-def _told(shape: Shape, element_id: str, held: Mapping[str, Any]) -> Wrong:
-    given = {name: value for name, value in held.items() if value is not None}
-    wrong = {
-        name: value for name, value in given.items() if not _is_right(shape.kinds[name], value)
-    }
-    times = {
-        name: value
-        for name, value in given.items()
-        if shape.kinds[name] == "time" and name not in wrong
-    }
-    return Wrong(shape, element_id, held.get(shape.key), wrong, {} if wrong else times)
-
-
-def _is_right(kind: Kind, value: object) -> bool:
-    match kind:
-        case "text":
-            return isinstance(value, str)
-        case "texts":
-            return isinstance(value, list) and all(isinstance(each, str) for each in value)
-        case "whole":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "flag":
-            return isinstance(value, bool)
-        case "time":
-            return isinstance(value, datetime)
-        case "turn_status" | "session_status":
-            return value in _WORDS[kind]
-
-
-async def _write(gateway: Gateway, changes: Sequence[tuple[Wrong, Mapping[str, Value]]]) -> None:
-    for is_node in (True, False):
-        rows: list[Properties] = [
-            {"id": wrong.element_id, "properties": properties}
-            for wrong, properties in changes
-            if wrong.shape.is_node == is_node
-        ]
-        statement = f"""
-            UNWIND $rows AS row
-            MATCH {"(n)" if is_node else "()-[n]->()"}
-            WHERE elementId(n) = row.id
-            SET n += row.properties
-            """
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            await gateway.write(partial(Transaction.run, statement=statement, rows=part))
-
-
-def _mended(wrong: Wrong) -> dict[str, Any]:
-    """Each as it should be; what can't be made so stands under another name."""
-    properties: dict[str, Any] = {}
-    for name, value in wrong.values.items():
-        kind = wrong.shape.kinds[name]
-        # One that became an id might be another's: the next steps give a new one.
-        right = None if name == wrong.shape.key else _right(kind, value)
-        properties[name] = right
-        if right is None:
-            properties[f"salvaged{name[0].upper()}{name[1:]}"] = str(value)
-    return properties
-
-
-def _right(kind: Kind, value: Any) -> Any:
-    """The same of the right type; None where that can't be told."""
-    if kind in _UNKNOWN:
-        return _UNKNOWN[kind]
-    try:
-        match kind, value:
-            case "time", str():
-                return from_text(value)
-            case "whole", str() | float() if float(value).is_integer():
-                return int(float(value))
-            case "number", str():
-                return float(value)
-            case "text", bool() | int() | float():
-                return str(value)
-            case "texts", str():
-                return [value]
-            case "texts", list() if all(isinstance(each, str | int | float) for each in value):
-                return [str(each) for each in value]
-            case "flag", "true" | "false":
-                return value == "true"
-    except (ValueError, OverflowError):
-        pass
-    return None

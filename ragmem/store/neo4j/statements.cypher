@@ -10,7 +10,7 @@
 // :lock_session
 MATCH (s:ConversationSession {sessionId: $sessionId})
 SET s.revision = randomUUID()
-RETURN s.sessionId AS sessionId, s.projectId AS projectId;
+RETURN s.sessionId AS sessionId;
 
 // :lock_sessions
 UNWIND $ids AS id
@@ -33,6 +33,17 @@ MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.storeId AS storeId;
 MERGE (v:RagmemSchema {name: 'ragmem'})
 SET v.storeId = coalesce(v.storeId, $storeId)
 RETURN v.storeId AS storeId;
+
+// :drop_double_attempts
+MATCH (a:Attempt)
+WITH a ORDER BY a.count DESC
+WITH a.item AS item, collect(a) AS held
+FOREACH (double IN held[1..] | DETACH DELETE double);
+
+// :memories_due
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id, status: 'completed'})
+SET t.memoriesDue = t.timestamp;
 
 // :set_found_whole
 MATCH (v:RagmemSchema {name: 'ragmem'}) SET v.foundWhole = $whole;
@@ -206,7 +217,7 @@ CALL (s, t) {
   WHERE all(fork IN nodes(path)[1..] WHERE fork.forkedAtIndex >= t.turnIndex)
   SET reader.messageCount = reader.messageCount + 2
 }
-RETURN before, t.userCharCount AS userCharCount, COUNT { (t)-[:HAS_TOOL_CALL]->() } AS calls;
+RETURN before;
 
 // :add_summaries
 UNWIND $summaries AS given

@@ -2,12 +2,10 @@
 
 They are read once, the newest first, and from then on what is new (`sequence`). What is
 beyond the first page comes while other things are done. What has not come, and of a very large
-project never does, is found by the server's own index of vectors, approximately. Where the first
-page's records stand is read later too: the first search of a process does not wait for it.
+project never does, is found by the server's own index of vectors, approximately.
 """
 
 import asyncio
-import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,9 +32,7 @@ if TYPE_CHECKING:
 
 PAGE = 20_000
 """Entries that are read at a time."""
-PLACES = 2_000
-"""Entries of which it is asked at a time where they stand."""
-_PLACED_BYTES = 300
+_RECORD_BYTES = 100
 """About what a record takes in memory beside its vectors."""
 _END = 2**62
 
@@ -64,27 +60,12 @@ class Near(NamedTuple):
     similarity: float
 
 
-class RecordPlace(NamedTuple):
-    """Where a record stands."""
-
-    record_id: str
-    level: int
-    session_id: str
-    turn_index: int
-    at: str
-    number: int
-
-
 class _Page(NamedTuple):
     numbers: list[int]
     sequences: list[int]
     levels: list[int]
     indexes: list[int]
     packs: list[bytes]
-    ids: list[str]
-    """Empty, as the next two, where it was not asked for."""
-    sessions: list[str]
-    times: list[str]
 
 
 class Space:
@@ -97,17 +78,9 @@ class Space:
         """Whether the oldest have been read too."""
         self.lock = asyncio.Lock()
         """Held while it is changed, and while another thread reads it."""
-        self.placed = False
-        """Whether it was asked of all where they stand."""
         self._matrix = Matrix(version.dimension)
         self._rows: dict[int, int] = {}
         """By number the row that is up to date."""
-        self._stood: list[tuple[str, bytes] | None] = []
-        """By row the session, and the record's id and time."""
-        self._waiting: list[int] | None = None
-        """Numbers of those of which it is still to be asked where they stand."""
-        self._turns: dict[str, dict[int, int]] = {}
-        """By session and turn index the row."""
         self._numbers = array("q")
         self._levels = array("q")
         self._indexes = array("q")
@@ -118,12 +91,12 @@ class Space:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return self._matrix.size_bytes + _PLACED_BYTES * len(self._numbers)
+        return self._matrix.size_bytes + _RECORD_BYTES * len(self._numbers)
 
     async def refresh(self, tx: Transaction) -> None:
         """Read what is new; the first time the newest page. To be called with the lock."""
         if self._newest == 0:
-            page = await self._read(tx, after=0, before=_END, limit=PAGE, placed=False)
+            page = await self._read(tx, after=0, before=_END, limit=PAGE)
             self._add(page, newer=True)
             self.complete = len(page.numbers) < PAGE
             return
@@ -137,20 +110,7 @@ class Space:
             self._add(page, newer=False)
         self.complete = len(page.numbers) < PAGE
 
-    async def read_places(self, tx: Transaction) -> None:
-        """Where some more of its records stand."""
-        if self._waiting is None:
-            self._waiting = [n for n, row in self._rows.items() if self._stood[row] is None]
-        [[found]] = await tx.values(STATEMENTS["places"], numbers=self._waiting[-PLACES:])
-        async with self.lock:
-            for number, *stood in found:
-                self._put(self._rows[number], *stood)
-        del self._waiting[-PLACES:]
-        self.placed = not self._waiting
-
-    async def _read(
-        self, tx: Transaction, *, after: int, before: int, limit: int, placed: bool = True
-    ) -> _Page:
+    async def _read(self, tx: Transaction, *, after: int, before: int, limit: int) -> _Page:
         [values] = await tx.values(
             STATEMENTS[f"vectors_of_{self.key.kind}"],
             id=self.key.id,
@@ -159,7 +119,6 @@ class Space:
             after=after,
             before=before,
             limit=limit,
-            placed=placed,
             none=b"",
         )
         return _Page(*values)
@@ -189,43 +148,13 @@ class Space:
         ):
             values.extend(column[i] for i in taken)
         self._alive.extend(b"\1" * len(taken))
-        self._stood.extend([None] * len(taken))
         self._matrix.add(range(first, len(self._numbers)), [page.packs[i] for i in taken])
         for place, i in enumerate(taken.tolist(), first):
             self._rows[page.numbers[i]] = place
-            if page.ids:
-                self._put(place, page.ids[i], page.sessions[i], page.times[i])
-
-    def _put(self, row: int, record_id: str, session_id: str, at: str) -> None:
-        if not (record_id and session_id and at):
-            return
-        session_id = sys.intern(session_id)
-        if self._levels[row] == 0:
-            self._turns.setdefault(session_id, {})[self._indexes[row]] = row
-        self._stood[row] = (session_id, f"{record_id}\0{at}".encode())
 
     def row(self, number: int) -> int | None:
         """Of a record, if it is here."""
         return self._rows.get(number)
-
-    def place(self, number: int) -> RecordPlace | None:
-        """Of a record, if it is known."""
-        row = self._rows.get(number)
-        return None if row is None else self._place(row)
-
-    def turn(self, session_id: str, turn_index: int) -> RecordPlace | None:
-        """Of a session's turn, if it is known."""
-        row = self._turns.get(session_id, {}).get(turn_index)
-        return None if row is None else self._place(row)
-
-    def _place(self, row: int) -> RecordPlace | None:
-        stood = self._stood[row]
-        if stood is None:
-            return None
-        record_id, _, at = stood[1].decode().partition("\0")
-        return RecordPlace(
-            record_id, self._levels[row], stood[0], self._indexes[row], at, self._numbers[row]
-        )
 
     async def compared(self, vector: bytes) -> "Compared":
         """All of them, with their cosines; in another thread: 100,000 take 10 ms."""

@@ -37,7 +37,7 @@ from ragmem.records import (
 from ragmem.store import AHEAD, misplaced, of_another_turn, stored, turn_stays
 from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
-from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
+from ragmem.store.neo4j.entries import entry, index_turns, turn_terms, write_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Row, Transaction, Value, to_text
 from ragmem.store.neo4j.vectors import put_vectors
 from ragmem.text import clean
@@ -60,9 +60,8 @@ async def put_turns(
     tx: Transaction,
     puts: Sequence[PutTurn],
     held: Mapping[str, Row],
-    words: Mapping[str, TurnTerms],
 ) -> None:
-    """Turns at their own indexes; `held` are their sessions, locked; `words` of new ones."""
+    """Turns at their own indexes; `held` are their sessions, locked."""
     known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
     known_ids = {row["uuid"] for row in known}
     puts = _changing(puts, {row["uuid"]: row for row in known}, held)
@@ -82,11 +81,10 @@ async def put_turns(
     ended = [_place(put.turn) for put in puts if put.turn.status == "completed"]
     await tx.run(STATEMENTS["count_completed"], completed=ended)
     # Of those that were there, tool calls may be there that came with no put.
-    new = [put.turn for put in puts if put.turn.turn_id in words.keys() - known_ids]
-    await write_turns(tx, [_entry(each, words[each.turn_id], held) for each in new])
-    new_ids = {each.turn_id for each in new}
-    others = [put.turn.turn_id for put in puts if put.turn.turn_id not in new_ids]
-    if others:
+    new = [put.turn for put in puts if clean(put.turn.turn_id) not in known_ids]
+    found = [stored(turn) for turn in new if turn.status != "running"]
+    await write_turns(tx, [await _entry(turn, held) for turn in found])
+    if others := [each for put in puts if (each := clean(put.turn.turn_id)) in known_ids]:
         await index_turns(tx, others)
 
 
@@ -149,9 +147,9 @@ def _call_row(call: ToolCall) -> shapes.Properties:
     }
 
 
-def _entry(turn: Turn, words: TurnTerms, held: Mapping[str, Row]) -> shapes.Properties:
-    session_id = clean(turn.session_id)
-    return entry(clean(turn.turn_id), session_id, held[session_id]["projectId"], words.terms)
+async def _entry(turn: Turn, held: Mapping[str, Row]) -> shapes.Properties:
+    project_id = held[turn.session_id]["projectId"]
+    return entry(turn.turn_id, turn.session_id, project_id, await turn_terms(turn))
 
 
 def _access_rows(put: PutTurn, held: Mapping[str, Row]) -> list[shapes.Properties]:
@@ -190,18 +188,12 @@ def not_found(kind: str, record_id: str) -> SessionNotFound:
 class Batch:
     """The writes of one transaction: which sessions it holds locked, which indexes it gave."""
 
-    def __init__(
-        self,
-        tx: Transaction,
-        words: Mapping[str, TurnTerms] = MappingProxyType({}),
-    ) -> None:
-        self._tx = tx
+    def __init__(self, tx: Transaction) -> None:
+        self.tx = tx
         self._horizon = tx.now + AHEAD
         """Later times are a wrong clock's."""
-        self._words = words
-        """Of turns that end here, by id, as far as they are known; else they are read."""
-        self._locked: dict[str, str] = {}
-        """The sessions, and their projects."""
+        self._locked: set[str] = set()
+        """Sessions."""
         self._projects: list[str] = []
         """Those that are new, were joined, or were split."""
         self.turn_indexes: dict[str, int] = {}
@@ -217,23 +209,11 @@ class Batch:
             else:
                 for write in run:
                     await _ONE_BY_ONE[kind](self, write)
-        await belonging.keep(self._tx, writes, self._projects)
+        await belonging.keep(self.tx, writes, self._projects)
 
     async def _put_turns(self, puts: Sequence[PutTurn]) -> None:
         held = await self._lock_all({put.turn.session_id for put in puts})
-        await put_turns(self._tx, puts, held, self._words)
-
-    async def _put_vectors(self, writes: Sequence[PutVectors]) -> None:
-        await put_vectors(self._tx, writes)
-
-    async def _put_memories(self, puts: Sequence[PutMemory]) -> None:
-        await memories.put_memories(self._tx, puts, self._lock_those_there)
-
-    async def _put_profile(self, writes: Sequence[PutProfile]) -> None:
-        await memories.put_profile(self._tx, writes)
-
-    async def _put_owners(self, writes: Sequence[PutOwner]) -> None:
-        await memories.put_owners(self._tx, writes)
+        await put_turns(self.tx, puts, held)
 
     async def _put_of_sessions(self, puts: Sequence[Write]) -> None:
         """Of each session the last record of a kind of which it has one."""
@@ -247,31 +227,21 @@ class Batch:
             SET n += row
             MERGE (s)-[:{shape.held_by}]->(n)
             """
-        await self._tx.run(statement, rows=[shapes.properties(each) for each in last.values()])
+        await self.tx.run(statement, rows=[shapes.properties(each) for each in last.values()])
 
     async def _mark_extracted(self, marks: Sequence[MarkExtracted]) -> None:
         ids = sorted({each for mark in marks for each in mark.turn_ids})
-        await self._tx.run(memories.STATEMENTS["mark_extracted"], ids=ids)
-
-    async def _put_code_files(self, puts: Sequence[PutCodeFile]) -> None:
-        await code.put_files(self._tx, [put.file for put in puts])
-
-    async def _drop_code_files(self, drops: Sequence[DropCodeFiles]) -> None:
-        await code.drop_files(self._tx, drops)
-
-    async def _put_references(self, writes: Sequence[PutReferences]) -> None:
-        await code.put_references(self._tx, writes, self._lock_those_there)
+        await self.tx.run(memories.STATEMENTS["mark_extracted"], ids=ids)
 
     async def lock(self, session_id: str) -> None:
         """Hold the session's node until the end: what is read of it from here on is the latest."""
         if session_id not in self._locked:
-            rows = await self._run("lock_session", sessionId=session_id)
-            if not rows:
+            if not await self._run("lock_session", sessionId=session_id):
                 raise not_found("session", session_id)
-            self._locked[session_id] = rows[0]["projectId"]
+            self._locked.add(session_id)
 
     async def _run(self, name: str, **parameters: Value) -> list[Row]:
-        return await self._tx.run(STATEMENTS[name], **parameters)
+        return await self.tx.run(STATEMENTS[name], **parameters)
 
     async def _register_project(self, write: RegisterProject) -> None:
         project = write.project
@@ -287,7 +257,7 @@ class Batch:
         if project.joined_into is None:
             return
         if project.joined_into == project.project_id:
-            self._projects += await belonging.split(self._tx, write, self._lock_those_there)
+            self._projects += await belonging.split(self.tx, write, self.lock_those_there)
             return
         rows = await self._run(
             "join_projects",
@@ -306,7 +276,7 @@ class Batch:
             properties |= await self._shared(session.parent_session_id, session.forked_at_index)
         await self._run("create_session", sessionId=session.session_id, properties=properties)
         if session.summary:
-            await memories.note_summaries(self._tx, [clean(session.session_id)], {})
+            await memories.note_summaries(self.tx, [clean(session.session_id)], {})
         if session.parent_session_id is not None:
             await self._run(
                 "branch_session",
@@ -317,10 +287,10 @@ class Batch:
     async def _shared(self, parent_id: str, forked_at_index: int | None) -> shapes.Properties:
         """What a fork has from its parent on the day that it is made."""
         # All of its line: a turn of any of them may be ending at this moment.
-        for span in await lineage(self._tx, parent_id):
+        for span in await lineage(self.tx, parent_id):
             await self.lock(str(span["sessionId"]))
         await self.lock(parent_id)
-        spans = await lineage(self._tx, parent_id, last=forked_at_index)
+        spans = await lineage(self.tx, parent_id, last=forked_at_index)
         [row] = await self._run("shared_turns", spans=spans)
         return {
             "forkedAtIndex": row["last"],
@@ -335,7 +305,7 @@ class Batch:
         given["titleFolded"] = None if write.title is None else shapes.title_key(write.title)
         await self.lock(write.session_id)
         ids = [] if write.summary is None else [clean(write.session_id)]
-        before = await memories.summaries_before(self._tx, ids) if ids else {}
+        before = await memories.summaries_before(self.tx, ids) if ids else {}
         await self._run(
             "update_session",
             sessionId=write.session_id,
@@ -343,7 +313,7 @@ class Batch:
             at=write.at,
         )
         if ids:
-            await memories.note_summaries(self._tx, ids, before)
+            await memories.note_summaries(self.tx, ids, before)
 
     async def _begin_turn(self, write: BeginTurn) -> None:
         await self.lock(write.session_id)
@@ -374,7 +344,7 @@ class Batch:
             raise not_found("turn", call.turn_id)
         if rows[0]["status"] != "running":
             # Late: of a turn that was ended on its behalf.
-            await entries_of.index_turns(self._tx, [call.turn_id])
+            await entries_of.index_turns(self.tx, [call.turn_id])
 
     async def _record_answer(self, write: RecordAnswer) -> None:
         text = clean(write.assistant_message)
@@ -405,26 +375,15 @@ class Batch:
         [row] = rows
         if row["before"] == "completed":
             return
-        words = self._words.get(write.turn_id)
-        held = (row["calls"], row["userCharCount"])
-        if (
-            words is None
-            or row["before"] != "running"
-            or held != (words.call_count, words.user_char_count)
-        ):
-            await entries_of.index_turns(self._tx, [write.turn_id])
-            return
-        project_id = self._locked[write.session_id]
-        ids = (clean(write.turn_id), clean(write.session_id))
-        await entries_of.write_turns(self._tx, [entry(*ids, project_id, words.terms)])
+        await entries_of.index_turns(self.tx, [write.turn_id])
 
     async def _put_sessions(self, puts: Sequence[PutSession]) -> None:
         for put in puts:
             if put.session.parent_session_id is not None:
                 await self._create_session(put)
         sessions = [put.session for put in puts]
-        await self._lock_those_there({session.session_id for session in sessions})
-        await put_sessions(self._tx, sessions)
+        await self.lock_those_there({session.session_id for session in sessions})
+        await put_sessions(self.tx, sessions)
 
     async def _add_summaries(self, writes: Sequence[AddSummary]) -> None:
         summaries = [write.summary for write in writes]
@@ -433,7 +392,7 @@ class Batch:
         made = []
         if stand_ins := [summary.summary_id for summary in summaries if summary.extractive]:
             statement = entries_of.STATEMENTS["summaries_that_stay"]
-            made = await self._tx.found(statement, ids=stand_ins)
+            made = await self.tx.found(statement, ids=stand_ins)
         # The last of each id; after one that was made, no stand-in.
         kept: dict[str, Summary] = {}
         for summary in map(stored, summaries):
@@ -444,10 +403,10 @@ class Batch:
         await self._run(
             "add_summaries", summaries=[shapes.summary_row(each) for each in kept.values()]
         )
-        await entries_of.write_summaries(self._tx, list(kept.values()), projects)
+        await entries_of.write_summaries(self.tx, list(kept.values()), projects)
         await self._link_summaries(summaries)
-        await self._tx.run(entries_of.STATEMENTS["summary_is_made"], ids=list(kept))
-        await self._tx.run(entries_of.STATEMENTS["note_roll_ups"], ids=sorted(held))
+        await self.tx.run(entries_of.STATEMENTS["summary_is_made"], ids=list(kept))
+        await self.tx.run(entries_of.STATEMENTS["note_roll_ups"], ids=sorted(held))
 
     async def _link_summaries(self, summaries: Sequence[Summary]) -> None:
         for kind, statement, chosen in (
@@ -457,7 +416,7 @@ class Batch:
             if not chosen:
                 continue
             covers = [row for summary in chosen for row in shapes.cover_rows(summary)]
-            found = set(await self._tx.found(STATEMENTS[statement], covers=covers))
+            found = set(await self.tx.found(STATEMENTS[statement], covers=covers))
             for summary in chosen:
                 for each in summary.covers:
                     if clean(each) not in found:
@@ -465,16 +424,16 @@ class Batch:
 
     async def _lock_all(self, session_ids: set[str]) -> dict[str, Row]:
         """Hold these sessions' nodes, in order; the latest of them by id."""
-        held = await self._lock_those_there(session_ids)
+        held = await self.lock_those_there(session_ids)
         for session_id in {clean(each) for each in session_ids} - held.keys():
             raise not_found("session", session_id)
         return held
 
-    async def _lock_those_there(self, session_ids: set[str]) -> dict[str, Row]:
+    async def lock_those_there(self, session_ids: set[str]) -> dict[str, Row]:
         ids = sorted({clean(each) for each in session_ids})
-        rows = await self._tx.found(STATEMENTS["lock_sessions"], ids=ids)
+        rows = await self.tx.found(STATEMENTS["lock_sessions"], ids=ids)
         held = {row["sessionId"]: row for row in rows}
-        self._locked |= {session_id: row["projectId"] for session_id, row in held.items()}
+        self._locked |= held.keys()
         return held
 
 
@@ -494,15 +453,19 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         AddSummary: Batch._add_summaries,
         PutSession: Batch._put_sessions,
         PutTurn: Batch._put_turns,
-        PutVectors: Batch._put_vectors,
-        PutMemory: Batch._put_memories,
-        PutProfile: Batch._put_profile,
-        PutOwner: Batch._put_owners,
+        PutVectors: lambda batch, writes: put_vectors(batch.tx, writes),
+        PutMemory: lambda batch, puts: memories.put_memories(
+            batch.tx, puts, batch.lock_those_there
+        ),
+        PutProfile: lambda batch, writes: memories.put_profile(batch.tx, writes),
+        PutOwner: lambda batch, writes: memories.put_owners(batch.tx, writes),
         **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
         MarkExtracted: Batch._mark_extracted,
-        PutCodeFile: Batch._put_code_files,
-        DropCodeFiles: Batch._drop_code_files,
-        PutReferences: Batch._put_references,
+        PutCodeFile: lambda batch, puts: code.put_files(batch.tx, [put.file for put in puts]),
+        DropCodeFiles: lambda batch, drops: code.drop_files(batch.tx, drops),
+        PutReferences: lambda batch, writes: code.put_references(
+            batch.tx, writes, batch.lock_those_there
+        ),
     }
 )
 """Kinds that come in great numbers: neighbours of one kind run as one."""

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 from xml.etree import ElementTree
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.files import replace_private
 
+T = TypeVar("T")
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
 
@@ -75,6 +77,13 @@ class Running(msgspec.Struct, frozen=True):
         return f"http://127.0.0.1:{self.http}/browser/" if self.http else ""
 
 
+def _read(file: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
 class Layout:
     """The folder of the local server."""
 
@@ -113,10 +122,7 @@ class Layout:
 
     def running(self) -> Running | None:
         """The server's record; None when there is none, or none that can be read."""
-        try:
-            return msgspec.json.decode(self._record.read_bytes(), type=Running)
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-            return None
+        return _read(self._record, Running)
 
     def remember(self, running: Running) -> None:
         """Record a server that was started."""
@@ -128,10 +134,7 @@ class Layout:
 
     def ports(self) -> Ports | None:
         """Those of the last start; None when there was none, or none that can be read."""
-        try:
-            return msgspec.json.decode(self._ports.read_bytes(), type=Ports)
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-            return None
+        return _read(self._ports, Ports)
 
     def keep_ports(self, ports: Ports) -> None:
         """Record them for the next start."""
@@ -530,25 +533,16 @@ def find_java(environ: Mapping[str, str]) -> str | None:
 
 async def java_version(java: str) -> int:
     """The major version, such as 17; 0 when it does not say."""
+    command = [java, "-version"]
+    nothing = subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(
-            java,
-            "-version",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+        done = await asyncio.to_thread(
+            subprocess.run, command, stdin=nothing, capture_output=True, timeout=20, check=False
         )
-    except OSError:
-        return 0
-    try:
-        async with asyncio.timeout(20):
-            _, words = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    except (OSError, subprocess.TimeoutExpired):
         return 0
     # 1.8.0 is the old way to write 8.
-    found = re.search(rb'version "(?:1\.)?(\d+)', words)
+    found = re.search(rb'version "(?:1\.)?(\d+)', done.stderr)
     return int(found[1]) if found else 0
 
 

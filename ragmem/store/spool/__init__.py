@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -211,9 +211,7 @@ class SpooledStore:
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
         self._said = False
-        self._said_lost: Literal["", "some", "turn"] = ""
-        self._begun = False
-        """Whether a turn has begun, kept or not."""
+        self._said_lost = False
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -229,7 +227,6 @@ class SpooledStore:
             raise _closed()
         given = tuple(writes)
         applied = await self._running.finish(lambda: self._apply(given))
-        self._begun |= any(isinstance(write, BeginTurn) for write in given)
         if isinstance(applied, Waiting):
             projects = [write.project for write in given if isinstance(write, RegisterProject)]
             await asyncio.to_thread(self._known.add, projects)
@@ -243,15 +240,15 @@ class SpooledStore:
                 self._stalled_at = self._stalled_at or time.monotonic()
                 self._in_flight.add(attempt)
                 attempt.add_done_callback(self._landed)
-                return await self._append(writes, attempt)
+                return await self._append(writes)
             try:
                 return attempt.result()
             except StoreError as error:
                 self.went_away(error)
                 return await self._append(writes)
         waiting = await self._append(writes)
-        caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
-        if not caught_up or not await self._caught_up(self._patience.stall_s):
+        may_catch_up = waiting.kept and not self._in_flight
+        if not may_catch_up or not await self._caught_up(self._patience.stall_s):
             return waiting
         ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
         indexes = self._replay.turn_indexes
@@ -273,46 +270,24 @@ class SpooledStore:
         elif not self._in_flight:
             self._start_replay()
 
-    async def _append(
-        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None" = None
-    ) -> Applied:
+    async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
         self._waiting += len(lines)
         try:
             await self._on_disk(lambda: self._spool.append(lines))
         except OSError as error:
             self._waiting -= len(lines)
-            with suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(self._patience.left_s):
-                    if applied := await self._applied_late(writes, attempt):
-                        return applied
             self._lost_some = True
-            self._say_lost(writes, error)
+            # Once a turn.
+            if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
+                self._notices.append(
+                    f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
+                    f"written: {error.strerror or error}. What came before is still kept."
+                )
+            self._said_lost = True
             return Waiting(kept=False)
-        self._said_lost = ""
+        self._said_lost = False
         return Waiting()
-
-    async def _applied_late(
-        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None"
-    ) -> Applied | None:
-        """What came of them in the store, where that is only slow; None where it is away."""
-        if self._in_flight:
-            await asyncio.wait(self._in_flight)
-        if attempt:
-            return attempt.result()
-        if self._away or self._waiting:
-            return None
-        return await self._write_through(writes)
-
-    def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
-        """Note, once a turn, that writes could not be kept."""
-        begins = any(isinstance(write, BeginTurn) for write in writes)
-        said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
-        if not said or (begins and (said == "turn" or self._begun)):
-            self._notices.append(
-                f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
-                f"written: {error.strerror or error}. What came before is still kept."
-            )
 
     # --- catching up ------------------------------------------------------------
 

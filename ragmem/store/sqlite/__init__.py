@@ -30,7 +30,7 @@ from ragmem.records import (
 from ragmem.similarity import VectorCache
 from ragmem.store import owned
 from ragmem.store.sqlite import code, read, schema, search, text_index, vectors, work
-from ragmem.store.sqlite.apply import apply, delete_session, forget_memories, prepare_split
+from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 
 __all__ = ["SQLiteStore"]
@@ -146,8 +146,7 @@ class SQLiteStore:
         writes = owned(writes, self._access.owner)
 
         def job(db: Database) -> dict[str, int]:
-            ready = text_index.prepare(db, writes) | prepare_split(db, writes)
-            return self._transaction(db, lambda: apply(db, writes, ready))
+            return self._transaction(db, lambda: apply(db, writes))
 
         return Applied(await self._write(job) if writes else {})
 

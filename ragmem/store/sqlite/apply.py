@@ -7,7 +7,7 @@ joined to it. Splitting a project off gives it back its folder's sessions, with 
 learned of them while the two were joined.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ragmem.errors import SessionNotFound
@@ -63,22 +63,14 @@ from ragmem.store.sqlite.read import (
     root_of,
     with_older,
 )
-from ragmem.store.sqlite.text_index import Prepared
 
 
-def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
-    """Apply the writes in order; the index of each turn that begins.
-
-    `ready`: words that were computed before the transaction, by the record's id.
-    """
+def apply(db: Database, writes: Sequence[Write]) -> dict[str, int]:
+    """Apply the writes in order; the index of each turn that begins."""
     indexes: dict[str, int] = {}
     for write in writes:
         if isinstance(write, BeginTurn):
             indexes[write.turn_id] = _begin_turn(db, write)
-        elif end := _END.get(type(write)):
-            end(db, write, ready.get(write.record.turn_id))
-        elif isinstance(write, RegisterProject):
-            register_project(db, write, ready)
         else:
             _APPLY[type(write)](db, write)
     if touches_memories(writes):
@@ -234,7 +226,7 @@ def _record_answer(db: Database, write: RecordAnswer) -> None:
         )
 
 
-def _finish_turn(db: Database, write: FinishTurn, ready: Prepared | None) -> None:
+def _finish_turn(db: Database, write: FinishTurn) -> None:
     """End a turn, unless it is complete."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
         return
@@ -262,7 +254,7 @@ def _finish_turn(db: Database, write: FinishTurn, ready: Prepared | None) -> Non
         more=is_complete,
         at=write.finished_at,
     )
-    text_index.turn_changed(db, row["turn_id"], ready)
+    text_index.turn_changed(db, row["turn_id"])
     if is_complete:
         _is_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
 
@@ -280,7 +272,7 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
     return status
 
 
-def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
+def _put_turn(db: Database, write: PutTurn) -> None:
     """A turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
     held = _held_in_place(db, row)
@@ -302,8 +294,7 @@ def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
         if db.get(others, id=call.tool_call_id, turn_id=row["turn_id"]) is not None:
             raise of_another_turn(call.tool_call_id)
         _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
-    # Of one that was there some calls may not have come along.
-    text_index.turn_changed(db, row["turn_id"], None if held else ready)
+    text_index.turn_changed(db, row["turn_id"])
     if is_complete:
         _is_due(db, "to_link = 1", row["turn_id"])
 
@@ -449,30 +440,6 @@ def _put_whole(db: Database, write: Write) -> None:
     db.put(table, columns(write.record), key)
 
 
-# Of any write as its kind says: the functions take no other.
-_END: dict[type, Callable[[Database, Any, Prepared | None], None]] = {
-    FinishTurn: _finish_turn,
-    PutTurn: _put_turn,
-}
-_APPLY: dict[type, Callable[[Database, Any], None]] = {
-    CreateSession: _create_session,
-    UpdateSession: _update_session,
-    RecordToolCall: _record_tool_call,
-    RecordAnswer: _record_answer,
-    AddSummary: _add_summary,
-    PutVectors: vectors.put,
-    PutSession: _put_session,
-    PutMemory: _put_memory,
-    PutProfile: _put_profile,
-    PutOwner: _put_owner,
-    **{each.put: _put_whole for each in OF_SESSIONS},
-    MarkExtracted: _mark_extracted,
-    PutCodeFile: code.put_file,
-    DropCodeFiles: code.drop_files,
-    PutReferences: code.put_references,
-}
-
-
 # --- deleting ---------------------------------------------------------------------------
 
 _TURNS = "(SELECT turn_id FROM turns WHERE session_id = :id)"
@@ -589,25 +556,7 @@ _OWN = """
 """Sessions that a project takes along from the one that it was joined to."""
 
 
-def prepare_split(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
-    """The words of the records that these writes move to a project that is split off, by id.
-
-    They are computed while no lock is held.
-    """
-    ready: dict[str, Prepared] = {}
-    for write in writes:
-        if not isinstance(write, RegisterProject) or not write.chosen:
-            continue
-        row = columns(write.project)
-        held = joined_into(db, row["project_id"])
-        if row["joined_into"] == row["project_id"] and held is not None:
-            sessions = f"SELECT session_id FROM sessions WHERE {_OWN}"
-            ids = db.column(sessions, id=row["project_id"], root=held)
-            ready |= text_index.prepare_move(db, ids)
-    return ready
-
-
-def register_project(db: Database, write: RegisterProject, ready: Mapping[str, Prepared]) -> None:
+def register_project(db: Database, write: RegisterProject) -> None:
     """Make a folder known as a project; join it, or split it off."""
     row = columns(write.project)
     into = row.pop("joined_into")
@@ -620,7 +569,7 @@ def register_project(db: Database, write: RegisterProject, ready: Mapping[str, P
         if held is None or write.chosen:
             db.query("UPDATE projects SET joined_into = :id WHERE project_id = :id", id=project_id)
             if held not in (None, project_id):
-                _split(db, project_id, held, ready)
+                _split(db, project_id, held)
         return
     into = root_of(db, into)
     # Not to itself, and not once more: the ones that it was joined with would part.
@@ -635,7 +584,7 @@ def register_project(db: Database, write: RegisterProject, ready: Mapping[str, P
         db.query(moved, id=project_id, into=into)
 
 
-def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepared]) -> None:
+def _split(db: Database, project_id: str, root: str) -> None:
     """Take a project's own sessions, memories and code out of the root that it was joined to."""
     moved = db.column(
         f"UPDATE sessions SET project_id = :id WHERE {_OWN} RETURNING session_id",
@@ -644,7 +593,7 @@ def _split(db: Database, project_id: str, root: str, ready: Mapping[str, Prepare
     )
     for session_id in moved:
         failpoint("sqlite.split")
-        text_index.move_session(db, session_id, ready)
+        text_index.move_session(db, session_id)
     db.query(
         """
         UPDATE memories SET project_id = :id WHERE project_id = :root AND memory_id IN (
@@ -685,3 +634,26 @@ def _part_memories(db: Database, project_id: str) -> None:
             id=memory_id,
         )
         vectors.mark_memory(db, memory_id)
+
+
+# Of any write as its kind says: the functions take no other.
+_APPLY: dict[type, Callable[[Database, Any], object]] = {
+    RegisterProject: register_project,
+    FinishTurn: _finish_turn,
+    PutTurn: _put_turn,
+    CreateSession: _create_session,
+    UpdateSession: _update_session,
+    RecordToolCall: _record_tool_call,
+    RecordAnswer: _record_answer,
+    AddSummary: _add_summary,
+    PutVectors: vectors.put,
+    PutSession: _put_session,
+    PutMemory: _put_memory,
+    PutProfile: _put_profile,
+    PutOwner: _put_owner,
+    **{each.put: _put_whole for each in OF_SESSIONS},
+    MarkExtracted: _mark_extracted,
+    PutCodeFile: code.put_file,
+    DropCodeFiles: code.drop_files,
+    PutReferences: code.put_references,
+}

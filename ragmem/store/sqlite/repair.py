@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 import apsw
 import msgspec
@@ -20,8 +21,7 @@ import msgspec
 from ragmem.errors import StoreDamaged
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks, lock, sync_folder
-from ragmem.records import EmbedderMark, Finding, PutVectors
-from ragmem.similarity import unpacked
+from ragmem.records import Finding
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.sqlite.read import TABLES, summaries_by_id, turns_by_id
@@ -214,7 +214,7 @@ _RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
 _KEPT_ELSEWHERE = {"covers": "[]"}
 _MADE_ANEW = frozenset((
     "migrations", "identity", "attempts", "leases", "owners", "documents", "vectors",
-    "project_numbers", "recall_state",
+    "small_vectors", "project_numbers", "recall_state",
 ))  # fmt: skip
 """What processes hold for themselves, what follows from the rest, and what is filed by that."""
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
@@ -248,12 +248,6 @@ class DamagedDatabase:
             return schema.store_id(self.connection)
         return ""
 
-    def mark(self) -> EmbedderMark | None:
-        """Of which embedder its vectors are."""
-        with suppress(apsw.Error):
-            return vectors.embedder(self.connection)
-        return None
-
     def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
         """The rows of a table that can be read; `key`: of one that has no row numbers."""
         try:
@@ -270,6 +264,27 @@ class DamagedDatabase:
                 self.lost += 1
             else:
                 yield row
+
+    def copy_into(self, target: Database) -> None:
+        """Write all rows that can be read, and that the target has no others for."""
+        for table, key in _tables(target):
+            described = target.tuples(f'PRAGMA table_info("{table}")')
+            columns = {name for _, name, *_ in described}
+            # Of a column that an older database lacks, and that has no value of its own.
+            empty: Row = {
+                name: ""
+                for _, name, kind, is_needed, default, _ in described
+                if kind == "TEXT" and is_needed and default is None
+            }
+            for row in self.rows(table, key):
+                given = empty | {name: held for name, held in row.items() if name in columns}
+                names = ", ".join(f'"{name}"' for name in given)
+                values = ", ".join(f":{name}" for name in given)
+                put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
+                try:
+                    target.execute(put, given)
+                except (apsw.ConstraintError, apsw.MismatchError):
+                    self.lost += 1
 
     def _by_number(self, table: str) -> Iterator[Row]:
         """The rows by number; past what can't be read in steps that grow by a quarter."""
@@ -302,8 +317,20 @@ class DamagedDatabase:
                 self.lost += not direction
 
 
+class Source(Protocol):
+    """What is left of a memory; `lost` counts what of it can't be read."""
+
+    lost: int
+
+    def store_id(self) -> str: ...
+
+    def rows(self, table: str, key: Sequence[str], /) -> Iterator[Row]: ...
+
+    def copy_into(self, target: Database, /) -> None: ...
+
+
 def rebuild(
-    sources: Sequence[DamagedDatabase],
+    sources: Sequence[Source],
     new: Path,
     locks_dir: Path,
     *,
@@ -320,43 +347,19 @@ def rebuild(
     try:
         db.pragma("foreign_keys", False)
         with db:
-            mark = next(filter(None, (source.mark() for source in sources)), None)
             for source in sources:
-                _copy(source, db, mark)
+                source.copy_into(db)
             _make_up_what_is_referred_to(db)
             _renumber(db)
             _remove_orphans(db)
             _count(db)
-            _file(sources, db, mark)
+            _file(sources, db)
             schema.take(db, owner)
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
                 schema.identify(db, its_id)
     finally:
         db.close()
-
-
-def _copy(source: DamagedDatabase, target: Database, mark: EmbedderMark | None) -> None:
-    for table, key in _tables(target):
-        if table == "small_vectors" and source.mark() != mark:
-            continue
-        described = target.tuples(f'PRAGMA table_info("{table}")')
-        columns = {name for _, name, *_ in described}
-        # Of a column that an older database lacks, and that has no value of its own.
-        empty: Row = {
-            name: ""
-            for _, name, kind, is_needed, default, _ in described
-            if kind == "TEXT" and is_needed and default is None
-        }
-        for row in source.rows(table, key):
-            given = empty | {name: held for name, held in row.items() if name in columns}
-            names = ", ".join(f'"{name}"' for name in given)
-            values = ", ".join(f":{name}" for name in given)
-            put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
-            try:
-                target.execute(put, given)
-            except (apsw.ConstraintError, apsw.MismatchError):
-                source.lost += 1
 
 
 def _tables(db: Database) -> list[tuple[str, list[str]]]:
@@ -380,7 +383,7 @@ def _key(db: Database, table: str) -> list[str]:
 
 
 def _make_up_what_is_referred_to(db: Database) -> None:
-    """Sessions of turns, and files of scopes, that are lost themselves."""
+    """Sessions of turns, projects of those, and files of scopes, that are lost themselves."""
     db.execute(
         """
         INSERT INTO sessions (
@@ -390,6 +393,10 @@ def _make_up_what_is_referred_to(db: Database) -> None:
         SELECT session_id, '/', 'salvaged', 'Salvaged session', 'salvaged session', '[]', 'active',
             min(started_at), min(started_at), min(started_at), 0
         FROM turns WHERE session_id NOT IN (SELECT session_id FROM sessions) GROUP BY session_id;
+        INSERT INTO projects (project_id, path, created_at)
+        SELECT project_id, project_path, min(started_at) FROM sessions
+        WHERE project_path <> '' AND project_id NOT IN (SELECT project_id FROM projects)
+        GROUP BY project_id;
         INSERT INTO code_files (project_id, path, language, hash, imports)
         SELECT DISTINCT project_id, path, '', '', '[]' FROM code_scopes AS s
         WHERE defined AND NOT EXISTS (
@@ -461,13 +468,7 @@ def _remove_orphans(db: Database) -> None:
                 UNION ALL SELECT summary_id FROM summarized_summaries
             );
             DELETE FROM code_scopes WHERE NOT defined
-            AND scope NOT IN (SELECT scope FROM code_references);
-            DELETE FROM small_vectors WHERE NOT (
-                (level = -1 AND record_id IN (SELECT memory_id FROM memories))
-                OR (level = -2 AND record_id IN (
-                    SELECT session_id FROM sessions WHERE summary <> ''
-                ))
-            )
+            AND scope NOT IN (SELECT scope FROM code_references)
             """
         )
 
@@ -492,40 +493,18 @@ def _count(db: Database) -> None:
     )
 
 
-def _file(sources: Sequence[DamagedDatabase], db: Database, mark: EmbedderMark | None) -> None:
-    """Make all of it findable; the vectors of it that can be read need not be made again."""
-    db.execute(
-        "UPDATE recall_state SET terms_version = 0, model_id = ?, dimension = ?",
-        (mark.model_id, mark.dimension) if mark else (None, None),
-    )
+def _file(sources: Sequence[Source], db: Database) -> None:
+    """Make all of it findable; vectors are made anew."""
+    db.execute("UPDATE recall_state SET terms_version = 0")
     text_index.build(db)
     db.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
     for source in reversed(sources):  # What the first one says is written last.
-        filed = {}
         for row in source.rows("documents", ()):
-            filed[row["document"]] = row["record_id"], row["level"]
             db.execute(
                 "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
                 f" WHERE record_id = :record_id AND {_COMPLETED}",
                 {"to_extract": 0, "to_link": 1, **row},
             )
-        if mark is None or source.mark() != mark:
-            continue
-        for row in source.rows("vectors", ()):
-            packed: object = row["packed"]
-            if row["document"] not in filed or not isinstance(packed, bytes):
-                continue
-            if len(packed) % (mark.dimension + 4):
-                continue
-            record_id, level = filed[row["document"]]
-            put = PutVectors(
-                record_id=record_id,
-                level=level,
-                embedder=mark.model_id,
-                text_hash=str(row["text_hash"]),
-                vectors=unpacked(packed, mark.dimension),
-            )
-            vectors.put(db, put)
 
 
 # --- daily copies -----------------------------------------------------------------------

@@ -353,27 +353,6 @@ def choose_journal(connection: apsw.Connection) -> None:
         connection.pragma("journal_mode", "delete")
 
 
-def can_read_log(connection: apsw.Connection, database: Path) -> bool:
-    """False for a log that can't be used here; other errors are the caller's."""
-    try:
-        connection.pragma("schema_version")
-    except _NO_SHARED_MEMORY:
-        if has_log(database) and connection.system_errno not in _PASSING:
-            return False
-        raise
-    return True
-
-
-def roll_in(database: Path) -> None:
-    """Change from a log to a rollback journal, without shared memory: nobody else may use it."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.pragma("locking_mode", "exclusive")
-        connection.pragma("journal_mode", "delete")
-    finally:
-        connection.close()
-
-
 # --- the schema -------------------------------------------------------------------------
 
 
@@ -395,13 +374,10 @@ def open_for_writing(
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
             raise unwritable(database, "it may only be read")
-        whole = can_read_log(db, database)
-        if not whole or _version(db, database) < VERSION or text_index.is_old(db):
+        if _version(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching to another journal waits for no busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
-                if not whole and not can_read_log(db, database):
-                    roll_in(database)
                 _migrate(db, database)
                 with transaction(db):
                     text_index.build(db)

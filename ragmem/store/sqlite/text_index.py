@@ -9,17 +9,14 @@ that it needs to compute BM25.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import msgspec
-
-from ragmem.records import FinishTurn, PutTurn, Summary, ToolCall, Turn, Write
+from ragmem.records import Summary, Turn
 from ragmem.store.sqlite import vectors
-from ragmem.store.sqlite.connection import Database, Row, columns, record
+from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import AMONG_IDS, summaries_by_id, turns_by_id
-from ragmem.text import clean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +33,6 @@ _STEPS = 16
 """Lengths told apart between one and its double."""
 _BATCH = 100
 """Records that memory holds at a time, with their texts."""
-_MOST_READY = 20_000
-"""Records whose words are computed before they move: some 3 KB of memory each."""
 _MOST_OF_A_TERM = 8
 """Times that a term is indexed for one record: BM25 hardly counts more, and each takes room."""
 _PURGED_PAGES = 500
@@ -105,68 +100,11 @@ def sequence_of(document: int) -> int:
     return document >> _LEVEL_BITS + _LENGTH_BITS
 
 
-# --- before the transaction ----------------------------------------------------------------
-
-
-class Prepared(NamedTuple):
-    """A record's words, computed while no lock is held: valid while nothing else has changed it."""
-
-    words: Words
-    data_version: int
-
-
-def prepare(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
-    """The words of turns that these end or put, by id; not of one that several of them change."""
-    counted = Counter(map(_turn_of, writes))
-    ready: dict[str, Prepared] = {}
-    for write in writes:
-        if counted[_turn_of(write)] > 1:
-            continue
-        version = _data_version(db)
-        if isinstance(write, FinishTurn):
-            answer = clean(write.assistant_message)
-            for turn in turns_by_id(db, [write.turn_id]):
-                ended = msgspec.structs.replace(turn, assistant_message=answer)
-                ready[write.turn_id] = Prepared(words_of(ended), version)
-        elif isinstance(write, PutTurn) and write.turn.status != "running":
-            ready[write.turn.turn_id] = Prepared(words_of(_as_read(write.turn)), version)
-    return ready
-
-
-def prepare_move(db: Database, session_ids: Sequence[str]) -> dict[str, Prepared]:
-    """The words of what is indexed of these sessions, of the first so many records."""
-    ready: dict[str, Prepared] = {}
-    of_sessions = f"SELECT record_id FROM documents WHERE session_id {AMONG_IDS} LIMIT :most"
-    for part in _batches(db, of_sessions, ids=session_ids, most=_MOST_READY):
-        version = _data_version(db)
-        ready |= {each.uuid: Prepared(words_of(each), version) for each in _records(db, part)}
-    return ready
-
-
-def _records(db: Database, ids: Sequence[str]) -> Iterator[Turn | Summary]:
-    yield from turns_by_id(db, ids)
-    yield from summaries_by_id(db, ids)
-
-
-def _turn_of(write: Write) -> str | None:
-    return getattr(write.record, "turn_id", None)
-
-
-def _as_read(turn: Turn) -> Turn:
-    calls = [record(ToolCall, columns(call)) for call in turn.tool_calls]
-    calls.sort(key=lambda call: (call.order, call.tool_call_id))
-    return msgspec.structs.replace(record(Turn, columns(turn)), tool_calls=tuple(calls))
-
-
-def _data_version(db: Database) -> int:
-    return int(str(db.pragma("data_version")))
-
-
 # --- in step with the records ---------------------------------------------------------------
 
 
 def turn_changed(
-    db: Database, turn_id: str, ready: Prepared | None = None, *, keep_vectors: bool = False
+    db: Database, turn_id: str, words: Words | None = None, *, keep_vectors: bool = False
 ) -> None:
     """Bring the turn's document in step, in the transaction that changed it."""
     row = next(
@@ -180,10 +118,10 @@ def turn_changed(
     )
     if row is None:
         return
-    if ready is None or ready.data_version != _data_version(db):
+    if words is None:
         [turn] = turns_by_id(db, [turn_id])
-        ready = Prepared(words_of(turn), 0)
-    _put(db, row, ready.words, keep_vectors=keep_vectors)
+        words = words_of(turn)
+    _put(db, row, words, keep_vectors=keep_vectors)
 
 
 def summary_changed(db: Database, summary: Summary, *, keep_vectors: bool = False) -> None:
@@ -293,20 +231,16 @@ def _project_number(db: Database, session_id: str) -> int:
     return number
 
 
-def move_session(db: Database, session_id: str, ready: Mapping[str, Prepared]) -> None:
+def move_session(db: Database, session_id: str) -> None:
     """Put a session's documents, with their vectors, among those of the project that it is of."""
     number = _project_number(db, session_id)
     ids = f"SELECT record_id FROM documents WHERE session_id = :id AND number <> {number}"
     for part in _batches(db, ids, id=session_id):
-        held = f"SELECT record_id, document, digest FROM documents WHERE record_id {AMONG_IDS}"
-        documents = {
-            name: (document, digest) for name, document, digest in db.tuples(held, ids=part)
-        }
-        # By the digest it is known whether the record says now what it said then.
-        words = {i: ready[i].words for i in part if i in ready}
-        words = {i: each for i, each in words.items() if each.digest == documents[i][1]}
-        words |= {r.uuid: words_of(r) for r in _records(db, [i for i in part if i not in words])}
-        moved = [document for document, _ in documents.values()]
+        held = f"SELECT record_id, document FROM documents WHERE record_id {AMONG_IDS}"
+        documents = dict(db.tuples(held, ids=part))
+        found: list[Turn | Summary] = [*turns_by_id(db, part), *summaries_by_id(db, part)]
+        words = [(documents[each.uuid], words_of(each)) for each in found]
+        moved = list(documents.values())
         vectors.move(db, moved, number)
         _unindex(db, moved)
         db.query(
@@ -314,7 +248,7 @@ def move_session(db: Database, session_id: str, ready: Mapping[str, Prepared]) -
             number=number,
             ids=moved,
         )
-        _index(db, number, [(documents[i][0], each) for i, each in words.items()])
+        _index(db, number, words)
 
 
 def remove_session(db: Database, session_id: str) -> None:
@@ -367,9 +301,7 @@ def build(db: Database) -> None:
     """
     for ids in _batches(db, turns, of_all=of_all):
         for turn in turns_by_id(db, ids):
-            turn_changed(
-                db, turn.turn_id, Prepared(words_of(turn), _data_version(db)), keep_vectors=True
-            )
+            turn_changed(db, turn.turn_id, words_of(turn), keep_vectors=True)
     summaries = "SELECT summary_id FROM summaries WHERE :of_all ORDER BY level, rowid"
     for ids in _batches(db, summaries, of_all=of_all):
         for summary in summaries_by_id(db, ids):

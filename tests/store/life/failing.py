@@ -115,8 +115,6 @@ class Failing(Saying):
         # Those who waited for an answer of the dead process' store hear that it is dead.
         self.line.set("refusing")
         self.run(self._close())
-        if self.after_death is not None:
-            self.after_death(left)
         self.line.set(mode)
         self.home = left
         if self.now_kind == "sqlite":

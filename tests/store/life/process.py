@@ -5,7 +5,7 @@ import itertools
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -41,11 +41,6 @@ MEMORIES = "what is known"
 QUICK = Patience(stall_s=0.05, read_s=0.2, retry_s=0.01, longest_retry_s=0.02, closing_s=0.05)
 
 
-def unspoiled(store: Archive) -> Archive:
-    """As it is."""
-    return store
-
-
 class Process(RuleBasedStateMachine):
     """One memory, and the processes that work on it one after the other."""
 
@@ -53,8 +48,6 @@ class Process(RuleBasedStateMachine):
     spooled: ClassVar[bool] = False
     server: ClassVar[Connection | None] = None
     folder: ClassVar[Path]
-    spoil: ClassVar[Callable[[Archive], Archive]] = staticmethod(unspoiled)
-    after_death: ClassVar[Callable[[Path], None] | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +104,7 @@ class Process(RuleBasedStateMachine):
     async def _open(self, kind: str, home: Path) -> Archive:
         if self.line.mode == "refusing":
             raise away()
-        store = FrailStore(self.spoil(await open_archive(kind, home, self.server)), self.line)
+        store = FrailStore(await open_archive(kind, home, self.server), self.line)
         self.frail.append(store)
         return store
 
