@@ -325,15 +325,12 @@ class ChatLoop:
 
     def live(self, columns: int, rows: int) -> list[Line]:
         """Return the turn's rows, and below them what is queued."""
-        queued: list[Line] = [
-            (("dim", one_line(f"queued: {each.shown}", columns)),)
-            for each in list(self._queue)[:_SHOWN_QUEUE]
-        ]
-        if more := len(self._queue) - len(queued):
-            queued.append((("dim", f"and {more} more"),))
-        if queued:
-            last = (("dim", one_line("Up takes the last one back", columns)),)
-            queued = queued if rows <= len(queued) else [*queued, last]
+        waiting = [f"queued: {each.shown}" for each in list(self._queue)[:_SHOWN_QUEUE]]
+        if more := len(self._queue) - len(waiting):
+            waiting.append(f"and {more} more")
+        if waiting and rows > len(waiting):
+            waiting.append("Up takes the last one back")
+        queued: list[Line] = [(("dim", one_line(each, columns)),) for each in waiting]
         if self._view:
             return self._view.live(columns, max(1, rows - len(queued))) + queued
         if self._queue and self._chat is None:

@@ -135,11 +135,20 @@ def is_marked(document: Document, host: "ChatLoop") -> bool:
 
 
 def rank(query: str, paths: Iterable[str]) -> list[str]:
-    """Return paths that a query fits, by their names before those that it fits elsewhere."""
-    wanted = [fold(query)]
-    folded = [(fold(path), path) for path in sorted(paths, key=len)]
-    by_name = fitting(wanted, ((text.rpartition("/")[2], "", path) for text, path in folded))
-    return list(dict.fromkeys([*by_name, *fitting(wanted, ((t, "", path) for t, path in folded))]))
+    """Return paths that hold the query's letters in this order, the likeliest first.
+
+    A name that starts with the query, then one that contains it, then a path
+    that does, then the rest; shorter ones first.
+    """
+    wanted = query.casefold()
+    found = []
+    for path in paths:
+        folded = path.casefold()
+        if not wanted or spread(wanted, folded):
+            name = folded.rpartition("/")[2]
+            misses = (not name.startswith(wanted), wanted not in name, wanted not in folded)
+            found.append((misses, len(path), path))
+    return [path for *_, path in sorted(found)]
 
 
 # --- how it is offered --------------------------------------------------------

@@ -149,7 +149,6 @@ class LiveTerminal(Terminal):
         return self._app.output.get_size().rows
 
     async def run(self, ready: Callable[[], None]) -> None:
-
         def first_render(_: object) -> None:
             self._app.after_render -= first_render
             if self._colors.asks:
@@ -215,9 +214,6 @@ class LiveTerminal(Terminal):
         elif self.completes() and state and not state.completions:
             # While it is still being made, nothing else would begin.
             asyncio.get_running_loop().call_later(0.1, self.offer)
-
-    def idle(self) -> None:
-        self.refresh()
 
     def put_back(self, text: str) -> None:
         self.buffer.set_document(Document(_joined(text, self.buffer.text)))

@@ -176,7 +176,8 @@ def _whole(chosen: Shortened) -> str:
 
 # --- all of it in a file -----------------------------------------------------
 
-_FORMATS = {".md": "md", ".json": "json", ".html": "html"}
+_FORMATS = {".md": "md", ".markdown": "md", ".txt": "md", ".json": "json", ".html": "html"}
+_FORMATS[".htm"] = "html"
 
 
 async def export(name: str, chat: ChatSession) -> None:
@@ -289,8 +290,8 @@ async def diff(named: str, chat: ChatSession) -> None:
             output.note("  It is gone since.")
         elif hashlib.sha256(now).hexdigest() != change.after or not change.unbroken:
             output.note("  Others than this session's edits have changed it too.")
-    if told := _by_commands(back):
-        output.note(told.strip())
+    if back.command_count:
+        output.note(_by_commands(back).strip())
 
 
 def _by_commands(back: Rewind) -> str:

@@ -83,7 +83,8 @@ class MarkdownStream:
     def finish(self) -> str:
         """Return the rest, when nothing more will come."""
         rest = self.tail
-        self.__init__()  # type: ignore[misc]
+        self._lines, self._partial, self._head = [], [], 0
+        self._fence, self._nested, self._gap = "", False, False
         return rest
 
     def _take(self, line: str, blocks: list[str]) -> None:

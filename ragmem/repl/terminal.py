@@ -135,6 +135,7 @@ class Terminal:
 
     def idle(self) -> None:
         """Show that all that was sent off is done, and that the next is waited for."""
+        self.refresh()
 
     def put_back(self, text: str) -> None:
         """Put text, as it was shown, before what is being typed."""
