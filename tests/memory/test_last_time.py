@@ -36,6 +36,7 @@ from ragmem.records import (
     Evidence,
     MemoryKind,
     MemoryQuery,
+    MemoryRecord,
     Session,
     ToolCall,
     Turn,
@@ -334,6 +335,37 @@ def test_a_day_that_was_moved_is_told_as_it_was_then(said: str, later: str) -> N
     assert Aftermath([turn, after]).of_turn(after) == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "later", "is_moved"),
+    [
+        ("La mairie attend le plan le 6 mai.", "Le plan de la mairie, c'est le 9 mai.", True),
+        (
+            "For the record, the tiles for the hall are due on 6 May, and Kim wants a list of them "
+            "in the week before.",
+            "The hall has moved its date, the tiles may come on the 17th.",
+            True,
+        ),
+        ("The hall wants the list by 6 May.", "The list for the hall is long.", False),
+        ("The hall wants the list by 6 May.", "Ann has holidays from 9 May on.", False),
+    ],
+)
+def test_a_deadline_says_that_a_later_turn_names_another_day_for_a_part_of_it(
+    said: str, later: str, is_moved: bool
+) -> None:
+    turn, after = a_turn(1, said, "Ok."), since(a_turn(2, later, "Ok."))
+    told_in = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=turn.timestamp)
+    due = MemoryRecord(
+        memory_id=new_id(),
+        kind="deadline",
+        content=said,
+        created_at=turn.timestamp,
+        updated_at=turn.timestamp,
+        evidence=(told_in,),
+    )
+    found = Aftermath([turn, after]).of_memory(due)
+    assert (f"said since: “{later.rstrip('.')}" in found, bool(found)) == (is_moved, is_moved)
+
+
 def test_a_failure_tells_what_worked_instead() -> None:
     """Much the same command, in another way; one that does something else is none."""
     failing = ran("fire tiles.txt --out a.clay", 3, "Error: too cold")
@@ -417,14 +449,6 @@ def test_what_is_said_alike_of_other_things_takes_nothing_back(
     assert Aftermath([turn, after]).of_turn(turn) == ""
 
 
-def test_what_points_to_the_sentence_before_it_is_open_with_that() -> None:
-    turn = a_turn(
-        1, "A list for the drivers, please.", "A file by mail would do. That is not done yet."
-    )
-    [left] = recap(SESSION, [turn]).open
-    assert left == "A file by mail would do: That is not done yet."
-
-
 def tasks(**states: str) -> ToolCall:
     listed = [{"text": t.replace("_", " "), "state": s} for t, s in states.items()]
     arguments = json.dumps({"tasks": listed})
@@ -500,12 +524,6 @@ def test_what_the_person_puts_off_is_open_once() -> None:
     assert recap(SESSION, [turn]).lines()[-1] == f"Open: {said}"
     for event in ("My birthday is tomorrow.", "Morgen ist Ostern.", "Meine Mutter kommt morgen."):
         assert recap(SESSION, [a_turn(1, f"Use snake_case. {event}", "Ok.")]).open == ()
-
-
-def test_what_was_not_touched_is_told_with_what_it_is() -> None:
-    turn = a_turn(1, "Move it.", "test_pay.py still has the old name; I have not changed it.")
-    [left] = recap(SESSION, [turn]).open
-    assert left == "test_pay.py still has the old name: I have not changed it."
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
