@@ -240,15 +240,15 @@ class SpooledStore:
                 self._stalled_at = self._stalled_at or time.monotonic()
                 self._in_flight.add(attempt)
                 attempt.add_done_callback(self._landed)
-                return await self._append(writes)
+                return await self._append(writes, attempt)
             try:
                 return attempt.result()
             except StoreError as error:
                 self.went_away(error)
                 return await self._append(writes)
         waiting = await self._append(writes)
-        may_catch_up = waiting.kept and not self._in_flight
-        if not may_catch_up or not await self._caught_up(self._patience.stall_s):
+        caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
+        if not caught_up or not await self._caught_up(self._patience.stall_s):
             return waiting
         ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
         indexes = self._replay.turn_indexes
@@ -270,13 +270,19 @@ class SpooledStore:
         elif not self._in_flight:
             self._start_replay()
 
-    async def _append(self, writes: Sequence[Write]) -> Waiting:
+    async def _append(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None" = None
+    ) -> Applied:
         lines = to_lines(writes)
         self._waiting += len(lines)
         try:
             await self._on_disk(lambda: self._spool.append(lines))
         except OSError as error:
             self._waiting -= len(lines)
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(self._patience.left_s):
+                    if applied := await self._applied_late(writes, attempt):
+                        return applied
             self._lost_some = True
             # Once a turn.
             if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
@@ -288,6 +294,18 @@ class SpooledStore:
             return Waiting(kept=False)
         self._said_lost = False
         return Waiting()
+
+    async def _applied_late(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None"
+    ) -> Applied | None:
+        """What came of them in the store, where that is only slow; None where it is away."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
+        if attempt:
+            return attempt.result()
+        if self._away or self._waiting:
+            return None
+        return await self._write_through(writes)
 
     # --- catching up ------------------------------------------------------------
 
