@@ -551,11 +551,9 @@ class PermissionRules:
         rules = [rule for rule in self._allowing if rule.tool == kind]
         if any(not rule.pattern for rule in rules):
             return True
-        if not rules:
+        if not rules or not (parsed := parse(line)).is_clear or not parsed.commands:
             return False
-        parsed = parse(line)
-        covered = [any(rule.covers_command(each) for rule in rules) for each in parsed.commands]
-        return parsed.is_clear and bool(covered) and all(covered)
+        return all(any(rule.covers_command(each) for rule in rules) for each in parsed.commands)
 
     def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
         """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
