@@ -29,11 +29,10 @@ async def test_an_agent_remembers_and_is_told(memory: OpenMemory, spot: Spot) ->
         assert "search_memories" in llm.requests[0].messages[0].text
         second = await agent.create_conversation()
         reply = await second.send_message("Which port does staging have?")
-        assert reply.context_used["Remembered Facts"] > 0
-        assert "] Staging listens on port 5439" in llm.requests[-1].messages[-1].text
+        # Once: the turn that it is of is recalled, and tells it.
+        assert llm.requests[-1].messages[-1].text.count("] Staging listens on port 5439") == 1
     context = await memory.build_context(second.uuid, "What about staging and its port?")
-    (section,) = [s for s in context.sections if s.name == "Remembered Facts"]
-    assert [item.label for item in section.items] == ["Staging listens on port 5439"]
+    assert "] Staging listens on port 5439" in context.messages[-1].text
 
 
 async def test_what_is_said_is_learned_behind_it(memory: OpenMemory, spot: Spot) -> None:
@@ -43,9 +42,11 @@ async def test_what_is_said_is_learned_behind_it(memory: OpenMemory, spot: Spot)
     assert await memory.drain()
     other = await memory.create_session(spot.folder)
     context = await memory.build_context(other, "How does the login work?")
-    (section,) = [s for s in context.sections if s.name == "Remembered Facts"]
-    assert [item.label for item in section.items] == ["We decided to use JWT for the login."]
-    assert "[decision, " in context.messages[-1].text
+    assert "We decided to use JWT for the login." in context.messages[-1].text
+    facts, told = memory.app.memory.facts, await memory.app.memory.load_session(session_id)
+    assert facts is not None
+    (kept,) = await facts.current(told.session.project_id)
+    assert (kept.kind, kept.content) == ("decision", "We decided to use JWT for the login.")
 
 
 async def test_an_agent_without_tools_is_offered_none(memory: OpenMemory, spot: Spot) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -211,7 +211,9 @@ class SpooledStore:
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
         self._said = False
-        self._said_lost = False
+        self._said_lost: Literal["", "some", "turn"] = ""
+        self._begun = False
+        """Whether a turn has begun, kept or not."""
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -227,6 +229,7 @@ class SpooledStore:
             raise _closed()
         given = tuple(writes)
         applied = await self._running.finish(lambda: self._apply(given))
+        self._begun |= any(isinstance(write, BeginTurn) for write in given)
         if isinstance(applied, Waiting):
             projects = [write.project for write in given if isinstance(write, RegisterProject)]
             await asyncio.to_thread(self._known.add, projects)
@@ -284,15 +287,9 @@ class SpooledStore:
                     if applied := await self._applied_late(writes, attempt):
                         return applied
             self._lost_some = True
-            # Once a turn.
-            if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
-                self._notices.append(
-                    f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
-                    f"written: {error.strerror or error}. What came before is still kept."
-                )
-            self._said_lost = True
+            self._say_lost(writes, error)
             return Waiting(kept=False)
-        self._said_lost = False
+        self._said_lost = ""
         return Waiting()
 
     async def _applied_late(
@@ -306,6 +303,16 @@ class SpooledStore:
         if self._away or self._waiting:
             return None
         return await self._write_through(writes)
+
+    def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
+        """Note, once a turn, that writes could not be kept."""
+        begins = any(isinstance(write, BeginTurn) for write in writes)
+        said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
+        if not said or (begins and (said == "turn" or self._begun)):
+            self._notices.append(
+                f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
+                f"written: {error.strerror or error}. What came before is still kept."
+            )
 
     # --- catching up ------------------------------------------------------------
 
