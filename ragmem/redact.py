@@ -140,12 +140,14 @@ def _without_placed(text: str, mark: Mark) -> str:
         text = _IN_ADDRESS.sub(partial(_in_address, mark), text)
     for name, behind in _IN_HEADER.items():
         if name in text:
-            text = _header(name, behind).sub(partial(_of_header, mark), text)
+            text = _stands(name, behind, _CREDENTIALS).sub(partial(_of_header, mark), text)
     for name, behind in _NAMES.items():
         if name in text:
-            text = _assignment(name, behind).sub(partial(_assigned, mark), text)
-            text = _sentence(name, behind, _IN_WORDS).sub(partial(_told, mark, _is_told), text)
-            text = _sentence(name, behind, _BESIDE).sub(partial(_beside, mark), text)
+            text = _stands(name, behind, _ASSIGNED).sub(partial(_assigned, mark), text)
+            text = _stands(name, behind, _IN_WORDS + _SAID).sub(
+                partial(_told, mark, _is_told), text
+            )
+            text = _stands(name, behind, _BESIDE + _SAID).sub(partial(_beside, mark), text)
     return text
 
 
@@ -286,19 +288,8 @@ def _entropy(value: str) -> float:
 
 
 @cache
-def _assignment(name: str, behind: str) -> re.Pattern[str]:
-    return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_ASSIGNED}")
-
-
-@cache
-def _sentence(name: str, behind: str, joint: str) -> re.Pattern[str]:
-    stands = f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}"
-    return re.compile(f"{stands}{joint}{_SAID}")
-
-
-@cache
-def _header(name: str, behind: str) -> re.Pattern[str]:
-    return re.compile(f"{name}{behind}{_CREDENTIALS}")
+def _stands(name: str, behind: str, value: str) -> re.Pattern[str]:
+    return re.compile(f"(?P<name>{re.escape(name)})(?:{behind}){value}")
 
 
 _URL_SAFE = str.maketrans("+/", "-_")

@@ -66,4 +66,4 @@ def test_the_recipe_of_a_tool_names_where_the_tools_are_put_together() -> None:
 
 
 def test_the_recipe_of_a_provider_names_the_table() -> None:
-    assert holding('name="mistral"') <= recipe("A provider")
+    assert holding('"mistral",') <= recipe("A provider")

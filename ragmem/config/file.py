@@ -5,6 +5,7 @@ import inspect
 import os
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,7 +64,8 @@ def settings_held() -> dict[str, tuple[Any, str]]:
     That is a variable's name, or one of the two above. ConfigError.
     """
     file = find_paths().config_file
-    written, given = tomllib.loads(read(file)), declared.from_environment(environment())
+    written = as_tree(read(file), str(file))
+    given = declared.from_environment(environment())
     held = {}
     for section, _, values in sections(declared.load_config(file, environ=environment())):
         table = written
@@ -217,17 +219,20 @@ def _document(text: str, source: Path) -> "TOMLDocument":
 def _typed(key: str, value: str) -> Any:
     """The text as the setting's own type; ConfigError for a key or a value that can't be."""
     default = _default(key)
+    if isinstance(default, dict):
+        raise ConfigError(f"{key} is a table: write it into the file.")
     if isinstance(default, tuple):
-        return _typed_list(key, value)
+        with suppress(tomllib.TOMLDecodeError):
+            if isinstance(held := tomllib.loads(f"value = {value}")["value"], list):
+                return held
+        raise ConfigError(f'{key} is a list such as ["one", "two"], not {value!r}.')
+    if key == "llm.api_base" and value and not declared.is_address(value):
+        raise ConfigError(f"{key} can't be {value!r}, which is no address.", hint=declared.ADDRESS)
     try:
         msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
-        if isinstance(default, dict):
-            raise ConfigError(f"{key} is a table: write it into the file.") from None
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
-    if key == "llm.api_base" and value and not declared.is_address(value):
-        raise ConfigError(f"{key} can't be {value!r}, which is no address.", hint=declared.ADDRESS)
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
 
 
@@ -236,16 +241,6 @@ def _default(key: str) -> Any:
     if key not in every:
         raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
     return every[key]
-
-
-def _typed_list(key: str, value: str) -> list[Any]:
-    try:
-        held = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        held = None
-    if not isinstance(held, list):
-        raise ConfigError(f'{key} is a list such as ["one", "two"], not {value!r}.')
-    return held
 
 
 def notes() -> dict[str, str]:
