@@ -63,7 +63,8 @@ def settings_held() -> dict[str, tuple[Any, str]]:
     That is a variable's name, or one of the two above. ConfigError.
     """
     file = find_paths().config_file
-    written, given = tomllib.loads(read(file)), declared.from_environment(environment())
+    written = as_tree(read(file), str(file))
+    given = declared.from_environment(environment())
     held = {}
     for section, _, values in sections(declared.load_config(file, environ=environment())):
         table = written
