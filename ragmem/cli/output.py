@@ -257,20 +257,19 @@ def join_prompt(prompt: str, piped: str) -> str:
 
 
 def _read_stdin() -> str:
-    fd, parts = sys.stdin.fileno(), list[bytes]()
+    fd, data = sys.stdin.fileno(), bytearray()
     try:
         if not select.select([fd], [], [], _PATIENCE_S)[0]:
             say("waiting for standard input to end (`< /dev/null` if there is none)\n")
         while part := os.read(fd, 1 << 16):
-            parts.append(part)
-            if sum(map(len, parts)) > STDIN_LIMIT:
+            data += part
+            if len(data) > STDIN_LIMIT:
                 raise UsageError(
                     f"Standard input is larger than {STDIN_LIMIT >> 20} MB, the most that is read.",
                     hint="Write it to a file and let the agent search it.",
                 )
     except OSError as error:
         raise UsageError(f"Standard input can't be read: {error.strerror}.") from None
-    data = b"".join(parts)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -358,10 +358,14 @@ def arguments_json(value: object) -> str:
     if not isinstance(value, dict):
         value = {} if value is None else {"input": value}
     try:
-        compact = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (ValueError, RecursionError):  # a number without end
+        return msgspec.json.encode(value).decode()
+    except (ValueError, OverflowError, RecursionError):
+        pass
+    try:
+        # Half an emoji, or a number without end.
+        return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except (ValueError, RecursionError):
         return "{}"
-    return clean(compact)
 
 
 def tokens(given: Fields, fresh: Sequence[str], out: Sequence[str], cached: str) -> Usage | None:

@@ -381,7 +381,10 @@ async def find_code(
         return Finds(found=tuple(found[:limit]))
     try:
         store = await open_store()
+        # The store may not have heard yet of what came back.
+        there = {hit.scope_id for hit in hits}
         gone = await _gone(store, project_id, names, limit + _SPARE)
+        gone = [each for each in gone if each.hit.scope_id not in there]
         named = sum(each.named for each in found)
         shown = [*found[:named], *gone, *found[named:]][:limit]
         return Finds(found=tuple(await _with_past(store, project_id, shown)))

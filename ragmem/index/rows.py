@@ -237,7 +237,7 @@ _BATCH = 100
 _MOST_CHILDREN = 4
 _NICENESS = 10
 _PATIENCE_S = 120.0
-"""How long a child may take for one batch."""
+"""How long a child may take to start, and for one batch."""
 _TICK_S = 0.1
 _LENGTH = struct.Struct("<I")
 _PROGRAM = "from ragmem.index.rows import serve; serve()"
@@ -262,7 +262,8 @@ def cut_files(
             pass
     for start in range(0, len(paths), _BATCH):
         if not stop.is_set():
-            yield [row_of(root, path, most) for path in paths[start : start + _BATCH]]
+            batch = paths[start : start + _BATCH]
+            yield [row_of(root, path, most) for path in batch if not stop.is_set()]
 
 
 def _cut_by_children(
@@ -287,7 +288,7 @@ def _cut_by_children(
                     elif rows is None:
                         rows = [FileRow(path, "unreadable") for path in asked]
                     done.append(rows or [])
-                elif child.asked and time.monotonic() - child.asked_at > _PATIENCE_S:
+                elif child.works and time.monotonic() - child.since > _PATIENCE_S:
                     child.process.kill()
                 # It goes on while what it has made is written.
                 if waiting and child.is_started and not child.asked:
@@ -324,12 +325,17 @@ class _Child:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._questions, self.answers = self.process.stdin, self.process.stdout
-        self.is_started, self.asked, self.asked_at = False, (), 0.0
+        self.is_started, self.asked, self.since = False, (), time.monotonic()
         self._send(self._start)
+
+    @property
+    def works(self) -> bool:
+        """Whether it is to say something: that it has started, or what it was asked."""
+        return bool(self.asked) or not self.is_started
 
     def ask(self, paths: Sequence[str]) -> None:
         """Hand it files; whether it has died meanwhile is seen by its answer."""
-        self.asked, self.asked_at = paths, time.monotonic()
+        self.asked, self.since = paths, time.monotonic()
         self._send(paths)
 
     def _send(self, message: object) -> None:

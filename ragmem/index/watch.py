@@ -36,7 +36,8 @@ _RETRY_S = 0.5
 """The pause where another process is at it, or it failed; each time that it fails twice as long."""
 _LONGEST_AGAIN_S = 60.0
 _REST = 10
-"""A look that found nothing is followed by a pause of so many times its length."""
+"""A look that found nothing is followed by a pause of so many times its length, until the next one
+for files that are not known yet."""
 _MANY = 500
 """The most changes at once; for more the project is looked at as a whole."""
 
@@ -77,7 +78,8 @@ async def _followed(index: "CodeIndex", root: Path) -> AsyncGenerator[Refreshed,
     indexed = await index.folders()
     folders = [root] if whole else await asyncio.to_thread(folders_of, str(root), indexed)
     # What changed until it listens is not told.
-    due, not_before, again_s, is_over = {_ALL}, 0.0, _RETRY_S, False
+    due, waiting = set[str](), {_ALL}
+    not_before, again_s, is_over = 0.0, _RETRY_S, False
     listening = watchfiles.awatch(
         *folders,
         watch_filter=lambda _, path: "/.git/" not in path,
@@ -94,16 +96,17 @@ async def _followed(index: "CodeIndex", root: Path) -> AsyncGenerator[Refreshed,
                 return
             came = {path for change, path in changes if change == Change.added}
             is_over = is_over or any(map(_is_folder, came))
-            due |= await _concerned(index, root, {path for _, path in changes}, came)
+            known, new = await _concerned(index, root, {path for _, path in changes}, came)
+            due, waiting = due | known, waiting | new
             started = time.monotonic()
-            if started < not_before:
-                continue
+            if started >= not_before:
+                due, waiting = due | waiting, set()
             if due:
                 paths = None if _ALL in due or len(due) > _MANY else frozenset(due)
                 refreshed = await _refreshed(index, paths)
                 now = time.monotonic()
                 if refreshed is None or refreshed.elsewhere:
-                    due, not_before = {_ALL}, now + again_s
+                    due, waiting, not_before = set(), {_ALL}, now + again_s
                     again_s = _RETRY_S if refreshed else min(2 * again_s, _LONGEST_AGAIN_S)
                     continue
                 due, again_s = set(), _RETRY_S
@@ -111,13 +114,13 @@ async def _followed(index: "CodeIndex", root: Path) -> AsyncGenerator[Refreshed,
                     yield refreshed
                 else:
                     not_before = now + _REST * (now - started)
-            if is_over:
+            if is_over and time.monotonic() >= not_before:
                 return
 
 
 async def _concerned(
     index: "CodeIndex", root: Path, paths: Collection[str], came: Collection[str]
-) -> set[str]:
+) -> tuple[set[str], set[str]]:
     """Return those that the index has, and those that came: a listing tells whether it takes them.
 
     A log that is written all the time takes no look.
@@ -125,14 +128,11 @@ async def _concerned(
     top = os.path.join(root, "")
     below = {path.removeprefix(top): path for path in paths if path.startswith(top)}
     try:
-        known = await index.known_of(below) if below else ()
+        known = await index.known_of(below) if below else set[str]()
     except RagmemError:  # It could not be asked just now.
-        return {_ALL}
-    return {
-        path
-        for path, whole in below.items()
-        if path in known or whole in came or says_what_is_ignored(path)
-    }
+        return set(), {_ALL}
+    known |= set(filter(says_what_is_ignored, below))
+    return known, {path for path, whole in below.items() if whole in came} - known
 
 
 def _is_folder(path: str | Path) -> bool:

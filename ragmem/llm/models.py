@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -95,6 +96,15 @@ def served_models(config: Config, environ: Mapping[str, str]) -> list[str]:
 
 def _chat_models(url: str, within_s: float, key: str | None = None) -> list[str]:
     """Models; none where there is no such server, or it does not answer in time."""
+    found: list[list[str]] = []
+    # To find a name's address has no timeout, nor has an answer that comes byte by byte.
+    asking = Thread(target=lambda: found.append(_told_models(url, within_s, key)), daemon=True)
+    asking.start()
+    asking.join(within_s * 1.5)
+    return found[0] if found else []
+
+
+def _told_models(url: str, within_s: float, key: str | None) -> list[str]:
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)

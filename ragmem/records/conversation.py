@@ -1,7 +1,7 @@
 """Projects, sessions, turns, tool calls, files, summaries, and the code that turns have to do with.
 
 A scope is a piece of a file with a name of its own: a function, a class, a section of a text. Its
-id stays while its name and kind stay in the file, and goes with it where it is moved or renamed.
+id stays while its path, name and kind stay, and goes with its file where that is renamed as it is.
 """
 
 import re
@@ -498,7 +498,7 @@ class CodeScope(Record, frozen=True, kw_only=True):
     end_line: int
     """The last one, included."""
     hash: str
-    """Of its text without its name and what indents it: follows it where it is moved or renamed."""
+    """Of its text."""
 
 
 class CodeFile(Record, frozen=True, kw_only=True):

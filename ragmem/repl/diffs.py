@@ -8,7 +8,7 @@ their own background, so that they can be read on a dark terminal and on a light
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, islice, pairwise
 from operator import itemgetter
 from typing import Literal
 
@@ -149,8 +149,7 @@ class ChangeBlock:
 
     def is_folded(self, width: int) -> bool:
         """Return whether rows are left out at that width, in cells."""
-        heights = (len(fold(row.text, self._room(width))) for row in self._change.rows)
-        return self._folds and sum(heights) > FOLD_ROWS
+        return self._folds and self._count(width) > FOLD_ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -167,14 +166,21 @@ class ChangeBlock:
         def lines(at: int) -> list[Text]:
             return self._lines(at, width, colors, styles.get(at, []))
 
-        rows = [line for at in range(len(self._change.rows)) for line in lines(at)]
-        if not self._folds or len(rows) <= FOLD_ROWS:
+        every = range(len(self._change.rows))
+        rows = chain.from_iterable(map(lines, every))
+        if not self.is_folded(width):
             yield from rows
             return
-        yield from rows[: FOLD_ROWS // 2]
+        # What is left out is not drawn: to draw a large change takes seconds.
+        yield from islice(rows, FOLD_ROWS // 2)
         hint = f" ({self._hint})" if self._hint else ""
-        yield Text(f"  … {counted(len(rows) - FOLD_ROWS + 1, 'more row')}{hint}", "bold")
-        yield from rows[-((FOLD_ROWS - 1) // 2) :]
+        more = self._count(width) - FOLD_ROWS + 1
+        yield Text(f"  … {counted(more, 'more row')}{hint}", "bold")
+        upwards = (line for at in reversed(every) for line in reversed(lines(at)))
+        yield from reversed(list(islice(upwards, (FOLD_ROWS - 1) // 2)))
+
+    def _count(self, width: int) -> int:
+        return sum(len(fold(row.text, self._room(width))) for row in self._change.rows)
 
     def _room(self, width: int) -> int:
         return max(1, width - display_width(_MARGIN) - self._digits - 3)

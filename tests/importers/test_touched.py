@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.importers.session_parser import found_by, touched
+from ragmem.importers.session_parser import arguments_json, found_by, touched
 
 PATCH = """\
 *** Begin Patch
@@ -49,3 +49,9 @@ def test_what_a_search_found() -> None:
     answer = {"filenames": ["a.py", 7, "b.py"]}
     assert [each.path for each in found_by("Grep", answer)] == ["a.py", "b.py"]
     assert found_by("Read", answer) == []
+
+
+def test_a_number_that_is_none_costs_no_other_argument() -> None:
+    """Agents in JavaScript and Python write such."""
+    told = arguments_json('{"path": "a.py", "limit": 1e999}')
+    assert told == '{"path":"a.py","limit":null}'

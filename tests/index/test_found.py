@@ -1,5 +1,9 @@
 """What a person looks for in the code, with its past."""
 
+import os
+from pathlib import Path
+
+from ragmem.files import lock
 from ragmem.index.index import CodeIndex
 from ragmem.index.links import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
@@ -41,6 +45,25 @@ async def test_renamed_its_past_is_found_by_the_old_name(desk: Desk) -> None:
         first, *_ = await found(desk, index, "validate")
         assert (first.hit.qualified_name, first.defined) == ("AuthService.validate", False)
         assert about(first) == [session]
+
+
+async def test_what_came_back_is_there_once(desk: Desk, tmp_path: Path) -> None:
+    """Also while another process is about to tell the store of it."""
+    async with desk.codebase() as codebase:
+        index = await desk.indexed(codebase)
+        await refer(desk, index, "AuthService.validate")
+        auth = desk.folder / "src" / "auth.py"
+        auth.write_text(AUTH.replace("validate", "check"))
+        await desk.indexed(codebase)
+        (held,) = tmp_path.rglob("*.mirror.lock")
+        handle = lock(held, timeout_s=30)
+        try:
+            auth.write_text(AUTH)
+            await index.refresh()
+            hits = [each for each in await found(desk, index, "validate") if each.named]
+        finally:
+            os.close(handle)
+        assert [each.defined for each in hits] == [True]
 
 
 async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:

@@ -100,6 +100,19 @@ async def test_what_is_ignored_stays_so(tree):
     assert all(not path.startswith("build") for path, _ in tree.ids())
 
 
+async def test_a_known_file_waits_for_no_pause(tree, monkeypatch):
+    """A look that found nothing new is not soon repeated; what is indexed already takes none."""
+    async with _watching(tree) as watched:
+        monkeypatch.setattr(watch, "_REST", 1e6)
+        tree.write("new.log", "ignored\n")
+        looked = (await watched.index.status()).refreshed_at
+        async with asyncio.timeout(60):
+            while (await watched.index.status()).refreshed_at == looked:
+                await asyncio.sleep(0.02)
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+
+
 async def test_many_changes_at_once(tree):
     async with _watching(tree) as watched:
         started = time.monotonic()

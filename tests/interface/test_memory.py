@@ -277,7 +277,7 @@ async def test_where_is_searched(memory: OpenMemory, spot: Spot, tmp_path: Path)
     assert await found(None, Scope(session_ids=(two,))) == {two}
     assert await found(None, Scope(project_ids=(project,))) == {far}
     assert await found(None, spot.folder / "sub") == {one, two}
-    for session_id, scope in ((None, "project"), (None, "session")):
+    for session_id, scope in ((None, "project"), (None, "session"), (one, "galaxy")):
         with pytest.raises(UsageError, match="scope"):
             await found(session_id, scope)
 
@@ -302,6 +302,8 @@ async def test_context(memory: OpenMemory, spot: Spot) -> None:
     relevant = (await memory.build_context(session_id, "wombats?", "relevant")).text()
     assert ("In burrows." in recent, "Grass" in recent) == (True, False)
     assert "Grass" in relevant
+    with pytest.raises(UsageError, match="strategy"):
+        await memory.build_context(session_id, "q", "newest")  # type: ignore[arg-type]
     # Nothing of all that was stored.
     assert len((await memory.load_session(session_id)).turns) == 1
 

@@ -1,8 +1,10 @@
 """Which model answers, and how it is reached."""
 
+import contextlib
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -338,6 +340,24 @@ def test_a_key_that_was_not_found_is_named(name: str) -> None:
 def test_a_silent_ollama_costs_little() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
+        started = time.monotonic()
+        assert models.ollama_models(environ) == []
+        assert time.monotonic() - started < 10
+
+
+def test_an_ollama_that_never_comes_to_an_end_costs_no_more() -> None:
+    """It is waited for so long in all, not for each of its bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as endless:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = endless.accept()
+                for _ in range(200):
+                    connection.sendall(b"H")
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        environ = {"OLLAMA_HOST": f"127.0.0.1:{endless.getsockname()[1]}"}
         started = time.monotonic()
         assert models.ollama_models(environ) == []
         assert time.monotonic() - started < 10
