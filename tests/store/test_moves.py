@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from ragmem.errors import StoreUnavailable, UsageError
+from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
 from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -230,6 +230,28 @@ async def test_there_and_back_and_through_a_file(
     await target.apply([*whole_turn("deep", "d6", "went on there", started_at=at(70))])
     await moved(target, source)
     assert await everything(source) == await everything(target)
+
+
+async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """Nor one that lacks a line or is cut within one; what stands before that is taken."""
+    store = await sqlite(tmp_path / "one")
+    await filled(store)
+    file = tmp_path / "backup.jsonl"
+    with file.open("wb") as out:
+        await write_lines(stream_of(store, batch=2), out, quietly)
+    await store.aclose()
+    *lines, last, end = file.read_bytes().splitlines(keepends=True)
+    for rest, why in (
+        ((last,), "its end is missing"),
+        ((end,), "its end is missing"),
+        ((last[:-20],), f"its line {len(lines) + 1} can't be read"),
+    ):
+        file.write_bytes(b"".join((*lines, *rest)))
+        other = await sqlite(tmp_path / f"other-{len(rest[0])}")
+        with pytest.raises(StoreDamaged, match=f"is damaged: {why}"):
+            await copy(stream_of_lines(file), other, quietly)
+        assert await other.turns("root")
+        await other.aclose()
 
 
 @INTO_A_GRAPH
