@@ -29,7 +29,7 @@ from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.summaries import summarizer
-from ragmem.memory.summaries.summarizer import TRIES, Summarizer
+from ragmem.memory.summaries.summarizer import TRIES, Summarizer, given_up_text
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import reembed
 from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary, Turn
@@ -676,7 +676,10 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
     assert await asked_by_three_processes("another") == 0
     [given_up] = await (await open_store()).attempts(least=3)
     assert (given_up.model, given_up.session_id) == ("another", session_id)
-    assert given_up.problem == "it holds no JSON object"
+    assert given_up_text([given_up]) == (
+        "Not asked about again, after 3 answers that could not be used: 1 summary. "
+        "The last of another: it holds no JSON object"
+    )
     await (await open_store()).forget_attempts(session_id)
     assert await asked_by_three_processes("another") == 3
 
