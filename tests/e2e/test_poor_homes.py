@@ -27,11 +27,6 @@ def server() -> Iterator[LLMServer]:
         yield running
 
 
-@pytest.fixture
-def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
-    return Ragmem(tmp_path, server.env)
-
-
 def run(
     ragmem: Ragmem,
     *arguments: str,

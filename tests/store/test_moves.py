@@ -19,7 +19,6 @@ from ragmem.records import (
     Insight,
     MarkExtracted,
     MemoryQuery,
-    MemoryRecord,
     Project,
     PutMemory,
     PutOwner,
@@ -38,7 +37,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store import Archive, Store
+from ragmem.store import Archive
 from ragmem.store.spool import Patience, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.transfer import compare, copy, stream_of, stream_of_lines, write_lines
@@ -69,6 +68,7 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
+from tests.store.test_contract_memories import one
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
 from tests.store.test_contract_split import MAIN, TREE, memories, project, split
 from tests.store.test_contract_split import both as joined
@@ -95,11 +95,6 @@ SMALL = ["m-new", "m-old", "m-due", "root"]
 
 def quietly(phase: str, count: int) -> None:
     """Progress that nobody looks at."""
-
-
-async def one(store: Store, memory_id: str) -> MemoryRecord:
-    [memory] = await store.get(MemoryRecord, [memory_id])
-    return memory
 
 
 def small(record_id: str, vector: bytes, level: int = MEMORY_LEVEL) -> Write:
