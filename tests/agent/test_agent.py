@@ -444,6 +444,21 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     assert "- a.py (via read_file, Turn 1)" in text
 
 
+async def test_a_file_outside_is_not_read_because_a_prompt_names_it(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Where nobody is there to allow it, that is told and reported."""
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d")
+    agent, llm = await bench.agent([Says("I can't.")], toolset=toolset)
+    events = [event async for event in agent.ask("Compare @/etc/hosts")]
+    [warned] = [event.text for event in events if isinstance(event, Notice)]
+    assert warned.startswith("@/etc/hosts was not read: /etc/hosts is outside of")
+    assert isinstance(events[-1], TurnFinished)
+    [denied] = events[-1].permission_denials
+    assert (denied.tool_name, json.loads(denied.arguments)) == ("read_file", {"path": "/etc/hosts"})
+    assert "localhost" not in request_text(llm.requests[0])
+
+
 async def test_model_without_tools(bench: Bench) -> None:
     """No tools are offered, the recent window is text, orphan calls can't arise."""
     info = ModelInfo(name="local/small", context_window=1200, supports_tools=False)

@@ -210,8 +210,8 @@ async def test_files_that_are_linked_are_read_and_own_commands_are_offered(tmp_p
 
 async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
     async with (
-        scripted(tmp_path, Answer(mode="401")) as (ragmem, _),
-        editing(ragmem) as (_, conn),
+        scripted(tmp_path, Answer("Half an", finish="length"), Answer(mode="401")) as (ragmem, _),
+        editing(ragmem) as (editor, conn),
     ):
         for cwd in ("relative", str(tmp_path / "none")):
             with pytest.raises(RequestError, match="is no folder") as refused:
@@ -222,6 +222,8 @@ async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="Invalid params"):
             await conn.prompt(session_id="none", prompt=[text_block("x")])
         session = await conn.new_session(cwd=str(ragmem.project))
+        assert await asked(conn, session, "all of it") == "max_tokens"
+        assert "> ragmem: The answer reached the model's limit" in editor.answer
         with pytest.raises(RequestError, match="key"):
             await asked(conn, session, "hello")
 

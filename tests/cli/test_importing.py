@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from ragmem.cli.agents import report_text
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.importers.reading import CLAUDE_CODE, CODEX, EVENTS, SPRING
@@ -117,6 +118,26 @@ def test_the_report_as_json(ragmem: Ragmem) -> None:
         ]
     )
     assert report["dry_run"] is False
+
+
+def test_what_files_hold_can_do_nothing_to_the_terminal() -> None:
+    """Their names, their titles, their keys."""
+    evil = "\x1b]0;owned\x07\u202e"
+    session = {"session_id": "s", "state": "new", "turns_added": 1, "turns_changed": 0}
+    counts = ("turns_added", "turns_changed", "tool_calls_added", "older_count")
+    told = report_text(
+        {
+            "agent": "codex",
+            "sessions": [session | {"cwd": evil, "title": evil}],
+            "sessions_by_state": {"new": 1},
+            **dict.fromkeys(counts, 1),
+            **{key: {evil: 1} for key in ("left_out", "unknown", "broken_lines")},
+            "skipped": [{"path": evil, "reason": evil}],
+            "dry_run": False,
+        }
+    )
+    assert not {"\x1b", "\x07", "\u202e"} & set(told)
+    assert told.count("\\e]0;owned") == 7
 
 
 def test_a_dry_run(ragmem: Ragmem) -> None:

@@ -108,7 +108,7 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_record_the_turn(house: House, number: signal.Signals, code: int) -> None:
-    """49, 50: the turn is recorded as interrupted with what came, the terminal is restored."""
+    """The turn is recorded as interrupted with what came, the terminal is restored."""
     house.server.extend(Answer("Slowly, one by one, " * 50, chunk_delay_s=0.2, chunk_chars=1))
     with house.chat("chat") as chat:
         loaded(chat)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from ragmem.config import find_paths
+from ragmem.files import NO_HOME
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.forks import ForkServer
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -23,11 +25,6 @@ ANSWER = "The answer: café ✓."
 def server() -> Iterator[LLMServer]:
     with LLMServer([Answer(ANSWER)], repeat=True) as running:
         yield running
-
-
-@pytest.fixture
-def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
-    return Ragmem(tmp_path, server.env)
 
 
 def run(
@@ -145,6 +142,12 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
     assert plain(run(ragmem, "doctor", env=env), tmp_path)[0] == 1
     assert (tmp_path / "file").read_text() == "mine\n"
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_an_empty_home_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOME= is taken for none: nothing is written to the root of the file system."""
+    monkeypatch.setenv("HOME", "")
+    assert find_paths({"HOME": ""}) == find_paths({"HOME": "", "RAGMEM_HOME": ""}) == NO_HOME
 
 
 def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:

@@ -1,5 +1,6 @@
 """Sessions of other agents into both stores: once, and what they get later."""
 
+import asyncio
 import json
 import sys
 from datetime import timedelta
@@ -8,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragmem.errors import StoreRefused
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.failpoints import arm
 from ragmem.importers import AgentName, Outcome, Tally, _zstd
 from ragmem.importers.importer import AGENTS, Importer, find_files, titles_beside
 from ragmem.records import (
@@ -23,6 +25,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Archive
+from ragmem.store.sqlite import SQLiteStore
 from tests.importers.reading import AUTUMN, CLAUDE_CODE, CODEX, EVENTS, LATEST, NOW, SPRING, Read
 from tests.store.samples import whole_turn
 
@@ -296,6 +299,32 @@ async def test_a_refusal_of_the_store_is_told(small: Archive) -> None:
     outcomes = await taken(Refusing(), CLAUDE_CODE)  # type: ignore[arg-type]
     assert [each.state for each in outcomes] == ["refused", "new", "new"]
     assert outcomes[0].reason == "Turn 1 has no place here."
+
+
+async def test_a_full_disk_is_no_fault_of_a_file(small: Archive) -> None:
+    """It ends there; what had come stays, and once there is room the rest comes."""
+    arm("sqlite.commit:enospc@2")
+    try:
+        with pytest.raises(StoreUnavailable, match="is full"):
+            await taken(small, CLAUDE_CODE)
+    finally:
+        arm("")
+    assert len(await small.sessions(SessionQuery())) == 1
+    outcomes = await taken(small, CLAUDE_CODE)
+    assert sorted(each.state for each in outcomes) == ["new", "new", "unchanged"]
+    assert await small.check() == []
+
+
+async def test_two_imports_at_once_bring_each_session_once(small: Archive, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    other = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+    await asyncio.gather(*(taken(store, CLAUDE_CODE) for store in (small, other)))
+    await other.aclose()
+    once = await everything(small)
+    assert states(await taken(small, CLAUDE_CODE)) == [("unchanged", 0, 0)] * 3
+    assert await everything(small) == once
+    assert len({put.turn.turn_id for put in once}) == len(once)
+    assert await small.check() == []
 
 
 async def test_a_file_that_is_gone_or_forbidden_is_told(small: Archive, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.index.trees import CLOCK, Tree, small
+from tests.memory.working import opening
 
 __all__ = ["AUTH", "CLOCK"]
 
@@ -146,10 +147,7 @@ async def desk(tmp_path: Path, store: Store) -> AsyncIterator[Desk]:
     home = tmp_path / "home"
     paths = Paths(home, home / "data", home / "logs").make()
 
-    async def get() -> Store:
-        return store
-
-    memory = Memory(get, MemoryConfig())
+    memory = Memory(opening(store), MemoryConfig())
     project = (await memory.project_of(folder)).project
     session = memory.new_session(folder, project)
     tools = standard_toolset(

@@ -24,6 +24,7 @@ from ragmem.config import (
     SummariesConfig,
 )
 from ragmem.embedder import Kind
+from ragmem.errors import SearchTooLong
 from ragmem.index import CodeHit
 from ragmem.index import codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
@@ -173,6 +174,22 @@ async def test_files_and_the_vector_are_waited_for_at_the_same_time(desk: Desk) 
         began = time.monotonic()
         assert await codebase.passages(desk.project, "What does parse_duration do?")
         assert time.monotonic() - began < 3.9
+
+
+async def test_a_search_that_takes_too_long_holds_no_prompt_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left out of the request, and that is said with what lets it take longer."""
+
+    async def endless(*_: object, **__: object) -> list[CodeHit]:
+        await asyncio.Event().wait()
+        return []
+
+    async with desk.codebase(config={"wait_s": 0.1}) as codebase:
+        monkeypatch.setattr(codebase, "search", endless)
+        async with asyncio.timeout(60):
+            with pytest.raises(SearchTooLong, match=r"longer than 0\.25 s .* code\.wait_s"):
+                await codebase.passages(desk.project, "What does parse_duration do?")
 
 
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:

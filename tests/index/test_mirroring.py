@@ -18,6 +18,7 @@ from ragmem.records import (
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
+from tests.memory.working import opening
 from tests.store.samples import created, whole_turn
 
 Opened = Callable[[], Awaitable[Store]]
@@ -25,11 +26,7 @@ Opened = Callable[[], Awaitable[Store]]
 
 @pytest.fixture
 def open_store(store: Store) -> Opened:
-
-    async def opened() -> Store:
-        return store
-
-    return opened
+    return opening(store)
 
 
 @pytest.fixture

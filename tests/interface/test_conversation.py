@@ -141,7 +141,7 @@ async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
         assert await talk.get_tool_calls("other") == []
         session = await talk.session()
         assert (session.title, session.tags, session.message_count) == ("Debug", ("auth",), 4)
-        # The same in section A's words.
+        # The same, read as a whole session.
         assert len((await memory.load_session(talk.uuid)).turns) == 2
 
 

@@ -23,14 +23,15 @@ from numpy.typing import NDArray
 import ragmem
 from ragmem.config import SummariesConfig
 from ragmem.embedder import Kind
-from ragmem.errors import StoreError
+from ragmem.errors import EmbedderError, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.summaries import summarizer
-from ragmem.memory.summaries.summarizer import TRIES, Summarizer
+from ragmem.memory.summaries.summarizer import TRIES, Summarizer, given_up_text
 from ragmem.memory.titles import insight_into
+from ragmem.memory.worker import reembed
 from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary, Turn
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
@@ -216,6 +217,29 @@ async def test_one_text_that_can_not_be_embedded(store: Store) -> None:
     assert turn.user_message == "poison"
     assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
     assert (await left(store))["vectors"] == 0
+
+
+async def test_what_was_made_anew_before_an_error_is_not_made_twice(store: Store) -> None:
+    """`ragmem store reembed` ends with the embedder's error; run again, it goes on."""
+    await a_session(store, 40, chars=60)
+    assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
+    other = HashEmbedder(32, model_id="hash-2")
+    shown: list[int] = []
+
+    def show(count: int) -> None:
+        shown.append(count)
+        other.failing = len(shown) == 2
+
+    with pytest.raises(EmbedderError) as caught:
+        await reembed(store, other, show)
+    assert caught.value.exit_code == 75
+    made = sum(shown)
+    assert 0 < made < 40
+    assert (await left(store))["vectors"] == 40 - made
+    other.failing = False
+    assert await reembed(store, other, show) == 40 - made
+    assert (await left(store))["vectors"] == 0
+    assert len(other.seen) == 40
 
 
 async def test_vectors_of_another_model_are_left_alone(store: Store) -> None:
@@ -652,7 +676,10 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
     assert await asked_by_three_processes("another") == 0
     [given_up] = await (await open_store()).attempts(least=3)
     assert (given_up.model, given_up.session_id) == ("another", session_id)
-    assert given_up.problem == "it holds no JSON object"
+    assert given_up_text([given_up]) == (
+        "Not asked about again, after 3 answers that could not be used: 1 summary. "
+        "The last of another: it holds no JSON object"
+    )
     await (await open_store()).forget_attempts(session_id)
     assert await asked_by_three_processes("another") == 3
 

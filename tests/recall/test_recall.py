@@ -25,8 +25,8 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
+from tests.memory.working import opening
 
 from .labelled import LabelledSet, labelled_sets
 
@@ -83,13 +83,10 @@ async def test_the_store_finds_what_it_should(
     for one in sets:
         await store.apply(list(_writes(one)))
 
-    async def opened() -> Store:
-        return store
-
     found: list[list[float]] = []
     for one in sets:
         for question in one.questions:
-            asked = Recall(opened, None, clock=partial(_at, question.asked_at))
+            asked = Recall(opening(store), None, clock=partial(_at, question.asked_at))
             hits = await asked.search(
                 Question(
                     text=question.question, scope=Scope(project_ids=(one.name,)), max_results=20

@@ -1,7 +1,6 @@
 """Keys of the prompt, and words that do what people mean by them."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,6 @@ from tests.repl.pty_chat import FakeChat
 
 ESC, CTRL_C, CTRL_G, CTRL_X, CTRL_E = "\x1b", "\x03", "\x07", "\x18", "\x05"
 UP = f"{ESC}[A"
-
-
-@pytest.fixture
-def chat(tmp_path: Path) -> Iterator[FakeChat]:
-    """A chat that takes prompts."""
-    with FakeChat(tmp_path) as begun:
-        begun.wait_until_loaded()
-        yield begun
 
 
 def editor(folder: Path, does: str) -> dict[str, str]:

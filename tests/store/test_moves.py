@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from ragmem.errors import StoreUnavailable, UsageError
+from ragmem.errors import StoreDamaged, StoreUnavailable, UsageError
 from ragmem.memory.recording import redacted
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -19,7 +19,6 @@ from ragmem.records import (
     Insight,
     MarkExtracted,
     MemoryQuery,
-    MemoryRecord,
     Project,
     PutMemory,
     PutOwner,
@@ -38,7 +37,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store import Archive, Store
+from ragmem.store import Archive
 from ragmem.store.spool import Patience, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.transfer import compare, copy, stream_of, stream_of_lines, write_lines
@@ -69,6 +68,7 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
+from tests.store.test_contract_memories import one
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
 from tests.store.test_contract_split import MAIN, TREE, memories, project, split
 from tests.store.test_contract_split import both as joined
@@ -95,11 +95,6 @@ SMALL = ["m-new", "m-old", "m-due", "root"]
 
 def quietly(phase: str, count: int) -> None:
     """Progress that nobody looks at."""
-
-
-async def one(store: Store, memory_id: str) -> MemoryRecord:
-    [memory] = await store.get(MemoryRecord, [memory_id])
-    return memory
 
 
 def small(record_id: str, vector: bytes, level: int = MEMORY_LEVEL) -> Write:
@@ -230,6 +225,28 @@ async def test_there_and_back_and_through_a_file(
     await target.apply([*whole_turn("deep", "d6", "went on there", started_at=at(70))])
     await moved(target, source)
     assert await everything(source) == await everything(target)
+
+
+async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """Nor one that lacks a line or is cut within one; what stands before that is taken."""
+    store = await sqlite(tmp_path / "one")
+    await filled(store)
+    file = tmp_path / "backup.jsonl"
+    with file.open("wb") as out:
+        await write_lines(stream_of(store, batch=2), out, quietly)
+    await store.aclose()
+    *lines, last, end = file.read_bytes().splitlines(keepends=True)
+    for rest, why in (
+        ((last,), "its end is missing"),
+        ((end,), "its end is missing"),
+        ((last[:-20],), f"its line {len(lines) + 1} can't be read"),
+    ):
+        file.write_bytes(b"".join((*lines, *rest)))
+        other = await sqlite(tmp_path / f"other-{len(rest[0])}")
+        with pytest.raises(StoreDamaged, match=f"is damaged: {why}"):
+            await copy(stream_of_lines(file), other, quietly)
+        assert await other.turns("root")
+        await other.aclose()
 
 
 @INTO_A_GRAPH

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ragmem.tools import seen
 from ragmem.tools.files import changed_lines, unified_diff
 from ragmem.tools.seen import ChangedFiles
+from tests.tools.conftest import Desk, recorded
 
 
 @pytest.fixture
@@ -46,6 +48,20 @@ async def test_own_edits_are_no_news(desk: Any, changed: ChangedFiles) -> None:
     await desk.do("read_file", path="a.py")
     await desk.do("edit_file", path="a.py", old="one", new="two")
     await desk.do("create_file", path="sub/b.py", content="x\n")
+    assert await changed.news() == ""
+
+
+async def test_what_was_read_before_a_resume_is_watched_too(
+    desk: Desk, make_desk: Callable[..., Desk]
+) -> None:
+    desk.file("a.py", "one\n")
+    call = recorded("read_file", await desk.do("read_file", path="a.py"))
+    resumed = make_desk()
+    resumed.seen.restore([call])
+    changed = ChangedFiles(resumed.workspace, resumed.seen)
+    assert await changed.news() == ""
+    desk.file("a.py", "two\n")
+    assert "a.py" in await changed.news()
     assert await changed.news() == ""
 
 

@@ -25,6 +25,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import memory_tools
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.working import opening
 
 NAMES = ("search_memories", "get_recent_memories", "remember")
 
@@ -70,10 +71,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     home = tmp_path / "home"
     store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
 
-    async def get() -> Store:
-        return store
-
-    memory = Memory(get, MemoryConfig(), embedder=HashEmbedder())
+    memory = Memory(opening(store), MemoryConfig(), embedder=HashEmbedder())
     project = (await memory.project_of(folder)).project
     session = memory.new_session(folder, project)
     tools = Toolset(memory_tools(memory, session, "project"))

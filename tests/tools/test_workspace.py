@@ -191,6 +191,27 @@ async def test_devices_and_proc_are_refused_in_every_mode(make_desk, path):
         assert len(outcome.text) < 100
 
 
+async def test_a_folder_that_was_moved_away_is_gone_and_made_anew_it_is_worked_in(make_desk):
+    """Nothing is written to where it was, nor to where it went."""
+    desk = make_desk(mode="bypassPermissions")
+    file = desk.file("a.py", "old\n")
+    moved = desk.cwd.rename(desk.cwd.with_name("moved"))
+    for tool, arguments in (
+        ("read_file", {"path": "a.py"}),
+        ("list_directory", {"path": "."}),
+        ("create_file", {"path": "b.py", "content": "y"}),
+        ("run_command", {"command": "touch c.py"}),
+    ):
+        said = (await desk.fails(tool, **arguments)).text
+        assert "gone" in said or "does not exist" in said or "no longer" in said, said
+    assert not desk.cwd.exists()
+    assert os.listdir(moved) == ["a.py"]
+    desk.cwd.mkdir()
+    file.write_text("new\n")
+    assert "new" in (await desk.do("read_file", path="a.py")).text
+    assert "new" in (await desk.do("run_command", command="cat a.py")).text
+
+
 async def test_a_link_to_a_device_is_refused(desk):
     (desk.cwd / "zero").symlink_to("/dev/zero")
     assert (await desk.fails("read_file", path="zero")).denied

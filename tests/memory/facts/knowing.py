@@ -9,6 +9,7 @@ from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.records import Evidence, MemoryQuery, MemoryRecord
 from ragmem.store import Store
+from tests.memory.working import opening
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
 """A Wednesday."""
@@ -38,11 +39,8 @@ def facts_of(
     owner_id: str = "",
 ) -> Facts:
     """What one process has."""
-
-    async def opened() -> Store:
-        return store
-
-    return Facts(opened, owner_id or new_id(), embedder=embedder, clock=clock or Clock())
+    owner_id = owner_id or new_id()
+    return Facts(opening(store), owner_id, embedder=embedder, clock=clock or Clock())
 
 
 async def told(facts: Facts, content: str, *subjects: str, **more: object) -> Remembered:

@@ -13,7 +13,7 @@ from ragmem.memory.worker import Worker
 from ragmem.records import ToolCall, Turn, Write
 from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
-from tests.memory.working import no_wait
+from tests.memory.working import no_wait, opening
 from tests.store.samples import begun, called, created, finished
 
 from .knowing import HERE, NOW, Clock, facts_of
@@ -88,9 +88,7 @@ class Learner:
     def __init__(
         self, store: Store, *script: Step, embedder: Embedder | None = None, asks: bool = True
     ) -> None:
-        async def opened() -> Store:
-            return store
-
+        opened = opening(store)
         self.clock = Clock()
         self.llm = ScriptedLLM(script)
         self.facts: Facts = facts_of(store, embedder=embedder, clock=self.clock)

@@ -11,6 +11,7 @@ from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.working import opening
 
 from .knowing import EVERYTHING, HERE, NOW, Clock, evidence, facts_of, kept, put, told
 from .learning import Learner
@@ -186,10 +187,7 @@ async def test_the_profile(store: Store) -> None:
 
 async def test_it_is_a_part_of_memory(store: Store) -> None:
     """Reached from Memory; none where it is switched off or nothing is recorded."""
-
-    async def opened() -> Store:
-        return store
-
+    opened = opening(store)
     memory = Memory(opened, MemoryConfig())
     assert memory.facts is not None
     await told(memory.facts, "The cellar floods in spring")

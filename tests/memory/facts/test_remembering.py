@@ -21,6 +21,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line, away
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.working import opening
 from tests.store.conftest import OpenStore
 
 from .knowing import EVERYTHING, HERE, NOW, Clock, evidence, facts_of, kept, put, told
@@ -294,11 +295,7 @@ async def test_a_rule_gives_way_to_its_opposite(store: Store) -> None:
 async def test_what_is_learned_twice_of_one_turn_is_told_once(store: Store) -> None:
     """By its words and by a model: nobody knew the one before the other."""
     written: list[Remembered] = []
-
-    async def opened() -> Store:
-        return store
-
-    facts = Facts(opened, new_id(), on_written=written.append, clock=Clock())
+    facts = Facts(opening(store), new_id(), on_written=written.append, clock=Clock())
     before = put(await told(facts, "The kiln of the pottery runs on gas"))
     said = "The kiln of the pottery runs on gas and on wood"
     drafts = [
@@ -588,11 +585,7 @@ async def test_while_the_store_is_away(tmp_path: Path) -> None:
 async def test_several_at_once_are_compared_with_each_other(store: Store) -> None:
     """Of one batch, too; a write beside them is made in the same transaction."""
     metrics = Metrics()
-
-    async def opened() -> Store:
-        return store
-
-    facts = Facts(opened, new_id(), metrics=metrics, clock=Clock())
+    facts = Facts(opening(store), new_id(), metrics=metrics, clock=Clock())
     drafts = [
         Draft(content="Mickael broke his shoulder", subjects=("mickael",)),
         Draft(content="hello"),
