@@ -7,6 +7,7 @@ what is typed.
 
 import asyncio
 import pydoc
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -484,8 +485,10 @@ class LiveTerminal(Terminal):
             self._leave_screen(suspended())
 
     async def page(self, text: str) -> None:
-        """Open the text in $PAGER, or less."""
-        await self.lend(lambda: pydoc.pager(text))
+        """Open the text in $PAGER, or less; print it where that is no program."""
+        named = (environment().get("MANPAGER") or environment().get("PAGER") or "").split()
+        show = pydoc.pager if not named or shutil.which(named[0]) else sys.stdout.write
+        await self.lend(lambda: show(text))
 
     async def lend(self, work: Callable[[], T]) -> T:
         while self._away:

@@ -121,6 +121,19 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
         chat.leave()
 
 
+def test_what_no_pager_shows_is_printed(house: House) -> None:
+    house.server.extend(Answer("Counted.", reasoning="They want numbers."))
+    with house.chat("chat", env={"PAGER": "no-such-pager -R"}) as chat:
+        loaded(chat)
+        chat.send("count\r")
+        chat.wait_for_turn(r"thought for")
+        chat.send(CTRL_O)
+        chat.wait_for_screen(r"Open › [\s\S]*▸ .*Thoughts")
+        chat.send("\r")
+        chat.wait_for_screen(r"^They want numbers\.$")
+        chat.leave()
+
+
 @pytest.mark.parametrize("held", ["early", "load"])
 def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path, held: str) -> None:
     """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""

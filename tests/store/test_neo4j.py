@@ -10,10 +10,10 @@ from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject
 from ragmem.store.neo4j import Connection, Neo4jStore
-from tests.fakes.neo4j import ask, one
+from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import START, at, begun, called, created, finished, summed
 
-# --- the shape (A.5 to A.9) ------------------------------------------------
+# --- the shape -------------------------------------------------------------------
 
 
 async def test_files_are_shared_by_the_turns_of_a_project(
@@ -93,6 +93,27 @@ async def test_a_stream_twice_makes_no_second_relationship(
         ("HAS_TURN", 1),
         ("SUMMARIZES", 1),
     ]
+
+
+async def test_two_that_replay_a_stream_at_once_make_one_copy(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    for n in range(10):
+        ids = f"s{n}", f"t{n}"
+        stream = [created(f"s{n}"), begun(*ids), called(*ids, 0, "a.py", tool_call_id=f"c{n}")]
+        stream.append(finished(*ids))
+        await asyncio.gather(graph.apply(stream), other.apply(stream), graph.apply(stream))
+    await other.aclose()
+    row = await one(
+        neo4j_server,
+        """
+        RETURN COUNT { (:ConversationSession) } AS sessions, COUNT { (:ConversationTurn) } AS turns,
+               COUNT { (:ToolCall) } AS calls,
+               COUNT { ()-[:HAS_TURN|HAS_TOOL_CALL|ACCESSED]->() } AS links
+        """,
+    )
+    assert row == {"sessions": 10, "turns": 10, "calls": 10, "links": 30}
 
 
 # --- times, numbers, order ---------------------------------------------------------

@@ -27,7 +27,8 @@ from ragmem.store import take_owner
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.belonging import BELONGINGS
 from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS
-from ragmem.store.transfer import stream_of
+from ragmem.store.transfer import copy, stream_of
+from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.fixtures.make import content
 from tests.store.samples import at
@@ -69,11 +70,15 @@ async def repaired(
         ("NEO4J_URI", server.url), ("NEO4J_PASSWORD", server.password), ("RAGMEM_HOME", str(home)),
     ):  # fmt: skip
         monkeypatch.setenv(name, value)
-    config = msgspec.convert({"store": {"kind": "neo4j"}}, Config)
     said: list[str] = []
+    return await administration(home).repair(_new, said.append), said
+
+
+def administration(home: Path) -> Administration:
+    """Of the home of the person whose graph it is."""
     paths = find_paths({"RAGMEM_HOME": str(home)}).make()
     take_owner(paths, OWNER)
-    return await Administration(config, paths).repair(_new, said.append), said
+    return Administration(msgspec.convert({"store": {"kind": "neo4j"}}, Config), paths)
 
 
 async def texts(server: Connection) -> Counter[str]:
@@ -265,6 +270,30 @@ async def test_all_that_can_be_read_is_there_again(
     assert ana.trust == "tool", "nobody knows who vouches for it"
     [found] = await store.find_sessions("deep")
     assert found.title == "Salvaged session"
+
+
+async def test_a_repair_that_is_cut_off_loses_nothing(
+    garden: Connection,
+    store: Neo4jStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The graph is empty then: the file that was named before brings all of it back."""
+    before, its_id = await seen(store), await store.store_id()
+    await ask(garden, "MATCH (s:ConversationSession) SET s.turnCount = 9")
+    with killed_at("transfer.apply", lambda: None), pytest.raises(Killed):
+        await repaired(garden, tmp_path, monkeypatch)
+    assert await texts(garden) == Counter()
+    own = administration(tmp_path)
+    [saved] = (tmp_path / "data" / "backups").glob("graph-*.saved.db")
+    async with own.file(saved) as source, own.archive("neo4j") as archive:
+        await copy(source.stream, archive, lambda *_: None)
+    after = await seen(store)
+    for each in (before, after):
+        each["counts"].pop("scopes")  # type: ignore[attr-defined]
+    assert after == before
+    assert await store.store_id() == its_id
+    assert await store.check() == []
 
 
 @pytest.mark.changes_schema

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ragmem.errors import StoreError
+from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.schema import NETWORK_NOTICE
@@ -72,6 +72,34 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
         await store.aclose()
     assert journal_of(tmp_path) == "delete"
     assert not list(tmp_path.glob("*-wal")) + list(tmp_path.glob("*-shm"))
+
+
+async def test_a_memory_that_was_moved_to_such_a_disk_is_read_and_not_written(
+    tmp_path: Path,
+) -> None:
+    """It stays as it lies there, with what is in its log alone."""
+    store = await opened(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", "t1")])
+    # As it lies there while a process works: the turn is in the log alone.
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("memory.db", "memory.db-wal", "memory.db.initialised"):
+        (moved / name).write_bytes((tmp_path / name).read_bytes())
+    await store.aclose()
+    files = [moved / "memory.db", moved / "memory.db-wal"]
+    before = [file.read_bytes() for file in files]
+    assert before[1]
+    with on_vfs("unix-none"):
+        store = await opened(moved)
+        assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
+        with pytest.raises(StoreRefused, match="can't be written"):
+            await store.apply([created("s2")])
+        assert await store.check() == []
+        await store.aclose()
+    assert [file.read_bytes() for file in files] == before
+    store = await opened(moved)
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
+    await store.aclose()
 
 
 # --- errors of the disk -------------------------------------------------
