@@ -317,7 +317,7 @@ class DamagedDatabase:
                 self.lost += not direction
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What is left of a memory; `lost` counts what of it can't be read."""
 
     lost: int
@@ -330,7 +330,7 @@ class Source(Protocol):
 
 
 def rebuild(
-    sources: Sequence[Source],
+    sources: Sequence[RowSource],
     new: Path,
     locks_dir: Path,
     *,
@@ -493,7 +493,7 @@ def _count(db: Database) -> None:
     )
 
 
-def _file(sources: Sequence[Source], db: Database) -> None:
+def _file(sources: Sequence[RowSource], db: Database) -> None:
     """Make all of it findable; vectors are made anew."""
     db.execute("UPDATE recall_state SET terms_version = 0")
     text_index.build(db)
