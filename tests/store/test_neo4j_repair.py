@@ -26,7 +26,7 @@ from ragmem.records import (
 from ragmem.store import take_owner
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.belonging import BELONGINGS
-from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS
+from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS, Repair
 from ragmem.store.transfer import copy, stream_of
 from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
@@ -270,6 +270,29 @@ async def test_all_that_can_be_read_is_there_again(
     assert ana.trust == "tool", "nobody knows who vouches for it"
     [found] = await store.find_sessions("deep")
     assert found.title == "Salvaged session"
+
+
+async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
+    garden: Connection,
+) -> None:
+    """A name alone: nothing came and nothing went."""
+    mending = await Repair.open(garden, timeout_s=PATIENCE_S)
+
+    async def read() -> None:
+        async for _ in mending.graph():
+            pass
+
+    try:
+        await read()
+        await ask(garden, "MATCH (s:ConversationSession) SET s.title = 'Bees'")
+        with pytest.raises(StoreRefused, match="written to while it was read out"):
+            await mending.empty()
+        assert await texts(garden)
+        await read()
+        await mending.empty()
+        assert not await texts(garden)
+    finally:
+        await mending.aclose()
 
 
 async def test_a_repair_that_is_cut_off_loses_nothing(

@@ -24,11 +24,6 @@ MATCH (o:Process)
 WHERE o.leaseUntil > datetime.realtime()
 RETURN collect(o.ownerId) AS found;
 
-// :count
-MATCH (n)
-WHERE any(label IN labels(n) WHERE label IN $labels)
-RETURN [count(n) + sum(COUNT { (n)-->() })] AS found;
-
 // :empty
 MATCH (n)
 WHERE any(label IN labels(n) WHERE label IN $labels)

@@ -2,7 +2,10 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any
+
+import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.records import Finding
@@ -126,8 +129,8 @@ class Repair:
         self.store_id = server.store_id
         self._gateway = gateway
         self._is_current = server.schema_version == schema.VERSION
-        self._rows = 0
-        """Nodes and relationships that were read out."""
+        self._read = 0
+        """The sum of the hashes of all that was read out last, in whichever order."""
 
     @classmethod
     async def open(cls, connection: Connection, *, timeout_s: float) -> "Repair":
@@ -145,12 +148,14 @@ class Repair:
 
     async def graph(self) -> AsyncIterator[Sequence[Row]]:
         """Every node and relationship of ragmem's, as it is, in portions."""
-        ids = await self._found("node_ids", labels=LABELS)
+        ids, read = await self._found("node_ids", labels=LABELS), 0
         for name in ("nodes", "relationships"):
             for start in range(0, len(ids), _PAGE):
                 rows = await self._found(name, ids=ids[start : start + _PAGE])
-                self._rows += len(rows)
+                told = (msgspec.json.encode(row, order="sorted") for row in rows)
+                read += sum(int.from_bytes(sha256(row).digest()) for row in told)
                 yield rows
+        self._read = read
 
     async def refuse_while_used(self) -> None:
         """StoreRefused while a process works in a session: what it writes would be lost."""
@@ -165,8 +170,10 @@ class Repair:
         """Delete all of ragmem's, but the graph's id; StoreRefused where it was written to since
         it was read out."""
         await self.refuse_while_used()
-        [count] = await self._found("count", labels=LABELS)
-        if count != self._rows:
+        before = self._read
+        async for _ in self.graph():
+            pass
+        if self._read != before:
             raise StoreRefused(
                 "The graph was written to while it was read out.", hint="Run this again."
             )
