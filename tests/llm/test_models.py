@@ -347,20 +347,23 @@ def test_a_silent_ollama_costs_little() -> None:
 
 def test_an_ollama_that_never_comes_to_an_end_costs_no_more() -> None:
     """It is waited for so long in all, not for each of its bytes."""
+    asked = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as endless:
 
         def drip() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = endless.accept()
-                for _ in range(200):
+            connection, _ = endless.accept()
+            with connection, contextlib.suppress(OSError):
+                while not asked.wait(0.1):
                     connection.sendall(b"H")
-                    time.sleep(0.1)
 
-        threading.Thread(target=drip, daemon=True).start()
+        server = threading.Thread(target=drip)
+        server.start()
         environ = {"OLLAMA_HOST": f"127.0.0.1:{endless.getsockname()[1]}"}
         started = time.monotonic()
         assert models.ollama_models(environ) == []
         assert time.monotonic() - started < 10
+        asked.set()
+        server.join()
 
 
 @pytest.mark.parametrize(
