@@ -23,8 +23,7 @@ from ragmem.background import (
     service_of,
     settings_of,
 )
-from ragmem.config import Config, Paths, environment
-from ragmem.config import address as addresses
+from ragmem.config import Config, Paths, address as addresses, environment
 from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.ids import SHORT_LENGTH, new_id, short_id
 from ragmem.records import (

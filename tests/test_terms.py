@@ -5,8 +5,7 @@ from threading import Thread
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.terms import (
     JOINTS,

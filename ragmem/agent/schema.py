@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import UsageError
-from ragmem.messages import Json
-from ragmem.messages import prompt as prompt_text
+from ragmem.messages import Json, prompt as prompt_text
 from ragmem.text import one_line
 
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)

@@ -64,9 +64,9 @@ from ragmem.messages import (
     ToolSpec,
     ToolUse,
     assistant,
+    prompt as prompt_text,
     user,
 )
-from ragmem.messages import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, without_pipe
 from ragmem.redact import redact
 from ragmem.text import clean, estimate_tokens, one_line

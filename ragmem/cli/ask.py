@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from ragmem.cli import command as cli
-from ragmem.cli import output as out
+from ragmem.cli import command as cli, output as out
 from ragmem.cli.command import permission_mode
 from ragmem.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGPIPE, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from ragmem import listings
-from ragmem.cli import command as cli
-from ragmem.cli import output as out
+from ragmem.cli import command as cli, output as out
 from ragmem.config import how_to_set
 from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.ids import short_id

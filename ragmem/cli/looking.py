@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ragmem.cli import command as cli
-from ragmem.cli import output as out
+from ragmem.cli import command as cli, output as out
 from ragmem.cli.files import since_when
 from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError

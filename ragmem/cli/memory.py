@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from ragmem.cli import command as cli
-from ragmem.cli import output as out
-from ragmem.cli import profile
+from ragmem.cli import command as cli, output as out, profile
 from ragmem.cli.shown import memories_by_day, who_said
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
@@ -24,6 +22,7 @@ from ragmem.memory.memories import (
     chain_of,
     day,
     facts_of,
+    forget as forget_memory,
     forgotten_text,
     here,
     said_since,
@@ -32,7 +31,6 @@ from ragmem.memory.memories import (
     tell,
     told,
 )
-from ragmem.memory.memories import forget as forget_memory
 from ragmem.memory.projects import registrations
 from ragmem.records import (
     EPISODE_KINDS,

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.administration import Administration
-from ragmem.cli import command as cli
-from ragmem.cli import output as out
-from ragmem.cli import search
+from ragmem.cli import command as cli, output as out, search
 from ragmem.cli.shown import conversation_text, sessions_by_day
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from ragmem.errors import ConfigError
-from ragmem.files import NO_HOME
-from ragmem.files import Paths as Paths
+from ragmem.files import NO_HOME, Paths as Paths
 from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 import ragmem.config as declared
-from ragmem.config import Config, as_tree, environment, find_paths, sections
-from ragmem.config import read as read
+from ragmem.config import Config, as_tree, environment, find_paths, read as read, sections
 from ragmem.errors import ConfigError
 from ragmem.files import replace_private
 

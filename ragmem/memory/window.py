@@ -21,10 +21,10 @@ from ragmem.messages import (
     ToolUse,
     assistant,
     named_arguments,
+    prompt as prompt_text,
     tool,
     user,
 )
-from ragmem.messages import prompt as prompt_text
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ToolCall, Turn, without_pipe
 from ragmem.text import (

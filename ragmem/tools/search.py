@@ -14,9 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ragmem.children import FileList as FileList
-from ragmem.children import Ripgrep as Ripgrep
-from ragmem.children import find_ripgrep as find_ripgrep
+from ragmem.children import FileList as FileList, Ripgrep as Ripgrep, find_ripgrep as find_ripgrep
 from ragmem.messages import Json
 from ragmem.text import counted, one_line, spelled
 from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number

@@ -18,8 +18,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.files import replace_private
-from ragmem.messages import Json
-from ragmem.messages import prompt as prompt_text
+from ragmem.messages import Json, prompt as prompt_text
 from ragmem.own_tools import Effect
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg

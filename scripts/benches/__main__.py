@@ -37,8 +37,7 @@ import msgspec
 
 from benches import context, search
 from benches.asking import measure_asking
-from benches.code import Codes, code_table, measure_code
-from benches.code import joined as joined_codes
+from benches.code import Codes, code_table, joined as joined_codes, measure_code
 from benches.context import Contexts, context_table
 from benches.draining import Drains, drain_table, measure_draining
 from benches.graph import Graphs, graph_table, measure_graph
@@ -50,9 +49,13 @@ from benches.pictures import write_pictures
 from benches.plots import write_plots
 from benches.recalling import Recalls, measure_recall, recall_table
 from benches.recording import measure_recording
-from benches.remembering import COUNT as MEMORIES
-from benches.remembering import Memories, measure_memories, memories_table
-from benches.remembering import joined as joined_memories
+from benches.remembering import (
+    COUNT as MEMORIES,
+    Memories,
+    joined as joined_memories,
+    measure_memories,
+    memories_table,
+)
 from benches.results import CannotMeasure, Result, table
 from benches.sandboxed import measure_sandbox
 from benches.search import Searches, search_table

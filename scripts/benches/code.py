@@ -15,8 +15,7 @@ import apsw
 import msgspec
 
 from benches.code_bases import BASES, cleared, copied
-from benches.code_latency import BOTH as RAGMEM
-from benches.code_latency import Searched, measure_latency, searched_table
+from benches.code_latency import BOTH as RAGMEM, Searched, measure_latency, searched_table
 from benches.code_making import Indexed, Place, indexed_table, make
 from benches.code_plain import Hit, Plain
 from benches.code_questions import Question

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from benches.charts import Bars, Chart, Line, Point, drawn, drawn_bars
 from benches.code import Codes
-from benches.code_latency import BOTH
-from benches.code_latency import Searched as LatencyRow
+from benches.code_latency import BOTH, Searched as LatencyRow
 from benches.context import Built, Contexts, Step
 from benches.memories import DEPTHS
 from benches.peer import Peers

@@ -2,8 +2,7 @@
 
 import re
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.agent.calls import ToolLoop
 from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, system, tool, user

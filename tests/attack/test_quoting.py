@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.summaries import split, summaries_records, thread_records, turn_records

@@ -1,7 +1,6 @@
 """Plain tables."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.listings import table

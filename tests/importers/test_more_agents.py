@@ -9,8 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.importers import AgentName, FoundFile, Tally
 from ragmem.importers.importer import AGENTS, find_files

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.importers import AgentName, Tally
 from ragmem.importers.importer import AGENTS, Importer, find_files

@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ragmem.index.files import NotRead, read
 from ragmem.index.rows import cut_files, row_of

@@ -25,8 +25,7 @@ from ragmem.config import (
 )
 from ragmem.embedder import Kind
 from ragmem.errors import SearchTooLong
-from ragmem.index import CodeHit
-from ragmem.index import codebase as codebase_module
+from ragmem.index import CodeHit, codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.index.names import MOST_NAMES, is_named, named_in, names_in, said_in
 from tests.index.cuts import Index, function

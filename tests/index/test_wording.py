@@ -1,7 +1,6 @@
 """What a scope is found by."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.llm.base import Chunk, EndChunk, TextChunk, UsageChunk
 from ragmem.llm.local import sentences

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.llm.base import Assembler, Chunk, ReasoningChunk, TextChunk, UsageChunk
 from ragmem.llm.wire import AnswerReader, WireChunk, call_id, decode_chunk, messages_json, tool_name

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.memory.date_words import DAY_PARTS, MONTHS, RECENT, UNITS, WEEKDAYS
 from ragmem.memory.dates import (

@@ -1,8 +1,7 @@
 """The pruning fallback."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.memory.window import (
     COMPRESSION_MARKER,

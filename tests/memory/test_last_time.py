@@ -46,8 +46,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
-from .test_memory import a_turn as told
-from .test_memory import begin, its_project
+from .test_memory import a_turn as told, begin, its_project
 from .working import a_memory, a_worker, context
 
 

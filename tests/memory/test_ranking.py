@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.memory import Ranked, TimeSpan
 from ragmem.memory.dates import time_spans

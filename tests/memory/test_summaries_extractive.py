@@ -5,8 +5,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig

@@ -4,8 +4,7 @@ import uuid
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.ids import new_id
 from ragmem.memory.summaries import next_roll_up, summary_id, thread_summary_due

@@ -4,8 +4,7 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.repl.streamed import MarkdownStream
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from rich.console import RenderableType
 

@@ -9,6 +9,7 @@ from ragmem.records import (
     CodeFile,
     CodeReference,
     CodeScope,
+    FileAccess as Access,
     PutCodeFile,
     PutReferences,
     RecordToolCall,
@@ -16,7 +17,6 @@ from ragmem.records import (
     ScopeQuery,
     Write,
 )
-from ragmem.records import FileAccess as Access
 from ragmem.store import Store
 from tests.store.samples import at, called, created, whole_turn
 

@@ -70,9 +70,15 @@ from tests.store.samples import (
 from tests.store.seen import seen
 from tests.store.test_contract_memories import one
 from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, asking, embedded, found, waiting
-from tests.store.test_contract_split import MAIN, TREE, memories, project, split
-from tests.store.test_contract_split import both as joined
-from tests.store.test_contract_split import more as while_joined
+from tests.store.test_contract_split import (
+    MAIN,
+    TREE,
+    both as joined,
+    memories,
+    more as while_joined,
+    project,
+    split,
+)
 from tests.store.test_spool import Home, home, settled
 from tests.store.test_transfer import (
     EITHER_WAY,

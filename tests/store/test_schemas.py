@@ -26,8 +26,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Archive
-from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j import schema as graph_schema
+from ragmem.store.neo4j import Connection, Neo4jStore, schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.sqlite import SQLiteStore, schema

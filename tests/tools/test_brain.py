@@ -19,8 +19,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import BrainSearch
-from tests.tools.test_memory_tools import Desk as MemoryDesk
-from tests.tools.test_memory_tools import desk, shape
+from tests.tools.test_memory_tools import Desk as MemoryDesk, desk, shape
 
 __all__ = ["desk"]
 

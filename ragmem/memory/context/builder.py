@@ -35,8 +35,7 @@ from ragmem.memory.window import (
     with_mentions,
     with_passages,
 )
-from ragmem.messages import TextPart, ToolAnswer, system, user
-from ragmem.messages import prompt as prompt_text
+from ragmem.messages import TextPart, ToolAnswer, prompt as prompt_text, system, user
 from ragmem.own_tools import READ_FILE
 from ragmem.records import ToolCall, Turn
 from ragmem.text import clean, clip_middle, line_range, mark_for, one_line, quoted, visible

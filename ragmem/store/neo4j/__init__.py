@@ -45,8 +45,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store import owned, touches_memories
-from ragmem.store.neo4j import code, read, repair, schema, vectors
-from ragmem.store.neo4j import memories as of_memories
+from ragmem.store.neo4j import code, memories as of_memories, read, repair, schema, vectors
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
 from ragmem.store.neo4j.search import Searcher

@@ -27,8 +27,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.neo4j import code, memories
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.entries import of_another_project
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL, of_another_project
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value, named_statements
 from ragmem.store.neo4j.shapes import Properties, path_key
 from ragmem.text import clean

@@ -21,8 +21,7 @@ from ragmem.records import (
 )
 from ragmem.store import AHEAD, forked, in_use
 from ragmem.store.neo4j import code, memories, shapes
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.entries import index_turns
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
     STATEMENTS,
     Row,

@@ -10,8 +10,7 @@ import msgspec
 from ragmem.errors import StoreRefused
 from ragmem.records import Finding
 from ragmem.store.neo4j import belonging, memories, schema, shapes
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.entries import summary_entries, turn_entries
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL, summary_entries, turn_entries
 from ragmem.store.neo4j.gateway import (
     STATEMENTS,
     Connection,

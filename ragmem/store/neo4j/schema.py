@@ -16,8 +16,7 @@ from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.neo4j import belonging, vectors
 from ragmem.store.neo4j.code import STATEMENTS as CODE
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.entries import index_summaries, index_turns
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_summaries, index_turns
 from ragmem.store.neo4j.gateway import (
     STATEMENTS,
     Gateway,
@@ -25,8 +24,7 @@ from ragmem.store.neo4j.gateway import (
     Value,
     listed_statements,
 )
-from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
-from ragmem.store.neo4j.memories import take
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES, take
 from ragmem.store.neo4j.shapes import OF_A_SESSION, bring_into_utc
 
 VERSION = 8

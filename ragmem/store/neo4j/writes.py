@@ -35,8 +35,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import AHEAD, misplaced, of_another_turn, stored, turn_stays
-from ragmem.store.neo4j import belonging, code, memories, shapes
-from ragmem.store.neo4j import entries as entries_of
+from ragmem.store.neo4j import belonging, code, entries as entries_of, memories, shapes
 from ragmem.store.neo4j.entries import entry, index_turns, turn_terms, write_turns
 from ragmem.store.neo4j.gateway import STATEMENTS, Row, Transaction, Value, to_text
 from ragmem.store.neo4j.vectors import put_vectors

@@ -31,8 +31,8 @@ from ragmem.store.neo4j_server.ways import (
     Ports,
     Running,
     started_at,
+    stop as end_process,
 )
-from ragmem.store.neo4j_server.ways import stop as end_process
 
 __all__ = ["ServerStatus", "down", "find_connection", "log_file", "password", "status", "up"]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from importlib import resources
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ragmem.index.cut import cut
 from ragmem.index.cut.parser import GRAMMARS, loaded

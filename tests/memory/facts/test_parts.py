@@ -6,8 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
