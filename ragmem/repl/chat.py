@@ -259,8 +259,8 @@ class ChatLoop:
             self._readers.add(task)
             task.add_done_callback(self._read)
             return
-        is_busy = self._queue or (self._running is not None and not self._running.done())
-        if not submission.shown and (self._chat is None or is_busy):
+        runs = self._running is not None and not self._running.done() and not self._seen_to_end
+        if not submission.shown and (self._chat is None or self._queue or runs):
             return  # a key does what it does now, or nothing
         self._queue.append(submission)
         self._arrived.set()
