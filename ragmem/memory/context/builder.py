@@ -11,7 +11,6 @@ from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import (
     NO_COUNTS,
-    NO_PART,
     CodePassage,
     Context,
     ContextItem,
@@ -250,21 +249,6 @@ class ContextBuilder:
             budget=of(share.preferences_percent, small=10),
             now=request.now,
         )
-        recalled = [NO_PART]
-        if strategy != "recent":
-            recalled = self._recalled_parts(request, material, of)
-        facts = sections.facts_part(
-            material.facts,
-            said,
-            [item.record_id for part in (pinned, liked) for item in part.items],
-            turns=recalled[0],
-            most=self._config.facts.shown,
-            budget=of(share.facts_percent, small=15),
-            now=request.now,
-            brief=not self._native,
-        )
-        if strategy == "relevant":
-            return [facts, code, *recalled, changed]
         profile = sections.profile_part(
             material.profile, budget=of(share.user_profile_percent, small=5)
         )
@@ -279,6 +263,19 @@ class ContextBuilder:
         )
         if strategy == "recent":
             return [profile, liked, thread, *recent, files, changed]
+        recalled = self._recalled_parts(request, material, of)
+        facts = sections.facts_part(
+            material.facts,
+            said,
+            [item.record_id for part in (pinned, liked) for item in part.items],
+            turns=recalled[0],
+            most=self._config.facts.shown,
+            budget=of(share.facts_percent, small=15),
+            now=request.now,
+            brief=not self._native,
+        )
+        if strategy == "relevant":
+            return [facts, code, *recalled, changed]
         last_time = sections.last_time_part(
             material.last_time,
             [item.record_id for part in recalled for item in part.items],
