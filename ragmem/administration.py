@@ -413,16 +413,20 @@ class Administration:
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
         mending = await Repair.open(connection, timeout_s=timeout_s)
         try:
-            found = await mending.findings()
-            if not found:
-                return None
-            await mending.refuse_while_used()
-            for each in found:
-                say(f"{each.what}: {each.where}")
-            kept = self._backup_file("graph", "damaged.jsonl")
-            with new(kept) as part, part.open("wb") as out:
-                async for portion in mending.graph():
-                    out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
+            if mending.cut_off:
+                kept = _read_out(mending.cut_off)
+                say("A repair that was cut off goes on.")
+            else:
+                found = await mending.findings()
+                if not found:
+                    return None
+                await mending.refuse_while_used()
+                for each in found:
+                    say(f"{each.what}: {each.where}")
+                kept = self._backup_file("graph", "damaged.jsonl")
+                with new(kept) as part, part.open("wb") as out:
+                    async for portion in mending.graph():
+                        out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
             copy = GraphCopy(kept, mending.store_id, utc_now())
             saved = self._backup_file("graph", "saved.db")
             with (
@@ -434,13 +438,13 @@ class Administration:
                 shutil.copyfile(folder / "memory.db", part)
             say(
                 f"The graph as it was is kept: {kept} ({copy.lost} places could not be read). "
-                f"What could be read is in {saved}: should this be cut off, "
-                f"`ragmem store migrate --from {saved}` brings it back."
+                f"What could be read is in {saved}. Should this be cut off, run it again."
             )
-            await mending.empty()
+            await mending.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j") as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
                 await mending.let_look_through(copy.due)
+                await mending.end()
                 return Saved(await store.info(), await store.check())
         finally:
             await mending.aclose()
@@ -524,6 +528,17 @@ async def _copy_source(store: "Archive") -> CopySource:
     code = [len(await store.code_files(project)) for project in await store.code_projects()]
     total = sum(found.counts[kind] for kind in _MOVED) + sum(code)
     return CopySource(stream_of(store), label_of(found), total)
+
+
+def _read_out(cut_off: str) -> Path:
+    """The file of a repair that was cut off; UsageError where it is on another machine."""
+    file = Path(cut_off)
+    if not file.is_file():
+        raise UsageError(
+            f"A repair was cut off, and what was in the graph, {file}, is not here.",
+            hint="Run this where that repair was begun.",
+        )
+    return file
 
 
 def _is_database(file: Path) -> bool:

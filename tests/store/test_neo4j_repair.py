@@ -11,7 +11,7 @@ import pytest
 
 from ragmem.administration import Administration, Saved
 from ragmem.config import Config, find_paths
-from ragmem.errors import StoreRefused
+from ragmem.errors import StoreDamaged, StoreRefused
 from ragmem.records import (
     ALL_TURNS,
     Insight,
@@ -27,7 +27,7 @@ from ragmem.store import take_owner
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.belonging import BELONGINGS
 from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS, Repair
-from ragmem.store.transfer import copy, stream_of
+from ragmem.store.transfer import stream_of
 from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.fixtures.make import content
@@ -273,7 +273,7 @@ async def test_all_that_can_be_read_is_there_again(
 
 
 async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
-    garden: Connection,
+    garden: Connection, tmp_path: Path
 ) -> None:
     """A name alone: nothing came and nothing went."""
     mending = await Repair.open(garden, timeout_s=PATIENCE_S)
@@ -286,11 +286,12 @@ async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
         await read()
         await ask(garden, "MATCH (s:ConversationSession) SET s.title = 'Bees'")
         with pytest.raises(StoreRefused, match="written to while it was read out"):
-            await mending.empty()
+            await mending.empty(tmp_path)
         assert await texts(garden)
         await read()
-        await mending.empty()
+        await mending.empty(tmp_path)
         assert not await texts(garden)
+        await mending.end()
     finally:
         await mending.aclose()
 
@@ -301,16 +302,18 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The graph is empty then: the file that was named before brings all of it back."""
+    """The graph is empty then, and nobody begins a memory in it: the next one brings all back."""
     before, its_id = await seen(store), await store.store_id()
     await ask(garden, "MATCH (s:ConversationSession) SET s.turnCount = 9")
     with killed_at("transfer.apply", lambda: None), pytest.raises(Killed):
         await repaired(garden, tmp_path, monkeypatch)
     assert await texts(garden) == Counter()
-    own = administration(tmp_path)
-    [saved] = (tmp_path / "data" / "backups").glob("graph-*.saved.db")
-    async with own.file(saved) as source, own.archive("neo4j") as archive:
-        await copy(source.stream, archive, lambda *_: None)
+    with pytest.raises(StoreDamaged, match="was cut off") as caught:
+        await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+    assert "store repair" in caught.value.hint
+    saved, _ = await repaired(garden, tmp_path, monkeypatch)
+    assert saved
+    await (await Neo4jStore.open(garden, timeout_s=PATIENCE_S)).aclose()
     after = await seen(store)
     for each in (before, after):
         each["counts"].pop("scopes")  # type: ignore[attr-defined]

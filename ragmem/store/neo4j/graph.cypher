@@ -24,6 +24,12 @@ MATCH (o:Process)
 WHERE o.leaseUntil > datetime.realtime()
 RETURN collect(o.ownerId) AS found;
 
+// :begin
+MERGE (r:RagmemRepair {name: 'ragmem'}) SET r.kept = $kept, r.storeId = $storeId;
+
+// :end
+MATCH (r:RagmemRepair) DELETE r;
+
 // :empty
 MATCH (n)
 WHERE any(label IN labels(n) WHERE label IN $labels)

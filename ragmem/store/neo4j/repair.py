@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -126,6 +127,8 @@ class Repair:
 
     def __init__(self, gateway: Gateway, server: schema.Server) -> None:
         self.store_id = server.store_id
+        self.cut_off = server.repairs
+        """The file that one which was cut off has read out the graph into."""
         self._gateway = gateway
         self._is_current = server.schema_version == schema.VERSION
         self._read = 0
@@ -165,17 +168,20 @@ class Repair:
                 "for half a minute.",
             )
 
-    async def empty(self) -> None:
+    async def empty(self, kept: Path) -> None:
         """Delete all of ragmem's, but the graph's id; StoreRefused where it was written to since
-        it was read out."""
-        await self.refuse_while_used()
-        before = self._read
-        async for _ in self.graph():
-            pass
-        if self._read != before:
-            raise StoreRefused(
-                "The graph was written to while it was read out.", hint="Run this again."
-            )
+        it was read out into that file. Until `end` the graph says that it is being repaired."""
+        if not self.cut_off:
+            await self.refuse_while_used()
+            before = self._read
+            async for _ in self.graph():
+                pass
+            if self._read != before:
+                raise StoreRefused(
+                    "The graph was written to while it was read out.", hint="Run this again."
+                )
+            begin = partial(Transaction.run, statement=_GRAPH["begin"], kept=str(kept))
+            await self._gateway.write(partial(begin, storeId=self.store_id or None))
         empty = partial(
             Transaction.found, statement=_GRAPH["empty"], labels=LABELS, limit=_WIPED_AT_ONCE
         )
@@ -188,6 +194,10 @@ class Repair:
         """Turns that were not looked through for memories are to be."""
         due = partial(Transaction.run, statement=STATEMENTS["memories_due"], ids=turn_ids)
         await self._gateway.write(due)
+
+    async def end(self) -> None:
+        """Let the graph be used again."""
+        await self._gateway.write(partial(Transaction.run, statement=_GRAPH["end"]))
 
     async def aclose(self) -> None:
         """Let go of the server."""

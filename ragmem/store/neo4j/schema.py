@@ -54,6 +54,8 @@ class Server(msgspec.Struct, frozen=True):
     names: frozenset[str] = frozenset()
     """Of the constraints and indexes that are there, or are being made."""
     store_id: str = ""
+    repairs: str = ""
+    """The file with all that was in the graph, while a repair fills it anew."""
     terms_version: int = 0
     """Of the words of all that is stored; 0 too where some of them wait to be taken away."""
     dimension: int = 0
@@ -245,6 +247,7 @@ async def _server(tx: Transaction) -> Server:
         # Of another type only by another's hand: then all is looked through as in an old one.
         schema_version=_number(found.get("version")),
         store_id=str(found.get("storeId") or ""),
+        repairs=found.get("repairs") or "",
         terms_version=0 if found.get("dropping") else _number(found.get("terms")),
         dimension=_number(found.get("dimension")),
         found_whole=str(found.get("foundWhole") or ""),

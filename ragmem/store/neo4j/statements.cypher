@@ -22,7 +22,9 @@ RETURN collect(s{.sessionId, .projectId, .turnCount}) AS found;
 CALL dbms.components() YIELD name, versions
 WHERE name = 'Neo4j Kernel'
 OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
-RETURN versions[0] AS server, v.version AS version, v.storeId AS storeId,
+OPTIONAL MATCH (r:RagmemRepair {name: 'ragmem'})
+RETURN versions[0] AS server, v.version AS version, r.kept AS repairs,
+       coalesce(r.storeId, v.storeId) AS storeId,
        v.dimension AS dimension, v.termsVersion AS terms, v.foundWhole AS foundWhole,
        coalesce(v.dropping, false) AS dropping;
 
