@@ -6,14 +6,22 @@ them is believed when it says that the stream ended well: `Assembler` decides.
 
 import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal, Protocol
 
 import msgspec
 
-from ragmem.errors import AnswerTooLong, StreamCut
+from ragmem.errors import (
+    LONGEST_WAIT_S,
+    AnswerTooLong,
+    LLMError,
+    ProviderUnavailable,
+    StreamCut,
+    wait_s,
+)
 from ragmem.messages import Json, Message, ToolSpec, ToolUse
+from ragmem.text import one_line
 
 MOST_CHARS = 10 << 20
 """Of one answer, its reasoning and its tool calls together: a model that does not stop is left.
@@ -22,6 +30,7 @@ More than is stored of a turn: what is cut there bears a mark.
 """
 _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
+_BRIEF_CHARS = 60
 
 
 Effort = Literal["none", "low", "medium", "high"]
@@ -180,6 +189,55 @@ async def answering(llm: LLM, request: Request) -> AsyncIterator[AsyncIterator[C
     finally:
         if close := getattr(chunks, "aclose", None):
             await close()
+
+
+class Passing(ProviderUnavailable):
+    """Nothing of the answer has arrived, and the next try may well succeed."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, retry_after_s=retry_after_s)
+        self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
+        """The same in a few words."""
+
+
+async def retried(
+    attempt: Callable[[], AsyncGenerator[Chunk, None]], retries: int
+) -> AsyncGenerator[Chunk, None]:
+    """The chunks of the first attempt that yields any.
+
+    `Passing` errors are retried up to `retries` times, unless the server asks for
+    more patience than a minute; a RetryChunk comes before each. Any error after the first
+    chunk of an attempt is a StreamCut.
+    Errors are raised outside of `except`, so that no SDK's exception, which may
+    hold a key, hangs on as their context.
+    """
+    import asyncio  # Who only chooses a model needs this module too.
+
+    for number in range(1, retries + 2):
+        begun = False
+        chunks = attempt()
+        try:
+            async for chunk in chunks:
+                begun = True
+                yield chunk
+            return
+        except LLMError as error:
+            fault = error.with_traceback(None)
+        finally:
+            await chunks.aclose()
+        if begun:
+            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
+        if not isinstance(fault, Passing):
+            raise fault
+        asked = fault.retry_after_s
+        if number > retries or (asked or 0) > LONGEST_WAIT_S:
+            tried = f" (tried {number} times)" if number > 1 else ""
+            raise ProviderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
+        seconds, most = wait_s(number, asked), retries + 1
+        yield RetryChunk(reason=fault.brief, attempt=number + 1, most=most, wait_s=seconds)
+        await asyncio.sleep(seconds)
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

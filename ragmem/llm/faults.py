@@ -1,35 +1,29 @@
-"""What goes wrong between us and a model, said so that a person can act on it; trying again.
+"""What goes wrong between us and a model, said so that a person can act on it.
 
 Telling what it was is pure: a status, a body or a name of an error goes in, an `LLMError` comes
 out. No message holds a key: `scrub` takes out what is known and what looks like one.
 """
 
-import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
 from ragmem.config import named_in
 from ragmem.errors import (
-    LONGEST_WAIT_S,
     PASSING_STATUS,
     ContextTooLong,
     LLMError,
     ProviderRefused,
     ProviderUnavailable,
     RequestRefused,
-    StreamCut,
-    wait_s,
 )
-from ragmem.llm.base import Chunk, RetryChunk
+from ragmem.llm.base import Passing
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
 
 DETAIL_CHARS = 300
-_BRIEF_CHARS = 60
 
 _KEY_LIKE = Regex(
     r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
@@ -62,17 +56,6 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Peer({self.name!r}, {self.model!r})"
-
-
-class Passing(ProviderUnavailable):
-    """Nothing of the answer has arrived, and the next try may well succeed."""
-
-    def __init__(
-        self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint, retry_after_s=retry_after_s)
-        self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
-        """The same in a few words."""
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
@@ -243,39 +226,3 @@ def _key_hint(peer: Peer) -> str:
 def _later(retry_after_s: float | None) -> str:
     when = f"It asks to wait {retry_after_s:.0f} s; then try again" if retry_after_s else ""
     return f"{when or 'Try again in a moment'}, or use another model (-m)."
-
-
-async def retried(
-    attempt: Callable[[], AsyncGenerator[Chunk, None]], retries: int
-) -> AsyncGenerator[Chunk, None]:
-    """The chunks of the first attempt that yields any.
-
-    `Passing` errors are retried up to `retries` times, unless the server asks for
-    more patience than a minute; a RetryChunk comes before each. Any error after the first
-    chunk of an attempt is a StreamCut.
-    Errors are raised outside of `except`, so that no SDK's exception, which may
-    hold a key, hangs on as their context.
-    """
-    for number in range(1, retries + 2):
-        begun = False
-        chunks = attempt()
-        try:
-            async for chunk in chunks:
-                begun = True
-                yield chunk
-            return
-        except LLMError as error:
-            fault = error.with_traceback(None)
-        finally:
-            await chunks.aclose()
-        if begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
-        if not isinstance(fault, Passing):
-            raise fault
-        asked = fault.retry_after_s
-        if number > retries or (asked or 0) > LONGEST_WAIT_S:
-            tried = f" (tried {number} times)" if number > 1 else ""
-            raise ProviderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
-        seconds, most = wait_s(number, asked), retries + 1
-        yield RetryChunk(reason=fault.brief, attempt=number + 1, most=most, wait_s=seconds)
-        await asyncio.sleep(seconds)

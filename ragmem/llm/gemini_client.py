@@ -15,13 +15,13 @@ from ragmem.llm.base import (
     THINKING_TOKENS,
     Chunk,
     Effort,
+    Passing,
     ReasoningChunk,
     Request,
     TextChunk,
     ToolChunk,
     UsageChunk,
 )
-from ragmem.llm.faults import Passing
 from ragmem.llm.http_client import HttpClient
 from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean

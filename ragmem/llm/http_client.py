@@ -3,38 +3,54 @@
 OpenAI's two are here: chat completions, which most others speak as well, and Responses
 (https://platform.openai.com/docs/api-reference/responses), for its models that think, or that
 speak nothing else. Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot
-pays.
+pays. Nor is httpx asked, which takes an eighth of a start: no redirection is followed, no cookie
+kept, no body compressed. Certificates, proxies and a name in the address are seen to here, and
+httpcore, which does the rest, is imported when it is needed.
 """
 
 import asyncio
 import ssl
+import sys
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from ragmem.config import environment
 from ragmem.config.address import is_loopback
 from ragmem.errors import LLMError, chain
+from ragmem.libraries import load_httpcore
 from ragmem.llm import faults, wire
-from ragmem.llm.base import Chunk, ModelInfo, ReasoningChunk, Request, TextChunk, UsageChunk
-from ragmem.llm.faults import Peer, retried
+from ragmem.llm.base import (
+    Chunk,
+    ModelInfo,
+    Passing,
+    ReasoningChunk,
+    Request,
+    TextChunk,
+    UsageChunk,
+    retried,
+)
+from ragmem.llm.faults import Peer
 from ragmem.llm.wire import MAX_EVENT_BYTES, EventReader, Refusal, event_data, too_long
 from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
 if TYPE_CHECKING:
-    from httpcore import Response
-
-    from ragmem.llm.connection import Requests
+    from httpcore import Proxy, Response
 
 AFTER_END_S = 2.0
 """How long usage may follow the end before we stop listening."""
 MAX_ERROR_BYTES = 64 * 1024
+_CONNECT_TIMEOUT_S = 10.0
+_KEPT_OPEN_S = 5.0
+_UNQUOTED = "/:?%@!$&'()*+,;="
+_PROXIES = {"http", "https", "socks5", "socks5h"}
 
 
 class Endpoint(Peer, frozen=True, kw_only=True):
@@ -64,7 +80,7 @@ class HttpClient(ABC):
         self.info = info
         self._timeout_s = timeout_s
         self._retries = retries
-        self._http: Requests | None = None
+        self._http: _Requests | None = None
         self._takes_schemas = True
         url = urlsplit(endpoint.base_url)
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
@@ -108,7 +124,7 @@ class HttpClient(ABC):
 
     async def prepare(self) -> None:
         """Import the HTTP library."""
-        await asyncio.to_thread(import_module, "ragmem.llm.connection")
+        await asyncio.to_thread(load_httpcore)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -117,7 +133,8 @@ class HttpClient(ABC):
             await http.aclose()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        from ragmem.llm import connection
+        load_httpcore()
+        import httpcore
 
         reader = self._reader()
         fault: LLMError | None = None
@@ -132,7 +149,13 @@ class HttpClient(ABC):
                     fault = await self._refused(response, request)
         except LLMError as error:
             fault = error.with_traceback(None)
-        except connection.FAULTS as error:
+        except (
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            httpcore.ProxyError,
+            httpcore.TimeoutException,
+            httpcore.UnsupportedProtocol,
+        ) as error:
             fault = self._fault(error)
         except TimeoutError:
             fault = faults.timed_out(self._endpoint, self._timeout_s)
@@ -145,7 +168,7 @@ class HttpClient(ABC):
             yield chunk
 
     @asynccontextmanager
-    async def _asked(self, http: "Requests", request: Request) -> AsyncGenerator["Response", None]:
+    async def _asked(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
         """The response, once its head is there: byte by byte it has no more time than at once."""
         async with AsyncExitStack() as stack:
             body = {**self._endpoint.extra_body, **self._body(request)}
@@ -184,7 +207,7 @@ class HttpClient(ABC):
         except Refusal as refusal:
             error = refusal.error
         except ValueError:
-            raise faults.Passing(f"{self._endpoint.name} sent an event that is not JSON.") from None
+            raise Passing(f"{self._endpoint.name} sent an event that is not JSON.") from None
         raise faults.from_event(self._endpoint, error)
 
     async def _refused(self, response: "Response", request: Request) -> LLMError | None:
@@ -199,10 +222,8 @@ class HttpClient(ABC):
         seconds = faults.retry_after(_header(response, "retry-after"), body)
         return faults.from_status(self._endpoint, response.status, body, retry_after_s=seconds)
 
-    def _client(self) -> "Requests":
+    def _client(self) -> "_Requests":
         if self._http is None:
-            from ragmem.llm.connection import Requests
-
             endpoint = self._endpoint
             headers = {
                 "User-Agent": "ragmem",
@@ -211,7 +232,7 @@ class HttpClient(ABC):
                 "Accept-Encoding": "identity",
                 **self._headers(),
             }
-            self._http = Requests(
+            self._http = _Requests(
                 self._url,
                 headers,
                 timeout_s=self._timeout_s,
@@ -223,12 +244,10 @@ class HttpClient(ABC):
     def _fault(self, error: Exception) -> LLMError:
         import httpcore
 
-        from ragmem.llm.connection import CONNECT_TIMEOUT_S
-
         peer = self._endpoint
         reason = _reason(error)
         if isinstance(error, httpcore.ConnectTimeout):
-            return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
+            return faults.unreachable(peer, f"no connection within {_CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, httpcore.TimeoutException):
             return faults.timed_out(peer, self._timeout_s)
         if any(isinstance(each, ssl.SSLError) for each in chain(error)):
@@ -238,7 +257,7 @@ class HttpClient(ABC):
         if isinstance(error, httpcore.UnsupportedProtocol):
             return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
         lost = faults.scrub(reason, peer.secrets)
-        return faults.Passing(f"The connection to {peer.name} was lost: {lost}.")
+        return Passing(f"The connection to {peer.name} was lost: {lost}.")
 
 
 def _header(response: "Response", name: str) -> str:
@@ -532,3 +551,92 @@ class ResponseReader(EventReader):
 
 def _item(raw: msgspec.Raw) -> _Item:
     return msgspec.json.decode(raw, type=_Item)
+
+
+class _Requests:
+    """POST to one server, over connections that are kept while answers follow each other."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        uds: Path | None = None,
+        own_machine: bool = False,
+    ) -> None:
+        """ValueError or ImportError for a proxy of the environment that can't be used."""
+        import httpcore
+
+        parts = urlsplit(url)
+        host, codec = parts.hostname or "", "ascii" if url.isascii() else "idna"
+        query = f"?{quote(parts.query, safe=_UNQUOTED)}" if parts.query else ""
+        self._url = httpcore.URL(
+            scheme=parts.scheme.encode(),
+            host=host.encode(codec),
+            port=parts.port,
+            target=f"{quote(parts.path or '/', safe=_UNQUOTED)}{query}".encode(),
+        )
+        sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
+        sent |= {name.encode(): value.encode() for name, value in headers.items()}
+        if parts.username is not None:
+            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
+        self._headers = list(sent.items())
+        self._timeout = dict.fromkeys(("read", "write", "pool"), timeout_s)
+        self._timeout["connect"] = min(_CONNECT_TIMEOUT_S, timeout_s)
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=_certificates() if parts.scheme == "https" else None,
+            # A proxy of the environment is honoured, but never stands before this machine itself.
+            proxy=None if own_machine else _proxy(parts.scheme, host),
+            keepalive_expiry=_KEPT_OPEN_S,
+            uds=str(uds) if uds else None,
+        )
+
+    def post(self, content: bytes) -> AbstractAsyncContextManager["Response"]:
+        """The answer, once its head is there."""
+        return self._pool.stream(
+            "POST",
+            self._url,
+            headers=[*self._headers, (b"Content-Length", b"%d" % len(content))],
+            content=content,
+            extensions={"timeout": self._timeout},
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+
+def _certificates() -> ssl.SSLContext:
+    """Whom to believe: the bundle or folder that the environment names, else certifi's."""
+    environ = environment()
+    file, folder = environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR")
+    if not (file or folder):
+        import certifi
+
+        file = certifi.where()
+    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+
+
+def _proxy(scheme: str, host: str) -> "Proxy | None":
+    if sys.platform != "darwin" and not any(n.lower().endswith("_proxy") for n in environment()):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    import httpcore
+
+    known = getproxies()
+    given = known.get(scheme) or known.get("all")
+    if not given or proxy_bypass(host):
+        return None
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    if parts.scheme not in _PROXIES:
+        raise ValueError(f"{parts.scheme} is no kind of proxy")
+    name = parts.netloc.rpartition("@")[2]
+    told = (unquote(parts.username or ""), unquote(parts.password or ""))
+    return httpcore.Proxy(
+        f"{parts.scheme}://{name}",
+        auth=told if parts.username is not None else None,
+        ssl_context=_certificates() if parts.scheme == "https" else None,
+    )

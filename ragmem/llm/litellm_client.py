@@ -16,8 +16,8 @@ import msgspec
 from ragmem.errors import LLMError, ProviderRefused, chain, header_of
 from ragmem.libraries import close_litellm, hush_litellm, load_litellm
 from ragmem.llm import faults, wire
-from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
-from ragmem.llm.faults import Peer, retried
+from ragmem.llm.base import Chunk, ModelInfo, Passing, Request, ToolChunk, parse_arguments, retried
+from ragmem.llm.faults import Peer
 from ragmem.messages import Json
 
 _CACHED: Json = [
@@ -92,7 +92,7 @@ class LiteLLMClient:
         if not _really_ended(answer):
             raise faults.closed_early(self._peer)
         if not all(_is_whole("".join(parts)) for parts in arguments.values()):
-            raise faults.Passing(f"{self._peer.name} sent a tool call that is not whole.")
+            raise Passing(f"{self._peer.name} sent a tool call that is not whole.")
         for chunk in reader.closing():
             yield chunk
 
@@ -143,13 +143,13 @@ class LiteLLMClient:
         if "ContextWindowExceededError" in kinds:
             return faults.too_long(peer, faults.scrub(text, peer.secrets))
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
-            return faults.Passing(f"{peer.name} sent what is not an answer.")
+            return Passing(f"{peer.name} sent what is not an answer.")
         if kinds & {"ConnectError", "ConnectTimeout"}:
             return faults.unreachable(peer, _short(text))
         if kinds & {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}:
             return faults.timed_out(peer, self._timeout_s)
         if kinds & {"ReadError", "RemoteProtocolError"}:
-            return faults.Passing(f"The connection to {peer.name} was lost.")
+            return Passing(f"The connection to {peer.name} was lost.")
         if kinds & {"ImportError", "ModuleNotFoundError"}:
             return ProviderRefused(
                 f"{peer.model} needs a library that is not installed: {_short(text)}.",
@@ -158,7 +158,7 @@ class LiteLLMClient:
         if isinstance(status, int) and 400 <= status < 600:
             seconds = faults.retry_after(header_of(error, "retry-after"))
             return faults.from_status(peer, status, text, retry_after_s=seconds)
-        return faults.Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
+        return Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
 
 
 # `litellm.RateLimitError: AnthropicException - ` says nothing to a person.

@@ -25,8 +25,7 @@ from ragmem.config import Paths, environment
 from ragmem.errors import NoWeights, ProviderRefused, ProviderUnavailable
 from ragmem.files import lock, sync_folder
 from ragmem.ids import new_id
-from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
-from ragmem.llm.faults import Passing
+from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Passing, Request, TextChunk
 from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.messages import Json, Message, ToolAnswer, assistant, user
 

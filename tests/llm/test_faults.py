@@ -13,8 +13,8 @@ from ragmem.errors import (
     wait_s,
 )
 from ragmem.llm import faults
-from ragmem.llm.base import TextChunk
-from ragmem.llm.faults import Passing, Peer, retried
+from ragmem.llm.base import Passing, TextChunk, retried
+from ragmem.llm.faults import Peer
 
 PEER = Peer(
     name="openai",

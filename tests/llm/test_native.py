@@ -15,6 +15,7 @@ from ragmem.llm.base import (
     Chunk,
     Effort,
     EndChunk,
+    Passing,
     Request,
     TextChunk,
     ToolChunk,
@@ -342,7 +343,7 @@ NO_KEY = "API key not valid. Please pass a valid API key."
         (401, "invalid x-api-key", ProviderRefused, "ANTHROPIC_API_KEY"),
         (400, NO_KEY, ProviderRefused, "ANTHROPIC_API_KEY"),
         (404, "model: claude-x", ProviderRefused, "ragmem models"),
-        (529, "Overloaded", faults.Passing, "moment"),
+        (529, "Overloaded", Passing, "moment"),
     ],
 )
 def test_refusals_say_what_to_do(
@@ -360,7 +361,7 @@ def test_a_limit_that_passes_is_not_one_of_credit() -> None:
     body = json.dumps({"error": {"message": told, "details": [{"retryDelay": "17s"}]}})
     seconds = faults.retry_after(None, body)
     assert seconds == 17
-    assert type(faults.from_status(PEER, 429, body, retry_after_s=seconds)) is faults.Passing
+    assert type(faults.from_status(PEER, 429, body, retry_after_s=seconds)) is Passing
     assert type(faults.from_status(PEER, 429, body)) is ProviderRefused
 
 

