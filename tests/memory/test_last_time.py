@@ -6,7 +6,6 @@ import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -27,7 +26,6 @@ from ragmem.memory.last_time import (
     recap,
     sessions_wanted,
 )
-from ragmem.memory.memory import Memory
 from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
 from ragmem.records import (
@@ -46,8 +44,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.samples import summed
 
 from .builders import T0, a_call, a_turn
-from .test_memory import a_turn as told, begin, its_project
-from .working import a_memory, a_worker, context
+from .working import Chat, a_memory, a_worker
 
 
 def since(turn: Turn) -> Turn:
@@ -558,184 +555,7 @@ def test_a_turn_that_was_cut_short_is_open() -> None:
 
 # --- in a request -------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("prompt", ["Draw a plan of the pond.", "Where were we?"])
-async def test_a_new_session_begins_with_what_the_last_ones_came_to(
-    store: Store, tmp_path: Path, prompt: str
-) -> None:
-    """The newest three of the project, whatever the prompt names."""
-    here, other = tmp_path / "here", tmp_path / "other"
-    here.mkdir()
-    other.mkdir()
-    async with a_memory(store) as memory:
-        for number in range(1, 5):
-            await one_turn(memory, here, f"Water bed {number}.", f"Bed {number} is watered.")
-        await one_turn(memory, other, "Play chess.", "Checkmate.")
-        session = await begin(memory, here)
-        told_of = last_time_of(await text(memory, session, prompt))
-        held = [f"Bed {n} is watered." in told_of for n in (4, 3, 2, 1)]
-        assert held == [True, True, True, False]
-        assert "Checkmate" not in told_of
-
-
-async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_once(
-    store: Store, tmp_path: Path
-) -> None:
-    long_answer = "It is so from today on, and whoever asks about it is told the same as you are."
-    async with a_memory(store) as memory:
-        await one_turn(memory, tmp_path, "Water the fern.", "The fern is watered.")
-        session = await begin(memory, tmp_path)
-        assert memory.facts
-        for said in ("We decided to use peat.", "We decided to use bark.", "Dig the pond."):
-            turn = await told(memory, session, said, answer=long_answer)
-            await Extractor(memory.facts, None).learn(store, turn)
-        for until, said in ((2, "Dig a well."), (1, "Dig a ditch."), (1, "")):
-            left, session = session, await fork_at(memory, session, until)
-            if said:
-                await told(memory, session, said, answer=long_answer)
-            # That edits were taken back is kept in the session that was left.
-            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
-            await told(memory, left, REWIND, undone, answer="")
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
-    assert "The fern is watered" in found
-    assert found.count("We decided to use peat. — ") == 1
-    assert found.count("Decided: We decided to use peat.") == 1
-    assert not re.search("bark|pond|well|ditch", found)
-
-
-async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_share_once(
-    store: Store, tmp_path: Path
-) -> None:
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        deep = "The pond is dug, two metres deep at its northern end and one at the other."
-        await told(memory, session, "Dig the pond.", answer=deep)
-        fork = await fork_at(memory, session)
-        await told(memory, session, "Add fish.", answer=f"Fish. {deep}")
-        await told(memory, fork, "Add frogs.", answer=f"Frogs. {deep}")
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
-    assert [found.count(f"Add {each}. — ") for each in ("fish", "frogs")] == [1, 1]
-    assert found.count("Dig the pond. — ") == 1
-
-
-@pytest.mark.parametrize("left", ["", REWIND])
-async def test_of_what_was_forked_only_what_was_gone_back_on_is_left_out(
-    store: Store, tmp_path: Path, left: str
-) -> None:
-    """A fork in the middle is a second branch; a fork that was put away hides nothing either."""
-    said = "It is so from today on, and whoever asks about it is told the same as you are."
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        for prompt in ("Dig the pond.", "Build the fence.", "Plant the oak."):
-            await told(memory, session, prompt, answer=said)
-        fork = await fork_at(memory, session, 1)
-        await told(memory, fork, "Dig a well.", answer=said)
-        if left:
-            undone = a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
-            await told(memory, session, left, undone, answer="")
-        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
-        found = last_time_of(await asked())
-        await archive(memory, fork)
-        later = last_time_of(await asked())
-    held = ["well" in found, "oak" in found, "fence" in found]
-    assert held == [True, not left, not left]
-    assert "oak" in later
-
-
-async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(
-    store: Store, tmp_path: Path
-) -> None:
-    """Of the newest twelve sessions, whatever small questions were asked in the others."""
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        planned = tasks(Dig_the_pond="open", Lay_the_gravel_path="open", Paint_the_shed="open")
-        await told(memory, session, "Plan the garden.", planned, answer="Three tasks.")
-        await one_turn(memory, tmp_path, "Lay the gravel path.", "The gravel path is laid.")
-        await one_turn(memory, tmp_path, "We skip painting the shed.", "Agreed.")
-        for number in range(4):
-            await one_turn(memory, tmp_path, f"How tall is oak {number}?", "About 20 metres.")
-        await one_turn(memory, tmp_path, "Hello!", "Hello! What can I do for you in the garden?")
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What's next?"))
-    assert re.findall("Open: (.*)", found) == ["Dig the pond"]
-    assert "Hello" not in found
-
-
-async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> None:
-    async with a_memory(store) as memory:
-        await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
-        session = await begin(memory, tmp_path)
-        await told(memory, session, "Draw the pond.")
-        await told(memory, session, "Larger.")
-        session = (await memory.load_session(session.session_id)).session
-        assert last_time_of(await text(memory, session, "go on")) == ""
-
-
-@pytest.mark.parametrize("turns", [11, 12])
-async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
-    store: Store, tmp_path: Path, turns: int
-) -> None:
-    """What points back, names nothing or has a word of the project always is; what the person
-    prefers is told with any prompt. From where on a turn is recalled is another matter."""
-    embedder = HashEmbedder()
-    config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
-    async with a_memory(store, embedder, config) as memory:
-        for _ in range(turns):
-            turn = await one_turn(memory, tmp_path, "Water the beds.", "They are watered.")
-        session = (await memory.load_session(turn.session_id)).session
-        assert memory.facts
-        for content, scope in (("I always want tabs", "user"), ("Beds have labels", "project")):
-            draft = Draft(content=content, kind="preference", scope=scope)
-            await memory.facts.remember(draft, session.project_id)
-        await a_worker(store, embedder=embedder).drain()
-        request = await text(memory, await begin(memory, tmp_path), "Who painted Guernica?")
-        assert ("They are watered" in last_time_of(request)) == (turns < 12)
-        assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
-        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
-            request = await text(memory, await begin(memory, tmp_path), prompt)
-            assert "They are watered" in request.partition("## Last Time")[2], prompt
-
-
-async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) -> None:
-    for name in ("kept.py", "changed.py", "gone.py"):
-        (tmp_path / name).write_text("x = 1\n")
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        calls = [edit("kept.py"), edit("changed.py"), edit("gone.py")]
-        await told(memory, session, "Change them.", *calls, answer="All three are changed.")
-        (tmp_path / "gone.py").unlink()
-        later = session.started_at + timedelta(hours=1)
-        os.utime(tmp_path / "changed.py", (later.timestamp(),) * 2)
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What's next?"))
-    assert "Changed: gone.py (gone since), changed.py (changed since), kept.py" in found
-
-
-async def test_what_a_turn_wrote_that_was_cut_off_is_not_changed_since(
-    store: Store, tmp_path: Path
-) -> None:
-    """Nothing but its calls tells when such a turn, as after `kill -9`, last did something."""
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        recording = await memory.begin_turn(session, its_project(session), "Go.", model="openai/x")
-        later = recording.turn.started_at + timedelta(minutes=1)
-        (tmp_path / "made.py").write_text("x = 1\n")
-        os.utime(tmp_path / "made.py", ((later + timedelta(seconds=9)).timestamp(),) * 2)
-        made = msgspec.structs.replace(
-            wrote("made.py", "", "x = 1\n"),
-            turn_id=recording.turn.turn_id,
-            started_at=later,
-            duration_ms=9_000,
-        )
-        await recording.call(made)
-        stored = (await memory.load_session(session.session_id)).session
-        assert (await memory.recap(stored)).changed == ("made.py",)
-
-
-async def one_turn(memory: Memory, folder: Path, prompt: str, answer: str) -> Turn:
-    return await told(memory, await begin(memory, folder), prompt, answer=answer)
-
-
-async def text(memory: Memory, session: Session, prompt: str) -> str:
-    return (await context(memory, session, prompt)).text()
+LONG = "It is so from today on, and whoever asks about it is told the same as you are."
 
 
 def last_time_of(request: str) -> str:
@@ -744,164 +564,268 @@ def last_time_of(request: str) -> str:
     return rest.partition("\n\n")[0] if heading else ""
 
 
-async def test_what_the_person_prefers_stands_in_every_request(
+async def last_time(chat: Chat, prompt: str = "Where were we?") -> str:
+    """What a new session is told with a prompt."""
+    return last_time_of(await chat.request(prompt))
+
+
+def undone() -> ToolCall:
+    """That edits were taken back is kept in the session that was left."""
+    return a_call(origin="person", tool_name=UNDO, tool_call_id=new_id())
+
+
+@pytest.mark.parametrize("prompt", ["Draw a plan of the pond.", "Where were we?"])
+async def test_a_new_session_begins_with_what_the_last_ones_came_to(
+    chat: Chat, tmp_path: Path, prompt: str
+) -> None:
+    """The newest three of the project, whatever the prompt names."""
+    for number in range(1, 5):
+        await chat.once(f"Water bed {number}.", f"Bed {number} is watered.")
+    await chat.once("Play chess.", "Checkmate.", folder=tmp_path / "other")
+    told_of = await last_time(chat, prompt)
+    held = [f"Bed {n} is watered." in told_of for n in (4, 3, 2, 1)]
+    assert held == [True, True, True, False]
+    assert "Checkmate" not in told_of
+
+
+async def test_it_names_the_sessions_and_tells_nothing_that_is_recalled_as_well(chat: Chat) -> None:
+    """Nor anything under the strategy `recent`."""
+    for title, prompt in (("The shade garden", "Tell me of shade!"), ("", "Tell me of ferns!")):
+        await chat.begin(title=title)
+        await chat.told(prompt, answer="So be it.")
+    found = await last_time(chat)
+    assert "“The shade garden”" in found
+    assert found.count("— So be it.") == 2
+    named = await chat.request("What about the shade?")
+    assert "User: Tell me of shade!" in named
+    assert named.count("— So be it.") == 1
+    assert "Last Time" not in (await chat.asks("Where were we?", strategy="recent")).text()
+
+
+async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_once(
+    chat: Chat,
+) -> None:
+    await chat.once("Water the fern.", "The fern is watered.")
+    session = await chat.begin()
+    for said in ("We decided to use peat.", "We decided to use bark.", "Dig the pond."):
+        turn = await chat.told(said, answer=LONG)
+        await Extractor(chat.facts, None).learn(chat.store, turn)
+    for until, said in ((2, "Dig a well."), (1, "Dig a ditch."), (1, "")):
+        left, session = session, await fork_at(chat.memory, session, until)
+        if said:
+            await chat.told(said, answer=LONG, session=session)
+        await chat.told(REWIND, undone(), answer="", session=left)
+    found = await last_time(chat)
+    assert "The fern is watered" in found
+    assert found.count("We decided to use peat. — ") == 1
+    assert found.count("Decided: We decided to use peat.") == 1
+    assert not re.search("bark|pond|well|ditch", found)
+
+
+async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_share_once(
+    chat: Chat,
+) -> None:
+    await chat.told("Dig the pond.", answer=LONG)
+    fork = await fork_at(chat.memory, chat.session)
+    await chat.told("Add fish.", answer=f"Fish. {LONG}")
+    await chat.told("Add frogs.", answer=f"Frogs. {LONG}", session=fork)
+    found = await last_time(chat)
+    assert [found.count(f"Add {each}. — ") for each in ("fish", "frogs")] == [1, 1]
+    assert found.count("Dig the pond. — ") == 1
+
+
+@pytest.mark.parametrize("left", ["", REWIND])
+async def test_of_what_was_forked_only_what_was_gone_back_on_is_left_out(
+    chat: Chat, left: str
+) -> None:
+    """A fork in the middle is a second branch; a fork that was put away hides nothing either."""
+    for prompt in ("Dig the pond.", "Build the fence.", "Plant the oak."):
+        await chat.told(prompt, answer=LONG)
+    fork = await fork_at(chat.memory, chat.session, 1)
+    await chat.told("Dig a well.", answer=LONG, session=fork)
+    if left:
+        await chat.told(left, undone(), answer="")
+    found = await last_time(chat)
+    await archive(chat.memory, fork)
+    held = ["well" in found, "oak" in found, "fence" in found]
+    assert held == [True, not left, not left]
+    assert "oak" in await last_time(chat)
+
+
+async def test_what_was_planned_stays_open_until_it_is_done_or_dropped(chat: Chat) -> None:
+    """Of the newest twelve sessions, whatever small questions were asked in the others."""
+    planned = tasks(Dig_the_pond="open", Lay_the_gravel_path="open", Paint_the_shed="open")
+    await chat.told("Plan the garden.", planned, answer="Three tasks.")
+    await chat.once("Lay the gravel path.", "The gravel path is laid.")
+    await chat.once("We skip painting the shed.", "Agreed.")
+    for number in range(4):
+        await chat.once(f"How tall is oak {number}?", "About 20 metres.")
+    await chat.once("Hello!", "Hello! What can I do for you in the garden?")
+    found = await last_time(chat, "What's next?")
+    assert re.findall("Open: (.*)", found) == ["Dig the pond"]
+    assert "Hello" not in found
+
+
+async def test_it_is_gone_once_it_has_served(chat: Chat) -> None:
+    await chat.once("Water the beds.", "They are watered.")
+    await chat.begin()
+    await chat.told("Draw the pond.")
+    await chat.told("Larger.")
+    session = await chat.memory.find_session(chat.session.session_id)
+    assert last_time_of(await chat.request("go on", session)) == ""
+
+
+async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
     store: Store, tmp_path: Path
 ) -> None:
+    """What points back, names nothing or has a word of the project always is; what the person
+    prefers is told with any prompt. From where on a turn is recalled is another matter."""
+    embedder = HashEmbedder()
+    config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
+    async with a_memory(store, embedder, config) as memory:
+        chat = Chat(memory, store, tmp_path)
+        for turns in range(1, 13):
+            await chat.once("Water the beds.", "They are watered.")
+            if turns < 11:
+                continue
+            await chat.knows("I always want tabs", kind="preference", scope="user")
+            await chat.knows("Beds have labels", kind="preference", scope="project")
+            await a_worker(store, embedder=embedder).drain()
+            request = await chat.request("Who painted Guernica?")
+            assert ("They are watered" in last_time_of(request)) == (turns < 12)
+            assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
+        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            request = await chat.request(prompt)
+            assert "They are watered" in request.partition("## Last Time")[2], prompt
+
+
+async def test_what_became_of_its_files_is_told(chat: Chat) -> None:
+    names = ("kept.py", "changed.py", "gone.py")
+    for name in names:
+        (chat.folder / name).write_text("x = 1\n")
+    await chat.told("Change them.", *map(edit, names), answer="All three are changed.")
+    (chat.folder / "gone.py").unlink()
+    later = chat.session.started_at + timedelta(hours=1)
+    os.utime(chat.folder / "changed.py", (later.timestamp(),) * 2)
+    found = await last_time(chat, "What's next?")
+    assert "Changed: gone.py (gone since), changed.py (changed since), kept.py" in found
+
+
+async def test_what_a_turn_wrote_that_was_cut_off_is_not_changed_since(chat: Chat) -> None:
+    """Nothing but its calls tells when such a turn, as after `kill -9`, last did something."""
+    recording = await chat.memory.begin_turn(chat.session, chat.project, "Go.", model="openai/x")
+    later = recording.turn.started_at + timedelta(minutes=1)
+    (chat.folder / "made.py").write_text("x = 1\n")
+    os.utime(chat.folder / "made.py", ((later + timedelta(seconds=9)).timestamp(),) * 2)
+    made = msgspec.structs.replace(
+        wrote("made.py", "", "x = 1\n"),
+        turn_id=recording.turn.turn_id,
+        started_at=later,
+        duration_ms=9_000,
+    )
+    await recording.call(made)
+    stored = await chat.memory.find_session(chat.session.session_id)
+    assert (await chat.memory.recap(stored)).changed == ("made.py",)
+
+
+async def test_what_the_person_prefers_stands_in_every_request(chat: Chat, tmp_path: Path) -> None:
     """Of the person in other projects too; said once."""
-    here, other = tmp_path / "here", tmp_path / "other"
-    here.mkdir()
-    other.mkdir()
-    async with a_memory(store) as memory:
-        session = await begin(memory, here)
-        await told(memory, session, "I always want tabs. Here we use unittest.")
-        assert memory.facts
-        for content, scope in (("I always want tabs", "user"), ("Tests use unittest", "project")):
-            draft = Draft(content=content, kind="preference", scope=scope)
-            await memory.facts.remember(draft, session.project_id)
-        heading = "## What the Person Prefers"
-        request = await text(memory, session, "Write a function that counts tabs.")
-        assert "- I always want tabs" not in request, "the conversation says it"
-        request = await text(memory, await begin(memory, here), "Write a function.")
-        assert f"{heading}\n- Tests use unittest\n- I always want tabs\n" in request
-        assert request.count("- I always want tabs") == 1
-        request = await text(memory, await begin(memory, other), "Draw a pond.")
-        assert f"{heading}\n- I always want tabs\n" in request
-        assert "unittest" not in request
+    await chat.told("I always want tabs. Here we use unittest.")
+    await chat.knows("I always want tabs", kind="preference", scope="user")
+    await chat.knows("Tests use unittest", kind="preference", scope="project")
+    heading = "## What the Person Prefers"
+    request = await chat.request("Write a function that counts tabs.", chat.session)
+    assert "- I always want tabs" not in request, "the conversation says it"
+    request = await chat.request("Write a function.")
+    assert f"{heading}\n- Tests use unittest\n- I always want tabs\n" in request
+    assert request.count("- I always want tabs") == 1
+    request = await chat.request("Draw a pond.", await chat.begin(tmp_path / "other"))
+    assert f"{heading}\n- I always want tabs\n" in request
+    assert "unittest" not in request
 
 
-async def test_what_was_decided_again_is_told_of_the_newest_session_alone(
-    store: Store, tmp_path: Path
-) -> None:
-    async with a_memory(store) as memory:
-        assert memory.facts
-        for prompt in ("We use whole cents.", "Whole cents, as I said."):
-            turn = await one_turn(memory, tmp_path, prompt, "Yes.")
-            session = (await memory.load_session(turn.session_id)).session
-            evidence = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=T0)
-            draft = Draft(content="Amounts are cents", kind="decision", evidence=(evidence,))
-            await memory.facts.remember(draft, session.project_id)
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "Where were we?"))
-    newest, older = found.split("\n- ")[1:]
+async def test_what_was_decided_again_is_told_of_the_newest_session_alone(chat: Chat) -> None:
+    for prompt in ("We use whole cents.", "Whole cents, as I said."):
+        turn = await chat.once(prompt, "Yes.")
+        evidence = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=T0)
+        draft = Draft(content="Amounts are cents", kind="decision", evidence=(evidence,))
+        await chat.facts.remember(draft, chat.project.project_id)
+    newest, older = (await last_time(chat)).split("\n- ")[1:]
     assert ("Amounts are cents" in newest, "Amounts are cents" in older) == (True, False)
 
 
-async def test_a_deadline_that_was_moved_is_not_open(store: Store, tmp_path: Path) -> None:
-    async with a_memory(store) as memory:
-        for said in (
-            "The release is on 4 December 2099.",
-            "The audit is due on 5 December 2099.",
-            "No, the release moved to 11 December 2099.",
-        ):
-            turn = await one_turn(memory, tmp_path, said, "Noted.")
-            assert memory.facts
-            await Extractor(memory.facts, None).learn(store, turn)
-        held = await store.memories(MemoryQuery(everywhere=True, kinds=("deadline",)))
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
+async def test_a_deadline_that_was_moved_is_not_open(chat: Chat) -> None:
+    for said in (
+        "The release is on 4 December 2099.",
+        "The audit is due on 5 December 2099.",
+        "No, the release moved to 11 December 2099.",
+    ):
+        await chat.learned(said)
+    held = await chat.store.memories(MemoryQuery(everywhere=True, kinds=("deadline",)))
+    found = await last_time(chat, "What is open?")
     days = [each.at.date().isoformat() for each in held if each.at]
     assert days == ["2099-12-11", "2099-12-05"]
     assert "4 December" not in found.split("Open:")[1].split("Session")[0]
 
 
-async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(
-    store: Store, tmp_path: Path
-) -> None:
-    async with a_memory(store) as memory:
-        turn = await one_turn(memory, tmp_path, "The audit is due on 5 December 2099.", "Noted.")
-        assert memory.facts
-        await Extractor(memory.facts, None).learn(store, turn)
-        prompt = "The audit was moved to 9 December 2099."
-        await one_turn(memory, tmp_path, prompt, "Then I leave it for now.")
-        found = last_time_of(await text(memory, await begin(memory, tmp_path), "What is open?"))
-    [told_of] = re.findall("Open: (.*5 December.*)", found)
+async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(chat: Chat) -> None:
+    await chat.learned("The audit is due on 5 December 2099.")
+    await chat.once("The audit was moved to 9 December 2099.", "Then I leave it for now.")
+    [told_of] = re.findall("Open: (.*5 December.*)", await last_time(chat, "What is open?"))
     assert told_of.startswith("(as it was then")
 
 
 async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its_place(
-    store: Store, tmp_path: Path
+    chat: Chat,
 ) -> None:
     """And a deadline in the words of that turn is gone, as the model told it in others."""
-    async with a_memory(store) as memory:
-        said = "Guests write to me, deadline 10 May 2099."
-        old = await one_turn(memory, tmp_path, said, "I read your inbox for it every evening then.")
-        new = await one_turn(memory, tmp_path, "There is a form.", "The form has their answers.")
-        assert memory.facts
-        await Extractor(memory.facts, None).learn(store, old)
-        session = (await memory.load_session(old.session_id)).session
-        made = []
-        for content, turn in (("Guests reply by mail", old), ("Guests fill in a form", new)):
-            quote = turn.user_message
-            of = {"session_id": turn.session_id, "turn_id": turn.turn_id, "at": turn.timestamp}
-            draft = Draft(content=content, evidence=(Evidence(quote=quote, **of),))
-            made.append((await memory.facts.remember(draft, session.project_id)).memory)
-        before, after = made
-        assert before
-        assert after
-        asked = partial(text, memory, await begin(memory, tmp_path), "Where were we?")
-        assert "Open: Guests write to me, deadline 10 May" in last_time_of(await asked())
-        await memory.facts.supersede(after, before)
-        found = last_time_of(await asked())
+    said = "Guests write to me, deadline 10 May 2099."
+    old = await chat.learned(said, "I read your inbox for it every evening then.")
+    new = await chat.once("There is a form.", "The form has their answers.")
+    before = await chat.knows("Guests reply by mail", old, quote=said)
+    after = await chat.knows("Guests fill in a form", new, quote="There is a form.")
+    assert "Open: Guests write to me, deadline 10 May" in await last_time(chat)
+    await chat.facts.supersede(after, before)
+    found = await last_time(chat)
     assert "Open: " not in found
     assert f"(as it was then; since: Guests fill in a form) {said}" in found
 
 
-async def test_what_was_said_beside_what_was_replaced_still_holds(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_what_was_said_beside_what_was_replaced_still_holds(chat: Chat) -> None:
     """Of two decisions and a preference of one turn the one that was decided otherwise is gone."""
-    async with a_memory(store) as memory:
-        assert memory.facts
-        for said in (
-            "I prefer tabs in this project. We decided to use Postgres for the orders. "
-            "We decided to use Redis for the queue.",
-            "We decided to use MySQL instead of Postgres for the orders.",
-        ):
-            turn = await one_turn(memory, tmp_path, said, "Agreed.")
-            await Extractor(memory.facts, None).learn(store, turn)
-        request = await text(memory, await begin(memory, tmp_path), "Where were we?")
-    told_of = last_time_of(request)
+    for said in (
+        "I prefer tabs in this project. We decided to use Postgres for the orders. "
+        "We decided to use Redis for the queue.",
+        "We decided to use MySQL instead of Postgres for the orders.",
+    ):
+        await chat.learned(said, "Agreed.")
+    request = await chat.request("Where were we?")
     assert "\n- I prefer tabs in this project." in request
-    decided = re.findall("Decided: (.*)", told_of)
+    decided = re.findall("Decided: (.*)", last_time_of(request))
     assert [re.findall("MySQL|Redis", each) for each in decided] == [["MySQL"], ["Redis"]]
 
 
-async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(
-    store: Store, tmp_path: Path
-) -> None:
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        call = wrote("db.py", "", "import sqlite3")
-        turn = await told(memory, session, "SQLite, no server please.", call)
-        assert memory.facts
-        quote = "SQLite, no server please."
-        of = {"session_id": session.session_id, "turn_id": turn.turn_id}
-        evidence = Evidence(quote=quote, at=turn.timestamp, **of)
-        draft = Draft(content=quote, kind="preference", scope="project", evidence=(evidence,))
-        await memory.facts.remember(draft, session.project_id)
-        request = await text(memory, await begin(memory, tmp_path), "Write a function.")
-        assert f"\n- {quote}" in request
-        other = await begin(memory, tmp_path)
-        await told(memory, other, "They have a server.", wrote("db.py", "sqlite3", "psycopg"))
-        request = await text(memory, await begin(memory, tmp_path), "Write a function.")
-        assert f"\n- {quote}" not in request
+async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(chat: Chat) -> None:
+    quote = "SQLite, no server please."
+    turn = await chat.told(quote, wrote("db.py", "", "import sqlite3"))
+    await chat.knows(quote, turn, quote=quote, kind="preference", scope="project")
+    assert f"\n- {quote}" in await chat.request("Write a function.")
+    await chat.told("They have a server.", wrote("db.py", "sqlite3", "psycopg"))
+    assert f"\n- {quote}" not in await chat.request("Write a function.")
 
 
 async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_decision(
-    store: Store, tmp_path: Path
+    chat: Chat,
 ) -> None:
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        assert memory.facts
-        made = []
-        for said in ("Tokens last one hour", "Tokens last ten minutes"):
-            turn = await told(memory, session, f"{said}, I decided.")
-            evidence = Evidence(session_id=session.session_id, turn_id=turn.turn_id, at=T0)
-            draft = Draft(content=said, kind="decision", evidence=(evidence,))
-            made.append((await memory.facts.remember(draft, session.project_id)).memory)
-        old, new = made
-        if old and new and not await memory.facts.history(new):
-            assert await memory.facts.supersede(new, old)
-        request = await text(memory, await begin(memory, tmp_path), "How long do tokens last?")
-        found = await memory.search(Question(text="How long do tokens last?"))
+    made = []
+    for said in ("Tokens last one hour", "Tokens last ten minutes"):
+        turn = await chat.told(f"{said}, I decided.")
+        made.append(await chat.knows(said, turn, kind="decision"))
+    old, new = made
+    if not await chat.facts.history(new):
+        assert await chat.facts.supersede(new, old)
+    request = await chat.request("How long do tokens last?")
+    found = await chat.memory.search(Question(text="How long do tokens last?"))
     outdated = request.split("User: Tokens last one hour")[0].split("\n\n")[-1]
     assert "Replaced since by: Tokens last ten minutes" in outdated, "known before it is read"
     assert request.count("Replaced since by") == 1
@@ -909,109 +833,72 @@ async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_
     assert became == {1: "Replaced since by: Tokens last ten minutes", 2: ""}
 
 
-async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(chat: Chat) -> None:
     """And a command that failed once more took no decision's place."""
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        assert memory.facts
-        turn = await told(memory, session, "We agree on it.")
-        digest = "Tokens last one hour."
-        await store.apply([summed(session.session_id, turn.turn_id, text=digest, key_findings=())])
-        request = partial(text, memory, await begin(memory, tmp_path), "How long do tokens last?")
-        later = await told(memory, session, "We agree on another.")
+    turn = await chat.told("We agree on it.")
+    digest = "Tokens last one hour."
+    await chat.store.apply([summed(turn.session_id, turn.turn_id, text=digest, key_findings=())])
+    later = await chat.told("We agree on another.")
 
-        facts, project = memory.facts, session.project_id
+    async def replaced(kind: MemoryKind, before: str, after: str, by: Turn = later) -> int:
+        """How often a request says it then."""
+        old = await chat.knows(before, turn, kind=kind)
+        new = await chat.knows(after, by, kind=kind)
+        if not await chat.facts.history(new):
+            assert await chat.facts.supersede(new, old)
+        return (await chat.request("How long do tokens last?")).count("Replaced since by")
 
-        async def replaced(kind: MemoryKind, before: str, after: str, by: Turn = later) -> None:
-            places = {before: turn, after: by}
-            drafts = [
-                Draft(
-                    content=content,
-                    kind=kind,
-                    evidence=(
-                        Evidence(
-                            session_id=session.session_id,
-                            turn_id=place.turn_id,
-                            at=place.timestamp,
-                        ),
-                    ),
-                )
-                for content, place in places.items()
-            ]
-            old, new = [await facts.remember(draft, project) for draft in drafts]
-            if old.memory and new.memory and not new.superseded:
-                assert await facts.supersede(new.memory, old.memory)
-
-        await replaced("failure", "`pytest` failed: one", "`pytest` failed: two")
-        assert "Replaced since by" not in await request()
-        # What is learned of the same turn in other words takes no place of what it says.
-        await replaced("decision", "Tokens last an hour", "A token lasts one hour", by=turn)
-        assert "Replaced since by" not in await request()
-        await replaced("decision", "Tokens last one hour", "Tokens last ten minutes")
-        assert (await request()).count("Replaced since by: Tokens last ten minutes") == 1
+    assert await replaced("failure", "`pytest` failed: one", "`pytest` failed: two") == 0
+    # What is learned of the same turn in other words takes no place of what it says.
+    same = ("Tokens last an hour", "A token lasts one hour")
+    assert await replaced("decision", *same, by=turn) == 0
+    assert await replaced("decision", "Tokens last one hour", "Tokens last ten minutes") == 1
 
 
-async def test_what_is_recalled_names_the_files_that_have_changed_since(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_what_is_recalled_names_the_files_that_have_changed_since(chat: Chat) -> None:
     """Of a turn those that it wrote, of a summary those that it names."""
-    (tmp_path / "rules.py").write_text("MAX_NIGHTS = 4\n")
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        turn = await told(memory, session, "Nights in a row: five.", edit("rules.py"))
-        digest = summed(
-            session.session_id, turn.turn_id, text="Nurses may work five nights.",
-            files_mentioned=("rules.py",), created_at=T0,
-        )  # fmt: skip
-        await store.apply([digest])
-        ask = partial(text, memory, await begin(memory, tmp_path))
-        of_turn, of_summary = await ask("How many nights in a row?"), await ask("Which nurses?")
-        os.utime(tmp_path / "rules.py", (T0.timestamp() - 99,) * 2)
-        unchanged = await ask("How many nights in a row?")
-    for request in (of_turn, of_summary):
-        assert "\nChanged since: rules.py\n" in request
-    assert "Changed since" not in unchanged
+    (chat.folder / "rules.py").write_text("MAX_NIGHTS = 4\n")
+    turn = await chat.told("Nights in a row: five.", edit("rules.py"))
+    digest = summed(
+        turn.session_id, turn.turn_id, text="Nurses may work five nights.",
+        files_mentioned=("rules.py",), created_at=T0,
+    )  # fmt: skip
+    await chat.store.apply([digest])
+    for question in ("How many nights in a row?", "Which nurses?"):
+        assert "\nChanged since: rules.py\n" in await chat.request(question)
+    os.utime(chat.folder / "rules.py", (T0.timestamp() - 99,) * 2)
+    assert "Changed since" not in await chat.request("How many nights in a row?")
 
 
-async def test_a_file_that_the_turn_itself_wrote_last_has_not_changed_since(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_a_file_that_the_turn_itself_wrote_last_has_not_changed_since(chat: Chat) -> None:
     """A question may stand for long before an edit; what was read before it is older all the
     same."""
-    (tmp_path / "till.py").write_text("TAX = 7\n")
+    (chat.folder / "till.py").write_text("TAX = 7\n")
     now = datetime.now(UTC)
-    read = a_call(
-        arguments='{"path": "till.py"}',
-        result=json.dumps({"text": "     1\tTAX = 5 # percent, rounded", "path": "till.py"}),
-        started_at=now - timedelta(minutes=2),
-    )
+    read = shown("till.py", "TAX = 5 # percent, rounded", now - timedelta(minutes=2))
     written = msgspec.structs.replace(
         edit("till.py"), started_at=now - timedelta(minutes=1), duration_ms=60_000
     )
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        await told(memory, session, "Make the tax seven.", read, written, answer="It is seven.")
-        request = await text(
-            memory, await begin(memory, tmp_path), "What was the tax, in percent, how rounded?"
-        )
+    await chat.told("Make the tax seven.", read, written, answer="It is seven.")
+    request = await chat.request("What was the tax, in percent, how rounded?")
     assert "Make the tax seven." in request
     assert "Changed since" not in request
     assert "changed since): " in request
 
 
-async def test_a_quoted_file_that_has_changed_since_is_marked(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "auth.py").write_text("def issue(): ...\n")
-    shown = {"text": "     1\tdef issue(user, colour, flavour): ...", "path": "auth.py"}
-    async with a_memory(store) as memory:
-        session = await begin(memory, tmp_path)
-        call = a_call(arguments='{"path": "auth.py"}', result=json.dumps(shown), started_at=T0)
-        await told(memory, session, "What does it take?", call, answer="Three things.")
-        request = await text(
-            memory, await begin(memory, tmp_path), "Which flavour and colour does issue take?"
-        )
+async def test_a_quoted_file_that_has_changed_since_is_marked(chat: Chat) -> None:
+    (chat.folder / "auth.py").write_text("def issue(): ...\n")
+    read = shown("auth.py", "def issue(user, colour, flavour): ...", T0)
+    await chat.told("What does it take?", read, answer="Three things.")
+    request = await chat.request("Which flavour and colour does issue take?")
     assert "(as it was on 2026-01-10; changed since): " in request
+
+
+def shown(path: str, line: str, at: datetime) -> ToolCall:
+    """A file of one line, read."""
+    result = json.dumps({"text": f"     1\t{line}", "path": path})
+    arguments = json.dumps({"path": path})
+    return a_call(arguments=arguments, result=result, started_at=at, tool_call_id=new_id())
 
 
 def test_no_line_of_it_can_begin_another_section() -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,11 +18,23 @@ from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context import Context, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.facts import Draft
+from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
-from ragmem.records import Project, Session, Turn, Write
+from ragmem.records import (
+    Evidence,
+    MemoryRecord,
+    Project,
+    Session,
+    ToolCall,
+    Turn,
+    TurnStatus,
+    Write,
+)
 from ragmem.store import Store
 from ragmem.usage import Metrics
 from tests.fakes.hash_embedder import HashEmbedder
@@ -68,6 +81,82 @@ async def tell(
     recording = await memory.begin_turn(session, project, prompt, model="openai/x")
     await recording.finish("completed", answer)
     memory.finished(session, recording.turn)
+
+
+class Chat:
+    """A person at work in a folder: their memory, and the session that they are in."""
+
+    def __init__(self, memory: Memory, store: Store, folder: Path) -> None:
+        self.memory = memory
+        self.store = store
+        self.folder = folder
+        self.session: Session
+        self.project: Project
+
+    @property
+    def facts(self) -> Facts:
+        """What is known."""
+        assert self.memory.facts is not None
+        return self.memory.facts
+
+    async def begin(self, folder: Path | None = None, *, title: str = "") -> Session:
+        """A new session, of this folder unless another is named; nothing is written yet."""
+        folder = folder or self.folder
+        folder.mkdir(exist_ok=True)
+        self.project = (await self.memory.project_of(folder)).project
+        self.session = self.memory.new_session(folder, self.project, title=title)
+        return self.session
+
+    async def told(
+        self,
+        prompt: str,
+        *calls: ToolCall,
+        answer: str = "An answer.",
+        status: TurnStatus = "completed",
+        session: Session | None = None,
+    ) -> Turn:
+        """A whole turn, recorded as the agent records it."""
+        session = session or self.session
+        recording = await self.memory.begin_turn(session, self.project, prompt, model="openai/x")
+        for order, call in enumerate(calls):
+            of_turn = {"turn_id": recording.turn.turn_id, "order": order}
+            await recording.call(msgspec.structs.replace(call, **of_turn))
+        await recording.finish(status, answer)
+        self.memory.finished(session, recording.turn)
+        assert recording.recorded
+        return recording.turn
+
+    async def once(
+        self, prompt: str, answer: str = "An answer.", folder: Path | None = None
+    ) -> Turn:
+        """A turn in a session of its own."""
+        await self.begin(folder)
+        return await self.told(prompt, answer=answer)
+
+    async def learned(self, prompt: str, answer: str = "Noted.") -> Turn:
+        """The same, and what is learned from it without a model."""
+        turn = await self.once(prompt, answer)
+        await Extractor(self.facts, None).learn(self.store, turn)
+        return turn
+
+    async def knows(self, content: str, *turns: Turn, quote: str = "", **more: Any) -> MemoryRecord:
+        """What the person has said in these turns."""
+        evidence = tuple(
+            Evidence(session_id=t.session_id, turn_id=t.turn_id, at=t.timestamp, quote=quote)
+            for t in turns
+        )
+        draft = Draft(content=content, evidence=evidence, **more)
+        remembered = await self.facts.remember(draft, self.project.project_id)
+        assert remembered.memory is not None, remembered.note
+        return remembered.memory
+
+    async def asks(self, prompt: str, session: Session | None = None, **more: Any) -> Context:
+        """The request for a prompt of the session, or of this one."""
+        return await context(self.memory, session or self.session, prompt, **more)
+
+    async def request(self, prompt: str, session: Session | None = None) -> str:
+        """Its text, in a new session unless one is named."""
+        return (await self.asks(prompt, session or await self.begin())).text()
 
 
 def a_builder(window: int) -> ContextBuilder:
