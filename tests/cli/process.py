@@ -89,6 +89,18 @@ class Ragmem:
         assert done.code == 0, (arguments, done.out, done.err)
         return done
 
+    def refused(self, *arguments: str, code: int = 2, **options: Any) -> str:
+        """What is said of what can't be done: an error in words, and nothing on stdout."""
+        done = self.run(*arguments, **options)
+        assert (done.code, done.out) == (code, ""), (arguments, done)
+        assert done.err.startswith("error: "), done.err
+        assert "Traceback" not in done.err
+        return done.err
+
+    def read(self, *arguments: str, **options: Any) -> Any:
+        """A command's JSON."""
+        return self.ok(*arguments, "--format", "json", **options).json
+
     def asked(self, *arguments: str, **options: Any) -> Any:
         """`ask` as JSON."""
         return self.ok("ask", *arguments, "--output-format", "json", **options).json
@@ -99,8 +111,8 @@ class Ragmem:
 
     def listed(self, *arguments: str, **options: Any) -> list[str]:
         """Ids of the sessions that are listed."""
-        done = self.ok("sessions", "list", "--format", "json", *arguments, **options)
-        return [session["session_id"] for session in done.json]
+        found = self.read("sessions", "list", *arguments, **options)
+        return [session["session_id"] for session in found]
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
         """Start it; the caller waits."""
@@ -122,14 +134,11 @@ class Ragmem:
 
     def sessions(self) -> Any:
         """`sessions list --all` as JSON."""
-        return self._json("sessions", "list", "--all")
+        return self.read("sessions", "list", "--all")
 
     def shown(self, session_id: str) -> Any:
         """`sessions show` as JSON."""
-        return self._json("sessions", "show", session_id)
-
-    def _json(self, *arguments: str) -> Any:
-        return self.ok(*arguments, "--format", "json").json
+        return self.read("sessions", "show", session_id)
 
 
 class Terminal(fdspawn):  # type: ignore[misc]

@@ -12,12 +12,6 @@ from ragmem.tools.sandbox import find_mechanism
 from ragmem.usage import UsageLog
 from tests.cli.process import Ragmem
 
-
-@pytest.fixture
-def ragmem(tmp_path: Path) -> Ragmem:
-    return Ragmem(tmp_path)
-
-
 # --- config -------------------------------------------------------------------
 
 
@@ -34,23 +28,13 @@ def test_config_is_written_shown_and_changed(ragmem: Ragmem) -> None:
     assert [path.name for path in ragmem.home.glob(".*")] == []
 
 
-def test_config_init_never_overwrites(ragmem: Ragmem) -> None:
-    ragmem.run("config", "init")
+def test_a_file_that_is_there_is_not_overwritten_and_a_wrong_setting_leaves_it(
+    ragmem: Ragmem,
+) -> None:
     ragmem.run("config", "set", "ui.color", "never")
     before = (ragmem.home / "ragmem.toml").read_text()
-    done = ragmem.run("config", "init")
-    assert done.code == 2
-    assert "is there already" in done.err
-    assert (ragmem.home / "ragmem.toml").read_text() == before
-
-
-def test_a_wrong_setting_changes_nothing(ragmem: Ragmem) -> None:
-    ragmem.run("config", "set", "ui.color", "never")
-    before = (ragmem.home / "ragmem.toml").read_text()
-    for key, value in (("ui.colour", "never"), ("ui.color", "pink"), ("nosuch", "1")):
-        done = ragmem.run("config", "set", key, value)
-        assert (done.code, done.out) == (2, "")
-        assert done.err.startswith("error: ")
+    assert "is there already" in ragmem.refused("config", "init")
+    ragmem.refused("config", "set", "ui.color", "pink")
     assert (ragmem.home / "ragmem.toml").read_text() == before
 
 
@@ -102,36 +86,12 @@ def test_a_broken_file_is_told_of_alike_wherever_it_is_read(ragmem: Ragmem) -> N
     assert file.read_text() == broken
 
 
-def test_a_flag_is_not_kept_as_a_setting(ragmem: Ragmem) -> None:
-    for flag in ("--yes", "-x", "--global"):
-        done = ragmem.run("config", "set", "model.main", flag)
-        assert (done.code, done.out) == (2, "")
-        assert f"There is no option {flag}." in done.err
-    assert not (ragmem.home / "ragmem.toml").exists()
-
-
 def test_models_are_listed_beside_the_default_whose_key_cannot_be_sent(ragmem: Ragmem) -> None:
     keys = {"ANTHROPIC_API_KEY": "a\nb", "OPENAI_API_KEY": "fern12345"}
     done = ragmem.run("models", env=keys)
     assert done.code == 0
     assert "openai/" in done.out
     assert "ANTHROPIC_API_KEY" in done.err
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("memory.recent.turns", "-3", "-3"),
-        ("llm.api_base", "notaurl", "no address"),
-        ("llm.api_base", "file:///etc", "no address"),
-    ],
-)
-def test_a_value_out_of_range_is_told_of(ragmem: Ragmem, key: str, value: str, said: str) -> None:
-    done = ragmem.run("config", "set", key, value)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"error: {key} can't be {value!r}")
-    assert said in done.err
-    assert "No such option" not in done.err
 
 
 def test_a_linked_config_file_stays_a_link(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -172,34 +132,8 @@ def test_store_use_writes_the_choice(ragmem: Ragmem) -> None:
 
 
 def test_an_unknown_store_is_a_usage_error(ragmem: Ragmem) -> None:
-    done = ragmem.run("store", "use", "qdrant")
-    assert (done.code, done.err) == (
-        2,
-        "error: There is no store 'qdrant'.\nThe stores are sqlite and neo4j.\n",
-    )
-    done = ragmem.run("store", "info", env={"RAGMEM_STORE": "qdrant"})
-    assert done.code == 2
-    assert "RAGMEM_STORE='qdrant'" in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (("memory", "import", "nofile"), "Name a file that is there and that you may read."),
-        (("sessions", "import", "nofile"), "Name a file that is there and that you may read."),
-        (("store", "migrate", "--from", "nofile", "--to", "sqlite"), "Name a file that is there"),
-        (("graph", "--memory", "0ddba11"), "`ragmem memory list` shows them with their ids."),
-        (("search", " "), "Write what, in words."),
-        (("context", " "), "Write your question behind the command."),
-    ],
-    ids=lambda words: "-".join(words[:2]) if isinstance(words, tuple) else "",
-)
-def test_an_error_says_what_to_do(ragmem: Ragmem, words: tuple[str, ...], hint: str) -> None:
-    done = ragmem.run(*words)
-    what, advice = done.err.splitlines()[-2:]
-    assert (done.code, done.out) == (2, "")
-    assert what.startswith("error: ")
-    assert advice.startswith(hint)
+    told = ragmem.refused("store", "info", env={"RAGMEM_STORE": "qdrant"})
+    assert "RAGMEM_STORE='qdrant'" in told
 
 
 # --- models -------------------------------------------------------------------
@@ -221,12 +155,8 @@ def test_models_names_the_default_and_why(ragmem: Ragmem) -> None:
 def test_neo4j_that_never_ran_is_told(ragmem: Ragmem) -> None:
     assert ragmem.run("neo4j", "status").code == 1
     assert ragmem.run("neo4j", "down").code == 0
-    logs = ragmem.run("neo4j", "logs")
-    assert logs.code == 2
-    assert logs.err.startswith("error: There is no log")
-    password = ragmem.run("neo4j", "password")
-    assert (password.code, password.out) == (1, "")
-    assert password.err.startswith("error: No local Neo4j was started yet.")
+    told = ragmem.refused("neo4j", "password", code=1)
+    assert told.startswith("error: No local Neo4j was started yet.")
 
 
 def test_the_password_of_the_local_neo4j_is_printed(ragmem: Ragmem) -> None:

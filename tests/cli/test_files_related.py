@@ -207,24 +207,6 @@ def test_what_the_agent_has_changed_since(ragmem: Ragmem) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--since", "1h", "water.py"), "--since is about all files"),
-        (("--since", "1h", "--related"), "--since is about all files"),
-        (("--since", "1h", "-r", "x"), "--since is about all files"),
-        (("water.py", "-r", "x"), "PATH is looked for in all sessions"),
-        (("--since", "2026-99-99"), "'2026-99-99' is no date"),
-        (("--since", "soon"), "'soon' is no age, no date and no session"),
-        ((" ",), "Which file?"),
-    ],
-)
-def test_what_can_not_be_asked(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = Ragmem(tmp_path).run("files", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-
-
 def test_without_the_index_the_memory_answers(ragmem: Ragmem) -> None:
     [water] = of(ragmem, "water.py", env={"RAGMEM_CODE__ENABLED": "false"})
     assert (water["imports"], water["imported_by"]) == ([], [])

@@ -101,25 +101,6 @@ def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: R
     assert session["session_id"] not in file.read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--all", "--file", "a.py"), "exclude each other"),
-        (("--memory", "nothing"), "no memory has an id like that"),
-        (("--since", "soon"), "is no age, no date and no session"),
-        (("-r", "nothing"), "nothing"),
-    ],
-)
-def test_what_can_not_be_drawn_is_said(
-    tmp_path: Path, arguments: tuple[str, ...], problem: str
-) -> None:
-    done = Ragmem(tmp_path).run("graph", *arguments)
-    assert done.code != 0
-    assert problem in done.err
-    assert "Traceback" not in done.err
-    assert done.out == ""
-
-
 def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
     done = Ragmem(tmp_path).run("graph")
     assert done.code == 0

@@ -111,20 +111,6 @@ def test_vectors_now(ragmem: Ragmem) -> None:
     assert "vectors" not in ragmem.run("index").out
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--status", "--rebuild"), "error: --status only looks: it goes with none"),
-        (("--status", "--watch"), "error: --status only looks: it goes with none"),
-        (("--watch", "--format", "json"), "error: --watch prints lines until Ctrl-C"),
-    ],
-)
-def test_flags_that_exclude_each_other(ragmem: Ragmem, flags: tuple[str, ...], said: str) -> None:
-    done = ragmem.run("index", *flags)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(said)
-
-
 def test_switched_off(ragmem: Ragmem) -> None:
     done = ragmem.run("index", env={"RAGMEM_CODE__ENABLED": "false"})
     assert (done.code, done.out) == (2, "")

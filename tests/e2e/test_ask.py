@@ -15,7 +15,6 @@ from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 KEY = "canary-key-1234567890"
-EMPTY = "error: The prompt is empty.\nWrite your question behind the command.\n"
 
 
 @pytest.fixture
@@ -66,20 +65,6 @@ def test_a_file_that_piped_text_names_is_not_read(ragmem: Ragmem, server: LLMSer
     assert "ferns" in sent
     assert "failed: @.env" in sent
     assert "wombat" not in sent
-
-
-@pytest.mark.parametrize("arguments", [["ask"], ["-p"]])
-def test_an_empty_prompt_is_a_usage_error(ragmem: Ragmem, arguments: list[str]) -> None:
-    done = ragmem.run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == EMPTY
-
-
-@pytest.mark.parametrize("arguments", [[], ["chat"], ["-c"], ["chat", "-r", "abc"]])
-def test_chat_without_a_terminal_ends_at_once(ragmem: Ragmem, arguments: list[str]) -> None:
-    done = ragmem.run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert "use `ragmem ask`" in done.err
 
 
 # --- formats ------------------------------------------------------------------
@@ -142,39 +127,6 @@ def test_r_without_a_value_lists_what_can_be_resumed(ragmem: Ragmem) -> None:
     assert (done.code, done.out) == (2, "")
     assert session_id[-8:] in done.err
     assert "First question" in done.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["-r", "nosuch"], "nosuch"),
-        (["-c"], "There is no session of"),
-        (["-r"], "There is no session of"),
-        (["-c", "-r", "x"], "exclude each other"),
-        (["--fork-session"], "--fork-session needs a session"),
-        (["--yolo", "--permission-mode", "plan"], "exclude each other"),
-        (["--include-partial-messages"], "stream-json"),
-        (["--add-dir", "nosuch"], "nosuch is not a folder"),
-        (["--max-turns", "0"], "0 is not in the range x>=1"),
-        (["--max-turns", "many"], "'many' is not a valid int range"),
-        (["--output-format", "xml"], "'xml' is not one of 'text', 'json', 'stream-json'"),
-        (["--max-budget-usd", "-1"], "must be more than 0"),
-        (["--max-budget-usd", "1"], "price of openai/scripted is not known"),
-        (["--bogus"], "No such option: --bogus"),
-        (["--allow", "nosuch"], "there is no tool 'nosuch'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_a_wrong_command_line_is_exit_2(
-    ragmem: Ragmem, server: LLMServer, arguments: list[str], message: str
-) -> None:
-    done = ragmem.run("ask", "Hello", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: ")
-    assert message in done.err
-    assert "Traceback" not in done.err
-    assert server.requests == []
-    assert ragmem.sessions() == []
 
 
 # --- tools and permissions ----------------------------------------------------

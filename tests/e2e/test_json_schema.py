@@ -57,26 +57,6 @@ def test_an_answer_that_does_not_fit_is_exit_1_with_the_reason(tmp_path: Path, a
     assert session["turn_count"] == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ("nowhere.json", "--json-schema: nowhere.json can't be read: No such file"),
-        (".", "--json-schema: . can't be read: Is a directory."),
-        ('{"type":', "--json-schema is no JSON: Expecting value: line 1 column 9"),
-        ('{"type": "numbr"}', "--json-schema is no JSON Schema: "),
-        ("", "--json-schema is empty."),
-        ("bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
-    ],
-)
-def test_what_is_no_schema_is_a_usage_error(tmp_path: Path, given: str, why: str) -> None:
-    ragmem = Ragmem(tmp_path, {"RAGMEM_MODEL": "openai/x"})
-    (ragmem.project / "bytes.json").write_bytes(b"\xff\xfe{}")
-    done = ragmem.run("ask", "?", "--json-schema", given)
-    assert done.code == 2
-    assert why in done.err
-    assert "Traceback" not in done.err
-
-
 def test_a_schema_that_refers_elsewhere_fetches_nothing(tmp_path: Path) -> None:
     with LLMServer([Answer("{}")], repeat=True) as server:
         schema = json.dumps({"$ref": f"{server.url}/schema.json"})

@@ -20,7 +20,6 @@ TALK = {
 BY_MEANING = "Which fish does our kitten refuse to eat?"
 AGO = r"(?:just now|\d minutes? ago)"
 """Of what was said a few processes before."""
-SAYS_NOTHING = "error: There is nothing to look for.\nWrite what, in words.\n"
 OTHER_MODEL = {"RAGMEM_MODEL__EMBEDDING": "openai/other-embedder"}
 
 
@@ -166,19 +165,6 @@ def test_levels_and_limit(ragmem: Ragmem) -> None:
     assert found(ragmem, "They talked", "--levels", "7") == []
 
 
-@pytest.mark.parametrize("levels", ["x", "", "-1"])
-def test_levels_that_are_none(ragmem: Ragmem, levels: str) -> None:
-    done = ragmem.run("search", "hello", f"--levels={levels}")
-    assert (done.code, done.out) == (2, "")
-    assert "--levels takes numbers" in done.err
-
-
-@pytest.mark.parametrize("query", ["", "   "])
-def test_an_empty_question(ragmem: Ragmem, query: str) -> None:
-    done = ragmem.run("search", query)
-    assert (done.code, done.err) == (2, SAYS_NOTHING)
-
-
 def test_nothing_found(ragmem: Ragmem) -> None:
     """Nothing on stdout, exit 0; an empty list as JSON; on an empty memory too."""
     for _ in range(2):
@@ -205,18 +191,6 @@ def test_scopes(ragmem: Ragmem, tmp_path: Path) -> None:
     assert {hit["session_id"] for hit in named} == {ids[0]}
 
 
-def test_a_scope_without_a_session(ragmem: Ragmem) -> None:
-    done = ragmem.run("search", "hello", "--scope", "session")
-    assert done.code != 0
-    assert "There is no session of" in done.err
-
-
-def test_search_with_memory_off(ragmem: Ragmem) -> None:
-    done = ragmem.run("search", "hello", env={"RAGMEM_MEMORY__ENABLED": "false"})
-    assert done.code == 1
-    assert "memory.enabled" in done.err
-
-
 # --- another session, by meaning ------------------------------------------------
 
 
@@ -231,11 +205,6 @@ def test_another_session_is_recalled_by_meaning(ragmem: Ragmem, server: LLMServe
 
 
 # --- context --------------------------------------------------------------------
-
-
-def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
-    done = ragmem.ok("context", *arguments, "--format", "json")
-    return {section["name"]: section for section in done.json["sections"]}
 
 
 # --- another embedder -----------------------------------------------------------
@@ -267,12 +236,6 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
     assert "reembed" in ragmem.run("search", "staging port").err
     assert ragmem.run("store", "reembed").code == 0
     assert found(ragmem, BY_MEANING)[0]["session_id"] == ids[0]
-
-
-def test_reembedding_with_embeddings_off(ragmem: Ragmem) -> None:
-    done = ragmem.run("store", "reembed", env={"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"})
-    assert done.code == 2
-    assert "memory.embeddings.enabled" in done.err
 
 
 # --- sessions summarize ---------------------------------------------------------

@@ -145,29 +145,6 @@ def test_rename_gives_a_name_that_finds_it(ragmem: Ragmem) -> None:
     assert ragmem.run("sessions", "rename", session_id, "  ").code == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["sessions", "show", "nosuch"],
-        ["sessions", "rename", "nosuch", "name"],
-        ["files", "-r", "nosuch"],
-        ["context", "Hello", "-r", "nosuch"],
-    ],
-    ids=" ".join,
-)
-def test_an_unknown_session_is_exit_2(ragmem: Ragmem, arguments: list[str]) -> None:
-    """A clear not-found error."""
-    done = ragmem.run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: ")
-    assert "nosuch" in done.err
-
-
-def test_exclusive_filters(ragmem: Ragmem) -> None:
-    done = ragmem.run("sessions", "list", "--all", "--project")
-    assert (done.code, done.err) == (2, "error: --project, --all and --cwd exclude each other.\n")
-
-
 def test_files_are_those_that_tools_touched(reading: Ragmem) -> None:
     """One entry a path."""
     (file,) = reading.run("files", "--format", "json").json

@@ -1,0 +1,167 @@
+"""What can't be done is an error in words and exit 2; nothing is printed, sent or stored."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import LLMServer
+
+NO_FILE = "\nName a file that is there and that you may read."
+REFUSED = [
+    # --- ask, chat, context
+    ("ask", "error: The prompt is empty.\nWrite your question behind the command.\n"),
+    ("-p", "error: The prompt is empty.\nWrite your question behind the command.\n"),
+    ("context ' '", "\nWrite your question behind the command."),
+    ("context Hello -r nosuch", "nosuch"),
+    ("", "use `ragmem ask`"),
+    ("chat", "use `ragmem ask`"),
+    ("-c", "use `ragmem ask`"),
+    ("chat -r abc", "use `ragmem ask`"),
+    ("ask Hello -r nosuch", "nosuch"),
+    ("ask Hello -c", "There is no session of"),
+    ("ask Hello -r", "There is no session of"),
+    ("ask Hello -c -r x", "exclude each other"),
+    ("ask Hello --fork-session", "--fork-session needs a session"),
+    ("ask Hello --yolo --permission-mode plan", "exclude each other"),
+    ("ask Hello --include-partial-messages", "stream-json"),
+    ("ask Hello --add-dir nosuch", "nosuch is not a folder"),
+    ("ask Hello --max-turns 0", "0 is not in the range x>=1"),
+    ("ask Hello --max-turns many", "'many' is not a valid int range"),
+    ("ask Hello --output-format xml", "'xml' is not one of 'text', 'json', 'stream-json'"),
+    ("ask Hello --raw --output-format json", "--raw"),
+    ("ask Hello --max-budget-usd -1", "must be more than 0"),
+    ("ask Hello --max-budget-usd 1", "price of openai/scripted is not known"),
+    ("ask Hello --bogus", "No such option: --bogus"),
+    ("ask Hello --allow nosuch", "there is no tool 'nosuch'"),
+    ("ask ? --json-schema nowhere.json", "nowhere.json can't be read: No such file"),
+    ("ask ? --json-schema .", "--json-schema: . can't be read: Is a directory."),
+    ("""ask ? --json-schema '{"type":'""", "--json-schema is no JSON: Expecting value: line 1 col"),
+    ("""ask ? --json-schema '{"type": "numbr"}'""", "--json-schema is no JSON Schema: "),
+    ("ask ? --json-schema ''", "--json-schema is empty."),
+    ("ask ? --json-schema bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
+    # --- sessions
+    ("sessions show nosuch", "nosuch"),
+    ("sessions rename nosuch name", "nosuch"),
+    ("sessions list --all --project", "error: --project, --all and --cwd exclude each other.\n"),
+    ("sessions list --join --all", "--join is about this folder: it goes with neither --all nor"),
+    ("sessions list --join --cwd .", "--join is about this folder: it goes with neither --all nor"),
+    ("sessions import nofile", NO_FILE),
+    ("sessions export --anonymous", "--anonymous"),
+    ("sessions search ' '", "\nWrite what, in words."),
+    # --- search
+    ("search ''", "error: There is nothing to look for.\nWrite what, in words.\n"),
+    ("search ' '", "error: There is nothing to look for.\nWrite what, in words.\n"),
+    ("search --code ' '", "\nWrite what, in words."),
+    ("search hello --levels=x", "--levels takes numbers"),
+    ("search hello --levels=", "--levels takes numbers"),
+    ("search hello --levels=-1", "--levels takes numbers"),
+    ("search hello --scope session", "There is no session of"),
+    ("search x --scope all --code", "error: --code looks into the files of this project"),
+    ("search x --levels 0 --code", "error: --code looks into the files of this project"),
+    ("search x -c --code", "error: --code looks into the files of this project"),
+    ("search x -r x --code", "error: --code looks into the files of this project"),
+    # --- files, the index, the graph
+    ("files -r nosuch", "nosuch"),
+    ("files --since 1h water.py", "--since is about all files"),
+    ("files --since 1h --related", "--since is about all files"),
+    ("files --since 1h -r x", "--since is about all files"),
+    ("files water.py -r x", "PATH is looked for in all sessions"),
+    ("files --since 2026-99-99", "'2026-99-99' is no date"),
+    ("files --since soon", "'soon' is no age, no date and no session"),
+    ("files ' '", "Which file?"),
+    ("index --status --rebuild", "error: --status only looks: it goes with none"),
+    ("index --status --watch", "error: --status only looks: it goes with none"),
+    ("index --watch --format json", "error: --watch prints lines until Ctrl-C"),
+    ("graph --all --file a.py", "exclude each other"),
+    ("graph --memory 0ddba11", "`ragmem memory list` shows them with their ids."),
+    ("graph --since soon", "is no age, no date and no session"),
+    ("graph -r nothing", "nothing"),
+    ("graph --file none.py", "error: Nothing is remembered of none.py.\n"),
+    ("stats --html --format json", "--html"),
+    ("stats -o x.html", "--html"),
+    # --- memory
+    ("memory add ' '", "error: The text is empty.\n"),
+    ("memory add x --ttl soon", "error: --ttl takes a number and h, d or w, or never"),
+    ("memory add x --ttl -1d", "error: "),
+    ("memory add x --kind rumour", "error: Invalid value for '--kind': 'rumour' is not"),
+    ("memory add x --scope all", "error: Invalid value for '--scope'"),
+    ("memory add x --subject ''", "error: --subject is empty.\n"),
+    ("memory add Hello!", "error: It was not kept: it is a greeting"),
+    ("memory edit cafe1234", "error: There is nothing to change.\n"),
+    ("memory edit cafe1234 --subject a --no-subjects", "error: Give --subject or --no-"),
+    ("memory show cafe1234", "cafe1234"),
+    ("memory why nonsense", "nonsense"),
+    ("memory list --all --scope user", "error: --all and --scope exclude each other.\n"),
+    ("memory import nofile", NO_FILE),
+    ("memory owner --name '  '", "error: "),
+    ("memory profile set a=b x", "error: "),
+    ("memory profile set 'a;b' x", "error: "),
+    ("memory profile set '' x", "error: "),
+    (f"memory profile set {'k' * 200} x", "error: "),
+    (f"memory profile set k {'v' * 500}", "error: "),
+    # --- settings, stores, servers
+    ("config set ui.colour never", "error: "),
+    ("config set nosuch 1", "error: "),
+    ("config set ui.color pink", "error: ui.color can't be 'pink'"),
+    ("config set memory.recent.turns -3", "error: memory.recent.turns can't be '-3'"),
+    ("config set llm.api_base notaurl", "no address"),
+    ("config set llm.api_base file:///etc", "no address"),
+    ("config set model.main --yes", "There is no option --yes."),
+    ("config set model.main -x", "There is no option -x."),
+    ("config set model.main --global", "There is no option --global."),
+    ("config get llm.timeout", "There is no setting 'llm.timeout'"),
+    ("config unset llm.timeout", "There is no setting 'llm.timeout'"),
+    ("store use qdrant", "error: There is no store 'qdrant'.\nThe stores are sqlite and neo4j.\n"),
+    ("store migrate", "error: Where to?\nAdd `--to neo4j` or `--to sqlite`.\n"),
+    ("store migrate --to postgres", "postgres"),
+    ("store migrate --from nofile --to sqlite", NO_FILE),
+    ("neo4j logs", "error: There is no log"),
+    ("mcp --project none", "is no folder"),
+    ("import codex --since soon", "'soon' is no age and no date.\nSuch as 7d, 12h, 2w or 2026-11"),
+]
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
+    """A home in which none of it leaves anything, and a model that none of it reaches."""
+    with LLMServer() as server:
+        ragmem = Ragmem(tmp_path_factory.mktemp("refused"), server.env)
+        (ragmem.project / "bytes.json").write_bytes(b"\xff\xfe{}")
+        yield ragmem
+        assert server.requests == []
+        assert ragmem.sessions() == ragmem.read("memory", "list", "--all") == []
+        assert ragmem.read("memory", "profile", "show")["values"] == {}
+        assert not (ragmem.home / "ragmem.toml").exists()
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=lambda value: str(value)[:60])
+def test_what_can_not_be_done_is_said(empty: Ragmem, typed: str, said: str) -> None:
+    assert said in empty.refused(*shlex.split(typed))
+
+
+@pytest.mark.parametrize(
+    ("switched_off", "typed", "said"),
+    [
+        ("memory.enabled", "search hello", "memory.enabled"),
+        ("memory.enabled", "memory list", "memory is switched off"),
+        ("memory.embeddings.enabled", "store reembed", "memory.embeddings.enabled"),
+        ("memory.embeddings.enabled", "index --vectors", "embedded here."),
+        ("memory.embeddings.enabled", "sessions similar x", "memory.embeddings.enabled"),
+        ("code.vectors", "index --vectors", "embedded here."),
+        ("code.enabled", "search --code litres", "switched off"),
+    ],
+)
+def test_what_is_switched_off_is_said_to_be(
+    empty: Ragmem, switched_off: str, typed: str, said: str
+) -> None:
+    env = {f"RAGMEM_{switched_off.upper().replace('.', '__')}": "false"}
+    code = 1 if switched_off == "memory.enabled" else 2
+    told = empty.refused(*shlex.split(typed), code=code, env=env)
+    assert said.casefold() in told.casefold()
+
+
+def test_a_project_that_is_all_of_home_is_not_indexed(empty: Ragmem, tmp_path: Path) -> None:
+    assert empty.refused("search", "--code", "x", cwd=tmp_path, env={"HOME": str(tmp_path)})
