@@ -1,4 +1,4 @@
-"""The embedder as a service: real sockets, real processes, and what becomes of either."""
+"""The embedder as a service: real sockets, a real process, and what becomes of either."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 VERSION = "1.2.3"
 LONG_S = 600.0
 
-SERVE = """
+SERVE_ONE_THAT_IS_KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from ragmem.embedder import answering
@@ -38,13 +38,8 @@ class Mortal(HashEmbedder):
     async def embed(self, texts, kind="passage"):
         os.kill(os.getpid(), signal.SIGKILL)
 
-async def main(folder, embedder):
-    files = Path(folder, "e.sock"), Path(folder, "e.lock")
-    own = globals()[embedder]()
-    settings = {"idle_s": 600.0, "version": "1.2.3", "prepare": own.prepare}
-    await serve(answering(own), *files, **settings)
-
-asyncio.run(main(*sys.argv[1:]))
+files, own = (Path("e.sock").absolute(), Path("e.lock").absolute()), Mortal()
+asyncio.run(serve(answering(own), *files, idle_s=600.0, version="1.2.3", prepare=own.prepare))
 """
 
 
@@ -65,11 +60,20 @@ def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION
     return CachedEmbedder(own or HashEmbedder(), Client(folder / "e.sock", version=version))
 
 
+async def made_by_the_own_one(
+    folder: Path, own: HashEmbedder | None = None, version: str = VERSION
+) -> bool:
+    """Whether the own embedder makes the vector of a question; else the service has."""
+    own = own or HashEmbedder()
+    await shared(folder, own, version).embed(["a question"], "query")
+    return own.seen == [("query", "a question")]
+
+
 @contextmanager
-def process(folder: Path, embedder: str = "HashEmbedder") -> Iterator["subprocess.Popen[bytes]"]:
-    """A service in a process of its own; killed at the end, if it lives."""
+def process(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A service that is killed while it embeds, in a process of its own."""
     started = subprocess.Popen(
-        [sys.executable, "-P", "-c", SERVE, str(folder), embedder],
+        [sys.executable, "-P", "-c", SERVE_ONE_THAT_IS_KILLED],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
         cwd=folder,
     )
@@ -155,45 +159,33 @@ async def test_once_the_own_one_is_loaded_nobody_is_asked(folder: Path) -> None:
     assert service.seen == []
 
 
-async def test_killed_in_the_middle_of_an_answer(folder: Path) -> None:
-    own = HashEmbedder()
-    with process(folder, "Mortal") as service:
-        await until(lambda: answers(folder))
-        assert len(await shared(folder, own).embed(["a passage"])) == 1
-        assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
-    assert own.seen == [("passage", "a passage")]
-
-
 async def test_another_version_is_not_asked_twice(folder: Path) -> None:
     """Nor does the service stay for it."""
-    own, service = HashEmbedder(), HashEmbedder()
+    service = HashEmbedder()
     async with served(folder, service) as task:
-        await shared(folder, own, version="1.2.4").embed(["a question"], "query")
+        assert await made_by_the_own_one(folder, version="1.2.4")
         assert await task is True
-    assert own.seen
     assert service.seen == []
     assert not (folder / "e.sock").exists()
 
 
-async def test_another_model_makes_no_vectors_for_it(folder: Path) -> None:
-    own, service = HashEmbedder(model_id="hash-2"), HashEmbedder()
+async def test_another_model_and_one_that_fails_make_no_vectors_for_it(folder: Path) -> None:
+    service = HashEmbedder()
     async with served(folder, service):
-        await shared(folder, own).embed(["a question"], "query")
-    assert own.seen
+        assert await made_by_the_own_one(folder, HashEmbedder(model_id="hash-2"))
+        service.failing = True
+        assert await made_by_the_own_one(folder)
     assert service.seen == []
-
-
-async def test_a_service_that_fails(folder: Path) -> None:
-    own, service = HashEmbedder(), HashEmbedder()
-    service.failing = True
-    async with served(folder, service):
-        await shared(folder, own).embed(["a question"], "query")
-    assert own.seen
 
 
 def framed(message: object) -> bytes:
     body = msgspec.msgpack.encode(message)
     return struct.pack(">I", len(body)) + body
+
+
+def answered(rows: bytes, error: str = "") -> bytes:
+    """An answer as a service gives it."""
+    return framed({"error": error, "value": {"rows": rows, "tokens": 2}})
 
 
 @pytest.mark.parametrize(
@@ -206,9 +198,10 @@ def framed(message: object) -> bytes:
         b"\xff\xff\xff\xff",
         struct.pack(">I", 9) + b"\xc1" * 9,
         struct.pack(">I", 100) + b"cut",
-        framed({"rows": b"too short"}),
-        framed({"rows": np.full(64, np.nan, "<f4").tobytes()}),
-        framed({"error": "what is this?"}),
+        answered(b"too short"),
+        answered(np.full(64, np.nan, "<f4").tobytes()),
+        answered(np.ones(64, "<f4").tobytes(), error="what is this?"),
+        answered(np.ones(64, "<f4").tobytes(), error="failed"),
         framed([1, 2, 3]),
     ],
     ids=lambda words: "silent" if words is None else repr(words)[:20],
@@ -246,33 +239,47 @@ async def test_no_sound_answer(
     assert own.seen == [("query", "a question")]
 
 
+def request(**changed: object) -> bytes:
+    """A request as `Client` sends it, but for what is changed."""
+    asked = {"model_id": "hash-1", "kind": "query", "texts": ["a"]}
+    question = {name: changed.pop(name, value) for name, value in asked.items()}
+    whole = {"version": VERSION, "settings": "", "name": "embed", "question": question}
+    return framed(whole | changed)
+
+
+async def said_to(folder: Path, words: bytes) -> bytes:
+    """What the service says to these bytes until it ends the connection."""
+    reader, writer = await asyncio.open_unix_connection(folder / "e.sock")
+    writer.write(words)
+    said = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return said
+
+
 @pytest.mark.parametrize(
     "words",
     [
         b"\xff\xff\xff\xff",
         struct.pack(">I", 3) + b"\xc1\xc1\xc1",
-        framed({"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a"] * 17}),
-        framed(
-            {"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a" * 70_000]}
-        ),
-        framed({"version": VERSION, "model_id": "hash-1", "kind": "other", "texts": ["a"]}),
+        request(texts=["a"] * (MOST_TEXTS + 1)),
+        request(texts=["a" * (MOST_BYTES + 1)]),
+        request(kind="other"),
+        request(name="other"),
+        request(settings="other"),
     ],
-    ids=lambda words: repr(words)[:20],
+    ids=lambda words: repr(words)[-20:],
 )
 async def test_what_is_no_request_is_not_embedded(folder: Path, words: bytes) -> None:
     """And the next one who asks is answered."""
-    service, own = HashEmbedder(), HashEmbedder()
+    service = HashEmbedder()
     async with served(folder, service):
-        reader, writer = await asyncio.open_unix_connection(folder / "e.sock")
-        writer.write(words)
-        said = await reader.read()
+        said = await said_to(folder, words)
         assert said == b"" or b"request" in said
-        writer.close()
-        await writer.wait_closed()
         assert service.seen == []
-        await shared(folder, own).embed(["a question"], "query")
-    assert service.seen == [("query", "a question")]
-    assert own.seen == []
+        assert b"rows" in await said_to(folder, request())
+        assert not await made_by_the_own_one(folder)
+    assert service.seen == [("query", "a"), ("query", "a question")]
 
 
 async def test_only_its_user_can_ask(folder: Path) -> None:
@@ -298,12 +305,11 @@ async def test_another_user_is_refused(tmp_path: Path) -> None:
         "os.chdir(sys.argv[1]); os.setuid(65534); s.connect('e.sock');"
         "s.sendall(bytes.fromhex(sys.argv[2])); sys.stdout.buffer.write(s.recv(9999))"
     )
-    asked = {"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a"]}
     service = HashEmbedder()
     async with served(tmp_path, service):
         (tmp_path / "e.sock").chmod(0o666)
         tmp_path.chmod(0o755)
-        words = [sys.executable, "-c", asks, str(tmp_path), framed(asked).hex()]
+        words = [sys.executable, "-c", asks, str(tmp_path), request().hex()]
         pipe = asyncio.subprocess.PIPE
         other = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
         out, _ = await other.communicate()
@@ -336,37 +342,28 @@ async def test_a_file_in_its_place_stays(folder: Path) -> None:
 
 
 async def test_of_two_at_once_one_stays(folder: Path) -> None:
-    with process(folder) as first:
-        await until(lambda: answers(folder))
+    async with served(folder, HashEmbedder()) as first:
         assert await one_serving(folder, HashEmbedder()) is False
-        assert first.poll() is None
-        own = HashEmbedder()
-        await shared(folder, own).embed(["a question"], "query")
-        assert own.seen == []
+        assert not first.done()
+        assert not await made_by_the_own_one(folder)
 
 
-async def test_what_a_killed_one_leaves_the_next_one_replaces(folder: Path) -> None:
-    with process(folder) as first:
+async def test_one_that_is_killed_in_the_middle_of_an_answer_is_replaced(folder: Path) -> None:
+    """Until then whoever asks makes the vectors, though its socket is there."""
+    with process(folder) as service:
         await until(lambda: answers(folder))
-        first.kill()
-        await asyncio.to_thread(first.wait)
+        assert await made_by_the_own_one(folder)
+        assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
     assert (folder / "e.sock").exists()
-    own = HashEmbedder()
-    await shared(folder, own).embed(["before"], "query")
-    assert own.seen == [("query", "before")]
-    with process(folder):
-        await until(lambda: answers(folder))
-        own = HashEmbedder()
-        await shared(folder, own).embed(["after"], "query")
-        assert own.seen == []
+    assert await made_by_the_own_one(folder)
+    async with served(folder, HashEmbedder()):
+        assert not await made_by_the_own_one(folder)
 
 
 async def test_a_folder_too_far_down_has_none(folder: Path) -> None:
     deep = folder / ("d" * 100)
     deep.mkdir(mode=0o700)
     assert not is_offered(deep / "e.sock")
-    own = HashEmbedder()
-    assert not await one_serving(deep, own)
-    await shared(deep, own).embed(["a question"], "query")
-    assert own.seen
+    assert not await one_serving(deep, HashEmbedder())
+    assert await made_by_the_own_one(deep)
     assert list(deep.iterdir()) == []
