@@ -39,7 +39,7 @@ def connect(
         key_variable="RAGMEM_API_KEY",
         timeout_s=60.0,
         retries=retries,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 
@@ -92,7 +92,7 @@ async def test_known_models_need_no_question() -> None:
 @pytest.mark.parametrize("mode", ["429", "500", "502"])
 async def test_passing_faults_are_tried_again(mode: str) -> None:
     """A fault that passes costs nothing but time."""
-    with LLMServer([Answer(mode=mode), Answer()]) as server:  # type: ignore[arg-type]
+    with LLMServer([Answer(mode=mode), Answer()]) as server:
         assert (await connect(server).embed(["a"])).shape == (1, 8)
     assert len(server.requests) == 2
 
@@ -114,7 +114,7 @@ async def test_a_fault_that_stays_is_said() -> None:
 )
 async def test_refusals_are_not_tried_again(mode: str, said: str) -> None:
     """What will not pass is said at once, with what to do; no key in it."""
-    refusal = Answer(mode=mode, message=f"bad key {KEY}")  # type: ignore[arg-type]
+    refusal = Answer(mode=mode, message=f"bad key {KEY}")
     with (
         LLMServer([refusal], repeat=True) as server,
         pytest.raises(EmbedderError, match=said) as caught,

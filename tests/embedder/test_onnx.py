@@ -6,24 +6,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ragmem.embedder import Spent
 from ragmem.embedder.models import FOLDER, INFO, OnnxEmbedder
 from ragmem.errors import EmbedderError
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-async def embedder() -> AsyncIterator[OnnxEmbedder]:
-    """The real one."""
+@pytest.fixture(scope="module")
+def embedder() -> Iterator[OnnxEmbedder]:
+    """The real one, loaded once for all."""
     made = OnnxEmbedder()
     yield made
-    await made.aclose()
+    asyncio.run(made.aclose())
 
 
 def test_the_files_are_those_that_were_built() -> None:
@@ -64,14 +65,6 @@ async def test_meaning_is_near(embedder: OnnxEmbedder) -> None:
     assert best.tolist() == [2, 0, 2]
 
 
-async def test_a_language_is_no_likeness(embedder: OnnxEmbedder) -> None:
-    """Unrelated texts in French are no closer than the history threshold lets pass."""
-    texts = ["Où habite Camille ?", "Le disque du serveur est plein.", "On livre la version mardi."]
-    vectors = await embedder.embed(texts)
-    alike = (vectors @ vectors.T)[np.triu_indices(3, 1)]
-    assert alike.max() < INFO.thresholds.fact
-
-
 def test_the_directions_of_languages_are_orthonormal() -> None:
     """What is taken out of a vector is a projection, so that it is the same done twice."""
     basis = np.load(FOLDER / "languages.npy", allow_pickle=False)
@@ -81,7 +74,7 @@ def test_the_directions_of_languages_are_orthonormal() -> None:
 
 async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -> None:
     """Alone, in a batch, as a question: the same numbers, so a cached one is as good."""
-    texts = [f"text number {i} " * (i + 1) for i in range(40)]
+    texts = [f"text number {i} " * (4 * i + 1) for i in range(12)]
     together = await embedder.embed(texts)
     alone = np.concatenate([await embedder.embed([text], "query") for text in texts])
     assert np.array_equal(together, alone)
@@ -97,18 +90,25 @@ async def test_what_is_beyond_is_not_read(embedder: OnnxEmbedder) -> None:
 
 async def test_what_was_spent_is_counted(embedder: OnnxEmbedder) -> None:
     """Texts and tokens."""
+    before = embedder.spent
     await embedder.embed(["one two three", "four"])
-    assert (embedder.spent.texts, embedder.spent.tokens) == (2, 8)
+    assert embedder.spent == before + Spent(texts=2, tokens=8, calls=2)
+
+
+async def begun(embedder: OnnxEmbedder, passages: list[str]) -> "asyncio.Task[object]":
+    """A task that embeds these, and has done the first."""
+    before = embedder.spent.texts
+    task: asyncio.Task[object] = asyncio.create_task(embedder.embed(passages))
+    while embedder.spent.texts == before:
+        await asyncio.sleep(0.01)
+    return task
 
 
 async def test_a_question_does_not_wait_for_the_background(embedder: OnnxEmbedder) -> None:
     """With thousands of passages before it, a question is answered at once."""
-    await embedder.prepare()
-    background = asyncio.create_task(embedder.embed(["a long passage of words " * 60] * 2000))
-    while not embedder.spent.texts:
-        await asyncio.sleep(0.01)
+    background = await begun(embedder, ["a long passage of words " * 60] * 2000)
     waits = []
-    for _ in range(20):
+    for _ in range(5):
         started = time.perf_counter()
         await embedder.embed(["where is the setting?"], "query")
         waits.append(time.perf_counter() - started)
@@ -117,23 +117,19 @@ async def test_a_question_does_not_wait_for_the_background(embedder: OnnxEmbedde
     with pytest.raises(asyncio.CancelledError):
         await background
     # Measured: 5 ms. After all passages it would be half a minute and more.
-    assert sorted(waits)[10] < 2
+    assert sorted(waits)[2] < 2
 
 
 async def test_cancelling_stops_the_work(embedder: OnnxEmbedder) -> None:
     """At most one text a thread goes on after a cancelled call; the next call works."""
-    await embedder.prepare()
-    task = asyncio.create_task(embedder.embed(["words " * 250] * 1000))
-    while not embedder.spent.texts:
-        await asyncio.sleep(0.01)
+    task = await begun(embedder, ["words " * 250] * 200)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     spent = embedder.spent.texts
-    # Questions have a thread of their own: this waits for nothing of the above.
-    await asyncio.sleep(1)
-    assert embedder.spent.texts <= spent + 2 < 1000
+    # Behind whatever its threads still have to do.
     assert (await embedder.embed(["next"])).shape == (1, 384)
+    assert embedder.spent.texts <= spent + 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priority is per thread on Linux only")

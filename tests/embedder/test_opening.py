@@ -12,7 +12,7 @@ from ragmem.errors import ConfigError
 
 def config(model: str = "", **settings: object) -> Config:
     """Settings of embeddings."""
-    embeddings = EmbeddingsConfig(**settings)  # type: ignore[arg-type]
+    embeddings = EmbeddingsConfig(**settings)
     return Config(model=ModelConfig(embedding=model), memory=MemoryConfig(embeddings=embeddings))
 
 

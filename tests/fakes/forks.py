@@ -324,8 +324,8 @@ def _load_embedder() -> None:
     It runs in the thread that calls, so a fork lacks none of its threads.
     """
     models = import_module("ragmem.embedder.models")
-    models._load = cache(models._load)  # type: ignore[attr-defined]
-    models._load(models.FOLDER)  # type: ignore[attr-defined]
+    models._load = cache(models._load)
+    models._load(models.FOLDER)
 
 
 def _end_all(living: Mapping[int, tuple[int, socket.socket]]) -> None:
@@ -445,7 +445,7 @@ def _main(control: int) -> None:
 
 def _end(status: int) -> NoReturn:
     """End as an interpreter does, but for taking apart what a thousand modules hold."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     os._exit(_printed(status))
 

@@ -450,7 +450,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def llm(self) -> LLMServer:
-        return self.server.llm  # type: ignore[attr-defined, no-any-return]
+        return self.server.llm
 
     def log_message(self, *_: Any) -> None:
         pass

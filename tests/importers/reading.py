@@ -1,6 +1,7 @@
 """Session files for tests, read without a store."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,13 @@ BARE, EVENTS, ITEMS = (
     CODEX / "rollout-2026-09-24T15-32-51-019f64ab-0000-7000-8000-000000000099.jsonl",
 )
 """Of July 2025, December 2025, 2026."""
+
+
+def lines(file: Path, records: Iterable[object]) -> Path:
+    """The file with a record as JSON on each line, in a folder that is made for it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return file
 
 
 class Read:

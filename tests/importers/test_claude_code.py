@@ -1,13 +1,12 @@
 """Session files of Claude Code, of several versions, become turns."""
 
-import json
 import tempfile
 from datetime import timedelta
 from pathlib import Path
 
 from inline_snapshot import snapshot
 
-from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read
+from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read, lines
 
 
 def test_one_block_a_line() -> None:
@@ -247,16 +246,14 @@ def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -
         "message": {"role": "user", "content": prompt},
         "timestamp": NOW.isoformat(),
     }
-    file = folder / "session.jsonl"
-    file.write_text("".join(json.dumps(record) + "\n" for record in (asked, *answers)))
-    return file
+    return lines(folder / "session.jsonl", [asked, *answers])
 
 
 def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str]]:
     """Prompts and answers of a log of `user`, `typed` (attached), `works`, `says`, operations."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "0f0f0f0f-0000-4000-8000-000000000000.jsonl"
-        lines = []
+        log = []
         for number, (kind, words) in enumerate(records):
             at = (NOW - timedelta(hours=1) + timedelta(seconds=number)).isoformat()
             record: dict[str, object] = {"timestamp": at, "cwd": "/home/ana/garden"}
@@ -272,9 +269,8 @@ def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str
             else:
                 record |= {"type": "queue-operation", "operation": kind}
                 record |= {"content": words} if words else {}
-            lines.append(json.dumps(record) + "\n")
-        file.write_text("".join(lines))
-        told = Read("claude-code", file, now=NOW + timedelta(seconds=later_s)).told
+            log.append(record)
+        told = Read("claude-code", lines(file, log), now=NOW + timedelta(seconds=later_s)).told
     return [(each["user"], each.get("assistant", "")) for each in told]
 
 

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import arm
-from ragmem.importers import AgentName, Outcome, Tally, _zstd
+from ragmem.importers import AgentName, Outcome, Tally, _zstd, importer as module
 from ragmem.importers.importer import AGENTS, Importer, find_files, titles_beside
 from ragmem.records import (
     Applied,
@@ -26,14 +28,24 @@ from ragmem.records import (
 )
 from ragmem.store import Archive
 from ragmem.store.sqlite import SQLiteStore
-from tests.importers.reading import AUTUMN, CLAUDE_CODE, CODEX, EVENTS, LATEST, NOW, SPRING, Read
+from tests.importers.reading import (
+    AUTUMN,
+    CLAUDE_CODE,
+    CODEX,
+    EVENTS,
+    LATEST,
+    NOW,
+    SPRING,
+    Read,
+    lines,
+)
 from tests.store.samples import whole_turn
 
 SECRET = "sk-ant-api03-" + "abcdEFGH1234" * 4
 
 
 async def taken(
-    store: Archive | None,
+    store: "Archive | Heard | None",
     path: Path,
     name: AgentName = "claude-code",
     *,
@@ -47,7 +59,7 @@ async def taken(
         store,
         now=NOW + timedelta(hours=now_h),
         titles=titles_beside(agent, path, search.files),
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     return [await importer.take(agent, found, Tally()) for found in search.files]
 
@@ -55,6 +67,28 @@ async def taken(
 def states(outcomes: list[Outcome]) -> list[tuple[str, int, int]]:
     """What became of each, and turns that are new or more complete."""
     return [(each.state, each.turns_added, each.turns_changed) for each in outcomes]
+
+
+def beginning(folder: Path, original: Path, count: int | None = None) -> Path:
+    """A file of the same name in another folder, with so many of the lines; None: all."""
+    file = folder / original.name
+    file.write_bytes(b"".join(original.read_bytes().splitlines(keepends=True)[:count]))
+    return file
+
+
+class Heard:
+    """A store of which a test hears each transaction before it is applied, or refuses it."""
+
+    def __init__(self, store: Archive, hears: Callable[[Sequence[Write]], None]) -> None:
+        self._store = store
+        self._hears = hears
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        self._hears(writes)
+        return await self._store.apply(writes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 async def everything(store: Archive) -> list[PutTurn]:
@@ -97,11 +131,9 @@ async def test_what_is_known_is_not_completed_again(small: Archive, tmp_path: Pa
     acts = {"type": "assistant", "uuid": "v", "message": {"id": "m", "content": edits}, **record}
     answer = [{"type": "tool_result", "tool_use_id": name, "content": "done"} for name in "12"]
     done = {"type": "user", "uuid": "w", "message": {"content": answer}, **record}
-    file = tmp_path / "projects" / "-g" / "s.jsonl"
-    file.parent.mkdir(parents=True)
-    file.write_text("".join(json.dumps(each) + "\n" for each in (ask, acts, done)))
-    assert states(await taken(small, tmp_path / "projects")) == [("new", 1, 0)]
-    assert states(await taken(small, tmp_path / "projects")) == [("unchanged", 0, 0)]
+    file = lines(tmp_path / "projects" / "-g" / "s.jsonl", [ask, acts, done])
+    assert states(await taken(small, file)) == [("new", 1, 0)]
+    assert states(await taken(small, file)) == [("unchanged", 0, 0)]
 
 
 async def test_what_is_stored_is_searched_and_due_like_all_else(small: Archive) -> None:
@@ -122,14 +154,14 @@ async def test_what_is_stored_is_searched_and_due_like_all_else(small: Archive) 
 
 async def test_a_file_that_grew_brings_only_what_is_new(small: Archive, tmp_path: Path) -> None:
     """The turn that was not complete becomes so, and the next ones follow it."""
-    lines = AUTUMN.read_bytes().splitlines(keepends=True)
-    file = tmp_path / AUTUMN.name
-    file.write_bytes(b"".join(lines[:8]))
+    file = beginning(tmp_path, AUTUMN, 8)
     assert states(await taken(small, file)) == [("new", 1, 0)]
     assert states(await taken(small, file)) == [("unchanged", 0, 0)]
-    file.write_bytes(b"".join(lines[:10]) + lines[10][:50])
+    whole = AUTUMN.read_bytes()
+    beginning(tmp_path, AUTUMN, 10)
+    file.write_bytes(whole[: file.stat().st_size + 50])
     assert states(await taken(small, file)) == [("grown", 0, 1)]
-    file.write_bytes(b"".join(lines))
+    file.write_bytes(whole)
     assert states(await taken(small, file)) == [("grown", 1, 1)]
     grown = await everything(small)
     assert [put.turn.status for put in grown] == ["completed", "failed"]
@@ -139,13 +171,10 @@ async def test_a_file_that_grew_brings_only_what_is_new(small: Archive, tmp_path
 
 async def test_a_session_that_went_on_here_keeps_both(small: Archive, tmp_path: Path) -> None:
     """Turns that came later there stand behind those that were said here; a name here stays."""
-    lines = SPRING.read_bytes().splitlines(keepends=True)
-    file = tmp_path / SPRING.name
-    file.write_bytes(b"".join(lines[:10]))
-    [first] = await taken(small, file)
+    [first] = await taken(small, beginning(tmp_path, SPRING, 10))
     named = UpdateSession(session_id=first.session_id, title="Mine", tags=("x",), at=NOW)
     await small.apply([*whole_turn(first.session_id, user="said here", started_at=NOW), named])
-    file.write_bytes(b"".join(lines))
+    file = beginning(tmp_path, SPRING)
     [grown] = await taken(small, file)
     assert (grown.state, grown.turns_added, grown.title) == ("grown", 1, "Mine")
     turns = await small.turns(first.session_id)
@@ -171,26 +200,20 @@ async def test_the_first_prompt_is_the_title_until_there_is_one(
     small: Archive, tmp_path: Path
 ) -> None:
     """Is taken while nobody has given one here."""
-    lines = LATEST.read_bytes().splitlines(keepends=True)
-    file = tmp_path / LATEST.name
-    file.write_bytes(b"".join(lines[:10]))
-    [outcome] = await taken(small, file)
+    [outcome] = await taken(small, beginning(tmp_path, LATEST, 10))
     assert outcome.title == "Water the ferns each Monday."
-    file.write_bytes(b"".join(lines))
-    [outcome] = await taken(small, file)
+    [outcome] = await taken(small, beginning(tmp_path, LATEST))
     assert (outcome.state, outcome.title) == ("unchanged", "Mondays")
     assert (await small.session(outcome.session_id)).title == "Mondays"
 
 
 async def test_a_fork_shares_its_parents_turns(small: Archive, tmp_path: Path) -> None:
     """A session that begins with another one's records does not have its turns a second time."""
-    whole = SPRING.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    (tmp_path / SPRING.name).write_bytes(whole)
+    begun = beginning(tmp_path, SPRING, 10).read_bytes()
     fork = tmp_path / "fork.jsonl"
     own = b'{"type":"user","uuid":"own","sessionId":"fork","message":{"content":"Or moss?"}}\n'
-    fork.write_bytes(b"".join(lines[:10]) + own)
-    [parent] = await taken(small, tmp_path / SPRING.name)
+    fork.write_bytes(begun + own)
+    [parent] = await taken(small, beginning(tmp_path, SPRING))
     [forked] = await taken(small, fork)
     assert (forked.state, forked.turns_known, forked.turns_added) == ("new", 1, 1)
     session = await small.session(forked.session_id)
@@ -201,7 +224,7 @@ async def test_a_fork_shares_its_parents_turns(small: Archive, tmp_path: Path) -
         "Or moss?",
     ]
     more = own.replace(b"own", b"more").replace(b"moss", b"ivy")
-    fork.write_bytes(b"".join(lines[:10]) + own + more)
+    fork.write_bytes(begun + own + more)
     assert states(await taken(small, fork)) == [("grown", 1, 0)]
     assert states(await taken(small, fork)) == [("unchanged", 0, 0)]
     assert await small.check() == []
@@ -210,13 +233,13 @@ async def test_a_fork_shares_its_parents_turns(small: Archive, tmp_path: Path) -
 async def test_a_fork_of_codex(small: Archive, tmp_path: Path) -> None:
     """Its first line names the session that it was made of, whose lines follow with new times."""
     await taken(small, EVENTS, "codex")
-    first, *lines = EVENTS.read_text().splitlines()
+    first, *rest = EVENTS.read_text().splitlines()
     meta = json.loads(first)
     meta["payload"] |= {"id": "fork", "forked_from_id": meta["payload"]["id"]}
-    later = [line.replace("2025-12-28T12", "2026-01-02T08") for line in lines[:23]]
+    later = [line.replace("2025-12-28T12", "2026-01-02T08") for line in rest[:23]]
     prompt = {"type": "event_msg", "payload": {"type": "user_message", "message": "Or moss?"}}
-    file = tmp_path / "rollout-fork.jsonl"
-    file.write_text("\n".join([json.dumps(meta), first, *later, json.dumps(prompt)]))
+    records = [meta, *map(json.loads, [first, *later]), prompt]
+    file = lines(tmp_path / "rollout-fork.jsonl", records)
     [forked] = await taken(small, file, "codex")
     assert (forked.turns_known, forked.turns_added) == (1, 1)
     assert (await small.session(forked.session_id)).forked_at_index == 1
@@ -224,8 +247,7 @@ async def test_a_fork_of_codex(small: Archive, tmp_path: Path) -> None:
 
 async def test_a_fork_whose_parent_is_not_here(small: Archive, tmp_path: Path) -> None:
     """Stands by itself, with all of its turns."""
-    file = tmp_path / "fork.jsonl"
-    file.write_bytes(SPRING.read_bytes())
+    file = beginning(tmp_path, SPRING).rename(tmp_path / "fork.jsonl")
     [outcome] = await taken(small, file)
     assert (outcome.state, outcome.turns_added) == ("new", 2)
     assert (await small.session(outcome.session_id)).parent_session_id is None
@@ -252,9 +274,7 @@ async def test_secrets_stay_out(small: Archive, tmp_path: Path) -> None:
             {"type": "tool_result", "tool_use_id": "t", "content": SECRET, "is_error": False}]}},
         {"type": "assistant", "message": {"id": "n", "content": SECRET}},
     ]  # fmt: skip
-    file = tmp_path / "s.jsonl"
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    [outcome] = await taken(small, file, now_h=24 * 365)
+    [outcome] = await taken(small, lines(tmp_path / "s.jsonl", records), now_h=24 * 365)
     stored = msgspec.json.encode([await everything(small), await small.sessions(SessionQuery())])
     assert SECRET.encode() not in stored
     assert stored.count(b"[redacted: Anthropic key]") >= 7
@@ -282,21 +302,14 @@ async def test_those_of_one_folder(small: Archive, tmp_path: Path) -> None:
 
 async def test_a_refusal_of_the_store_is_told(small: Archive) -> None:
     """A session that somebody writes at the same time costs the others nothing."""
+    applied: list[Sequence[Write]] = []
 
-    class Refusing:
-        def __init__(self) -> None:
-            self.refused = 0
+    def refuse_the_first(writes: Sequence[Write]) -> None:
+        applied.append(writes)
+        if len(applied) == 1:
+            raise StoreRefused("Turn 1 has no place here.")
 
-        async def apply(self, writes: list[Write]) -> Applied:
-            self.refused += 1
-            if self.refused == 1:
-                raise StoreRefused("Turn 1 has no place here.")
-            return await small.apply(writes)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(small, name)
-
-    outcomes = await taken(Refusing(), CLAUDE_CODE)  # type: ignore[arg-type]
+    outcomes = await taken(Heard(small, refuse_the_first), CLAUDE_CODE)
     assert [each.state for each in outcomes] == ["refused", "new", "new"]
     assert outcomes[0].reason == "Turn 1 has no place here."
 
@@ -342,42 +355,28 @@ async def test_a_file_that_is_gone_or_forbidden_is_told(small: Archive, tmp_path
     assert link.state == "refused"
 
 
-async def test_a_prompt_of_any_length_and_a_session_of_any_size(
-    small: Archive, tmp_path: Path
+async def test_a_session_of_any_size_is_stored_some_turns_at_a_time(
+    small: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Turns are stored some at a time, with results that are clipped."""
-    file = tmp_path / "long.jsonl"
-    with file.open("w") as out:
-        for number in range(120):
-            when = (NOW + timedelta(seconds=number)).isoformat()
-            content: list[dict[str, object]] = [
-                {"type": "text", "text": f"answer {number}"},
-                {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": "x"}},
-            ]
-            result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "y" * 300_000}
-            for record in (
-                {"type": "user", "uuid": f"u{number}", "message": {"content": f"prompt {number}"}},
-                {"type": "assistant", "message": {"id": f"m{number}", "content": content}},
-                {"type": "user", "message": {"content": [result]}},
-                {"type": "assistant", "message": {"id": f"n{number}", "content": "done"}},
-            ):
-                out.write(json.dumps({"timestamp": when, "cwd": "/home/ana/garden"} | record))
-                out.write("\n")
+    """No more of them, and no more text, than its limits say; results are clipped."""
+    monkeypatch.setattr(module, "_BATCH", 5)
+    monkeypatch.setattr(module, "_BATCH_CHARS", 500_000)
+    records: list[dict[str, object]] = []
+    for n in range(12):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "x"}}
+        told = "y" if n < 5 else "y" * 300_000
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": told}
+        records += [
+            {"type": "user", "uuid": f"u{n}", "message": {"content": f"prompt {n}"}},
+            {"type": "assistant", "message": {"id": f"m{n}", "content": [call]}},
+            {"type": "user", "message": {"content": [result]}},
+            {"type": "assistant", "message": {"id": f"n{n}", "content": "done"}},
+        ]
     applied: list[int] = []
-
-    class Counting:
-        async def apply(self, writes: list[Write]) -> Applied:
-            applied.append(sum(isinstance(write, PutTurn) for write in writes))
-            return await small.apply(writes)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(small, name)
-
-    [outcome] = await taken(Counting(), file)  # type: ignore[arg-type]
-    assert (outcome.turns_added, outcome.tool_calls_added) == (120, 120)
-    assert max(applied) <= 50
-    assert sum(applied) == 120
-    assert len(applied) > 4
+    store = Heard(small, lambda writes: applied.append(sum(isinstance(w, PutTurn) for w in writes)))
+    [outcome] = await taken(store, lines(tmp_path / "long.jsonl", records))
+    assert (outcome.turns_added, outcome.tool_calls_added) == (12, 12)
+    assert [turns for turns in applied if turns] == [5, 3, 3, 1]
     [put] = await small.own_turns([Span(outcome.session_id, 7, 7)])
     assert put.turn.user_message == "prompt 6"
     assert 190_000 < len(put.turn.tool_calls[0].result) < 210_000

@@ -15,9 +15,9 @@ from ragmem.importers import AgentName, FoundFile, Tally
 from ragmem.importers.importer import AGENTS, find_files
 from ragmem.memory.window import prompts_of
 from ragmem.store import Archive
-from tests.importers.reading import NOW, Read
+from tests.importers.reading import NOW, Read, lines
 from tests.importers.test_importing import states, taken
-from tests.importers.test_mutations import _change, _check
+from tests.importers.test_mutations import MANY, _change, _check
 
 GARDEN = "/home/ana/garden"
 MS = 1_780_000_000_000
@@ -41,12 +41,6 @@ EXPECTED = [
     },
 ]
 """Of each agent the same conversation."""
-
-
-def lines(file: Path, records: list[Any]) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return file
 
 
 def written(file: Path, content: object) -> Path:
@@ -725,8 +719,8 @@ def shapes(name: AgentName) -> list[Any]:
     return [{"metadata": vibe_metadata()}, *vibe_messages()]
 
 
-@pytest.mark.parametrize("name", PLACES)
-@given(data=st.data())
+@MANY
+@given(name=st.sampled_from(sorted(PLACES)), data=st.data())
 def test_whatever_the_records_hold_turns_come_of_it(name: AgentName, data: Any) -> None:
     """Any value may be anything: nothing raises, and what comes can be stored."""
     records = deepcopy(shapes(name))

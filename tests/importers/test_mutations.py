@@ -8,23 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ragmem.importers import AgentName, Tally
 from ragmem.importers.importer import AGENTS, Importer, find_files
 from ragmem.records import PutTurn
 from ragmem.store.sqlite import SQLiteStore
-from tests.importers.reading import (
-    AUTUMN,
-    BARE,
-    EVENTS,
-    ITEMS,
-    LATEST,
-    NOW,
-    SPRING,
-    Read,
-)
+from tests.importers.reading import AUTUMN, BARE, EVENTS, ITEMS, LATEST, NOW, SPRING, Read
 
 FILES: list[tuple[AgentName, Path]] = [
     ("claude-code", SPRING),
@@ -34,6 +24,8 @@ FILES: list[tuple[AgentName, Path]] = [
     ("codex", EVENTS),
     ("codex", ITEMS),
 ]
+MANY = settings(max_examples=2 * settings().max_examples)
+FEW = settings(max_examples=settings().max_examples // 2)
 anything = st.recursive(
     st.none()
     | st.booleans()
@@ -59,10 +51,11 @@ def read(name: AgentName, original: Path, lines: Sequence[bytes]) -> Read:
         return Read(name, file)
 
 
-@pytest.mark.parametrize(("name", "file"), FILES, ids=lambda value: str(value)[-20:])
-@given(data=st.data())
-def test_noise_between_lines_changes_nothing(name: AgentName, file: Path, data: Any) -> None:
+@MANY
+@given(chosen=st.sampled_from(FILES), data=st.data())
+def test_noise_between_lines_changes_nothing(chosen: tuple[AgentName, Path], data: Any) -> None:
     """Bytes, other JSON and kinds that nobody knows, anywhere but within a line."""
+    name, file = chosen
     lines = file.read_bytes().splitlines()
     for _ in range(data.draw(st.integers(1, 4))):
         # Of what stands before the first line, nothing is known: it may be the beginning.
@@ -70,12 +63,13 @@ def test_noise_between_lines_changes_nothing(name: AgentName, file: Path, data: 
     assert read(name, file, lines).told == Read(name, file).told
 
 
-@pytest.mark.parametrize(("name", "file"), FILES, ids=lambda value: str(value)[-20:])
-@given(data=st.data())
+@MANY
+@given(chosen=st.sampled_from(FILES), data=st.data())
 def test_changed_records_never_raise_and_cost_no_other_prompt(
-    name: AgentName, file: Path, data: Any
+    chosen: tuple[AgentName, Path], data: Any
 ) -> None:
     """Any value of some records may be anything; lines may be cut, or come twice."""
+    name, file = chosen
     lines = file.read_bytes().splitlines()
     changed = data.draw(st.sets(st.integers(0, len(lines) - 1), min_size=1, max_size=4))
     for number in changed:
@@ -90,6 +84,7 @@ def test_changed_records_never_raise_and_cost_no_other_prompt(
     assert [words for words in _prompts(name, whole) if words not in prompts] == []
 
 
+@FEW
 @given(data=st.data())
 def test_whatever_comes_can_be_stored(data: Any) -> None:
     """A real store takes it, finds nothing broken, and has nothing to add the second time."""

@@ -169,7 +169,7 @@ async def test_files_and_the_vector_are_waited_for_at_the_same_time(desk: Desk) 
         assert await index.embed()
         embedder.delay_s = 60
         endless = asyncio.create_task(asyncio.Event().wait())
-        codebase._refreshing[desk.project.project_id] = endless  # type: ignore[assignment]
+        codebase._refreshing[desk.project.project_id] = endless
         began = time.monotonic()
         assert await codebase.passages(desk.project, "What does parse_duration do?")
         assert time.monotonic() - began < 3.9
@@ -291,7 +291,7 @@ async def test_what_changed_last_gets_its_vectors_first(desk: Desk) -> None:
 
 async def _until(done: object) -> None:
     async with asyncio.timeout(60):
-        while not await done():  # type: ignore[operator]
+        while not await done():
             await asyncio.sleep(0.05)
 
 

@@ -169,7 +169,7 @@ async def test_plain_words(thread):
         (PermissionError(13, "Permission denied"), StoreRefused, "Permission denied"),
     ):
         with pytest.raises(kind, match=part) as caught:
-            await writer.run(raising(error), otherwise=None)  # type: ignore[arg-type]
+            await writer.run(raising(error), otherwise=None)
         assert caught.value.hint
     await writer.aclose()
     await writer.aclose()

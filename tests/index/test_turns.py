@@ -129,7 +129,7 @@ async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         items = await desk.store.pending("references", limit=9)
         for item in items:
-            seen = await codebase.look_through(store, [item], "me")  # type: ignore[arg-type]
+            seen = await codebase.look_through(store, [item], "me")
             assert seen == {item.key}
     assert store.asked.count("session") == 1
     assert store.asked.count("claim") == 1
@@ -219,13 +219,13 @@ async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: b
 async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
     """A prompt does not come later because the store is slow; it is told the next time."""
     line = Line()
-    frail = FrailStore(desk.store, line)  # type: ignore[arg-type]
+    frail = FrailStore(desk.store, line)
 
     asked = asyncio.Event()
 
     async def open_store() -> Store:
         asked.set()
-        return frail  # type: ignore[return-value]
+        return frail
 
     loop = asyncio.get_running_loop()
     async with desk.codebase(open_store=open_store) as codebase:
