@@ -4,12 +4,23 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ragmem.agent.seat import Options
 from ragmem.app import App
 from ragmem.config import Config, find_paths
-from ragmem.records import MemoryQuery, MemoryRecord, PutMemory, Session
+from ragmem.ids import new_id
+from ragmem.records import (
+    CreateSession,
+    MemoryQuery,
+    MemoryRecord,
+    PutMemory,
+    PutTurn,
+    Session,
+    ToolCall,
+    Turn,
+)
 from ragmem.repl.commands import is_command, run_command
 from ragmem.repl.output import ChatOutput
 from ragmem.repl.session import ChatSession
@@ -54,6 +65,26 @@ class Chat:
         assert is_command(line)
         assert await run_command(line, self.session) is None
         return self.paper.text
+
+    async def turn(
+        self, asked: str, answered: str = "Done.", *calls: ToolCall, **fields: Any
+    ) -> Turn:
+        """Store a turn of the session that has come to its end, with what it called."""
+        session, turn_id = self.session.session, new_id()
+        turn = Turn(
+            turn_id=turn_id,
+            session_id=session.session_id,
+            turn_index=session.turn_count + 1,
+            user_message=asked,
+            assistant_message=answered,
+            status="completed",
+            started_at=session.started_at,
+            tool_calls=tuple(msgspec.structs.replace(call, turn_id=turn_id) for call in calls),
+            **fields,
+        )
+        await (await self.app.store()).apply([CreateSession(session=session), PutTurn(turn=turn)])
+        self.session.session = await self.app.resume_session(session.session_id)
+        return turn
 
     async def stored(self) -> list[MemoryRecord]:
         """Newest first."""

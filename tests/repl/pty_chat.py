@@ -69,9 +69,27 @@ class PtyChat:
 
     # --- what a person does -----------------------------------------------------
 
-    def send(self, keys: str) -> None:
-        """Press keys."""
+    def send(
+        self,
+        keys: str,
+        *,
+        shows: str = "",
+        prints: str = "",
+        ends: str = "",
+        until: Callable[[], Any] = lambda: True,
+    ) -> None:
+        """Press keys, and wait for what they do: by pattern, on the screen, or for what is true.
+
+        `shows` is on the screen now, `prints` above the prompt, `ends` the answer of a turn.
+        """
         os.write(self._terminal, keys.encode())
+        if shows:
+            self.wait_for_screen(shows)
+        if prints:
+            self.wait_for(prints)
+        if ends:
+            self.wait_for_turn(ends)
+        self.until(until, f"what {keys!r} does")
 
     def send_much(self, text: str) -> None:
         """The same for more than the terminal's buffer holds, while the process reads."""
@@ -243,6 +261,12 @@ class FakeChat(PtyChat):
     def prompts(self) -> list[str]:
         """What was asked."""
         return [line["prompt"] for line in self.log("ask")]
+
+    def decides(self, keys: str) -> dict[str, Any]:
+        """What the agent is told once a question is answered with these keys."""
+        asked = len(self.log("decided"))
+        self.send(keys, until=lambda: len(self.log("decided")) > asked)
+        return self.log("decided")[-1]
 
     def let(self, name: str) -> None:
         """Let the app go on that waits for this; see `fake_app.gate`."""

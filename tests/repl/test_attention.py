@@ -63,16 +63,12 @@ def test_nothing_is_sent_where_both_are_switched_off_and_no_title_to_a_bare_cons
     assert console.sent == ["\x07"]
 
 
-def test_an_approval_shows_in_the_title_and_rings_once(tmp_path: Path) -> None:
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("y")
-        chat.wait_for(r"^Done so\.")
-        chat.leave()
-        name = tmp_path.name.encode()
-        titles = [b"ragmem: " + name, "● ragmem: needs you".encode(), b"ragmem: " + name, b""]
-        assert TITLE.findall(chat.raw) == titles
-        assert chat.raw.count(b"\x07") == 1
-        assert chat.is_restored()
+def test_an_approval_shows_in_the_title_and_rings_once(chat: FakeChat, tmp_path: Path) -> None:
+    chat.send("edit\r", shows=r"^Allow this change\?")
+    chat.send("y", prints=r"^Done so\.")
+    chat.leave()
+    name = tmp_path.name.encode()
+    titles = [b"ragmem: " + name, "● ragmem: needs you".encode(), b"ragmem: " + name, b""]
+    assert TITLE.findall(chat.raw) == titles
+    assert chat.raw.count(b"\x07") == 1
+    assert chat.is_restored()

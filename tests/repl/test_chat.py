@@ -15,16 +15,16 @@ ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 UP, DOWN = f"{ESC}[A", f"{ESC}[B"
 WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
+LINES = "\n".join(f"line {i}" for i in range(12))
+PASTE = f"{ESC}[200~{LINES}{ESC}[201~"
 
 
 def test_a_question_and_its_answer(chat: FakeChat) -> None:
     """Prompt, tool calls as they run, Markdown, costs, the command that resumes."""
-    chat.send("tool held\r")
-    chat.wait_for_screen(r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
+    chat.send("tool held\r", shows=r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
     chat.let("tool")
     chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
-    chat.send("markdown\r")
-    chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
+    chat.send("markdown\r", prints=r"^\[image: http://host/image.png\] link \(http://host/\)$")
     chat.wait_for_screen(r"^  openai/scripted · 00000002 · no sandbox +▓▓▓▓░░░░░░ 41% · \$0\.026$")
     chat.leave()
     assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
@@ -39,14 +39,12 @@ def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> Non
     """Ready for typing before any heavy import; a typed-ahead Enter sends."""
     with FakeChat(tmp_path, "early=held", "load=held", columns=40) as chat:
         chat.wait_for_screen(r"^›")
-        chat.send("a question that is longer than one row is\rand a dra")
-        chat.wait_for_screen(r"and a dra")
+        chat.send("a question that is longer than one row is\rand a dra", shows=r"and a dra")
         chat.let("early")
         chat.wait_for_screen(r"loading …\nqueued: a question")
         chat.wait_for_screen(r"^› and a dra$")
         chat.let("load")
-        chat.send("ft\r")
-        chat.until(lambda: len(chat.prompts) == 2)
+        chat.send("ft\r", until=lambda: len(chat.prompts) == 2)
         assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
         assert chat.text.count("and a draft") >= 1
         assert "^[" not in chat.text
@@ -56,8 +54,7 @@ def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
     """The error, its hint and its exit code; typed text does not reach the shell."""
     with FakeChat(tmp_path, "early=held", "no_model") as chat:
         chat.wait_for_screen(r"^›")
-        chat.send("rm -rf everything")
-        chat.wait_for_screen(r"^› rm -rf everything$")
+        chat.send("rm -rf everything", shows=r"^› rm -rf everything$")
         chat.let("early")
         assert chat.exit_code() == 2
         assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
@@ -70,8 +67,7 @@ def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: 
     # A setting of the interpreter's own: no fork, which has imported everything.
     with FakeChat(tmp_path, "early=held", env={"PYTHONSAFEPATH": "1"}) as chat:
         chat.wait_for_screen(r"^›")
-        chat.send("typed")
-        chat.wait_for_screen(r"^› typed")
+        chat.send("typed", shows=r"^› typed")
         chat.process.kill(number)
         assert chat.exit_code() == code
         assert "typed" not in chat.screen
@@ -82,100 +78,69 @@ def test_several_lines_and_history(tmp_path: Path) -> None:
     """Alt-Enter or a trailing backslash adds a line; Up and Ctrl-R find prompts again."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
-        chat.send(f"one{ESC}\rtwo\\\rthree\r")
-        chat.until(lambda: chat.prompts == ["one\ntwo\nthree"])
-        chat.wait_for(r"› one\n  two\n  three\n\nYou said")
-        chat.send("second\r")
-        chat.until(lambda: len(chat.prompts) == 2)
-        chat.wait_for(r"You said 'second'")
+        chat.send(f"one{ESC}\rtwo\\\rthree\r", prints=r"› one\n  two\n  three\n\nYou said")
+        chat.send("second\r", prints=r"You said 'second'")
+        assert chat.prompts == ["one\ntwo\nthree", "second"]
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
     assert stat.S_IMODE(chat.history.stat().st_mode) == 0o600
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
-        chat.send(f"{ESC}[A")
-        chat.wait_for_screen(r"^› second$")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"^›$")
-        chat.send(CTRL_R)
-        chat.wait_for_screen(r"^  Earlier prompts › +2 of 2$")
-        chat.send("two")
-        chat.wait_for_screen(r"^  ▸ one two three$")
-        chat.send("\r")
-        chat.wait_for_screen(r"^› one\n  two\n  three")
-        chat.send("\r")
-        chat.until(lambda: chat.prompts[-1] == "one\ntwo\nthree")
+        chat.send(UP, shows=r"^› second$")
+        chat.send(CTRL_C, shows=r"^›$")
+        chat.send(CTRL_R, shows=r"^  Earlier prompts › +2 of 2$")
+        chat.send("two", shows=r"^  ▸ one two three$")
+        chat.send("\r", shows=r"^› one\n  two\n  three")
+        chat.send("\r", until=lambda: chat.prompts[-1] == "one\ntwo\nthree")
 
 
 def test_long_pastes_fold_and_are_sent_whole(chat: FakeChat) -> None:
     """Pasted text of many lines folds; backspace takes all of it."""
-    lines = "\n".join(f"line {i}" for i in range(12))
-    paste = f"{ESC}[200~{lines}{ESC}[201~"
-    chat.send(f"see {paste}")
-    chat.wait_for_screen(r"^› see \[pasted 12 lines\]$")
-    chat.send("\x7f")
-    chat.wait_for_screen(r"^› see$")
-    chat.send(f"{paste} there\r")
-    chat.until(lambda: chat.prompts == [f"see {lines} there"])
+    chat.send(f"see {PASTE}", shows=r"^› see \[pasted 12 lines\]$")
+    chat.send("\x7f", shows=r"^› see$")
+    chat.send(f"{PASTE} there\r", until=lambda: chat.prompts == [f"see {LINES} there"])
     chat.wait_for(r"^› see \[pasted 12 lines\] there$")
-    chat.send(f"{ESC}[A")
-    chat.wait_for_screen(r"^› see \[pasted 12 lines\] there$")
-    chat.send(CTRL_C)
-    chat.wait_for_screen(r"^›$")
-    chat.send(CTRL_R)
-    chat.wait_for_screen(r"^  Earlier prompts ›")
-    chat.send("line 11")
-    chat.wait_for_screen(r"^  ▸ see \[pasted 12 lines\] there$")
-    chat.send("\r")
-    chat.until(lambda: "Earlier prompts" not in chat.screen)
-    chat.send("\r")
-    chat.until(lambda: len(chat.prompts) == 2)
+    chat.send(UP, shows=r"^› see \[pasted 12 lines\] there$")
+    chat.send(CTRL_C, shows=r"^›$")
+    chat.send(CTRL_R, shows=r"^  Earlier prompts ›")
+    chat.send("line 11", shows=r"^  ▸ see \[pasted 12 lines\] there$")
+    chat.send("\r", until=lambda: "Earlier prompts" not in chat.screen)
+    chat.send("\r", until=lambda: len(chat.prompts) == 2)
     assert chat.prompts[1] == chat.prompts[0]
 
 
-def test_esc_stops_the_answer_and_keeps_what_came(chat: FakeChat) -> None:
-    """The prompt is back, the turn is recorded as interrupted."""
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
-    chat.send(ESC)
-    chat.wait_for(r"^  interrupted$")
-    assert "word1 " in chat.text
-    assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"]
-    chat.send("again\r")
-    chat.wait_for(r"You said 'again'")
-
-
 def test_prompts_typed_meanwhile_are_queued(chat: FakeChat) -> None:
-    """Queued, shown, done in order; when the answer is stopped they come back unsent."""
-    chat.send("tool held\rfirst\rsecond\r")
-    chat.wait_for_screen(r"^queued: first\nqueued: second$")
+    """Queued, shown, done in order."""
+    chat.send("tool held\rfirst\rsecond\r", shows=r"^queued: first\nqueued: second$")
     chat.let("tool")
     chat.until(lambda: chat.prompts == ["tool held", "first", "second"])
     chat.wait_for(r"You said 'second'")
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
-    chat.send("later\rdraft")
-    chat.wait_for_screen(r"^queued: later$")
+
+
+def test_esc_stops_the_answer_keeps_what_came_and_takes_the_queue_back(chat: FakeChat) -> None:
+    """What waited stands unsent before the draft, and can be sent."""
+    chat.send("slow\r", shows=WORDS)
+    chat.send("later\rdraft", shows=r"^queued: later$")
     chat.wait_for_screen(r"^› draft$")
-    chat.send(ESC)
-    chat.wait_for_screen(r"^› later\n  draft$")
+    chat.send(ESC, shows=r"^› later\n  draft$")
+    chat.wait_for(r"^  interrupted$")
+    assert "word1 " in chat.text
+    assert chat.log("finished")[0]["subtype"] == "interrupted"
     chat.pump(0.3)
-    assert chat.prompts[-1] == "slow"
+    assert chat.prompts == ["slow"]
+    chat.send("\r", until=lambda: chat.prompts == ["slow", "later\ndraft"])
 
 
 def test_ctrl_c_interrupts_then_clears_then_leaves(chat: FakeChat) -> None:
-    """The ladder; the exit code is that of SIGINT."""
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
-    chat.send("draft")
+    """The ladder; any key takes its last step back, and the exit code is that of SIGINT."""
+    chat.send("slow\r", shows=WORDS)
+    chat.send("draft", shows=r"^› draft")
+    chat.send(CTRL_C, prints=r"^  interrupted$")
     chat.wait_for_screen(r"^› draft")
-    chat.send(CTRL_C)
-    chat.wait_for(r"^  interrupted$")
-    chat.wait_for_screen(r"^› draft")
-    chat.send(CTRL_C)
-    chat.wait_for_screen(r"^›$")
-    chat.send(CTRL_C)
-    chat.wait_for_screen(r"Ctrl-C again to leave")
+    chat.send(CTRL_C, shows=r"^›$")
+    chat.send(CTRL_C, shows=r"^  Ctrl-C again to leave$")
+    chat.send("x\x7f", until=lambda: "Ctrl-C again" not in chat.screen)
+    chat.send(CTRL_C, shows=r"^  Ctrl-C again to leave$")
     chat.send(CTRL_C)
     assert chat.exit_code() == 130
     assert chat.is_restored()
@@ -183,21 +148,17 @@ def test_ctrl_c_interrupts_then_clears_then_leaves(chat: FakeChat) -> None:
 
 def test_ctrl_c_at_a_turn_that_is_over_clears_the_draft(chat: FakeChat) -> None:
     """The ladder goes by what is seen, though the turn's last work may not be done."""
-    chat.send("lingering\rdraft")
-    chat.wait_for(r"^You said 'lingering'\.\n  2\.3 s · 2 model calls")
+    chat.send("lingering\rdraft", prints=r"^You said 'lingering'\.\n  2\.3 s · 2 model calls")
     chat.wait_for_screen(r"^› draft$")
-    chat.send(CTRL_C)
-    chat.wait_for_screen(r"^›$")
+    chat.send(CTRL_C, shows=r"^›$")
     chat.let("end")
-    chat.send("again\r")
-    chat.wait_for(r"You said 'again'")
+    chat.send("again\r", prints=r"You said 'again'")
     assert "interrupted" not in chat.text
 
 
 def test_a_hundred_ctrl_c(chat: FakeChat) -> None:
     """SIGINT a hundred times in an answer: the turn is recorded, the terminal restored."""
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
+    chat.send("slow\r", shows=WORDS)
     for _ in range(100):
         chat.process.kill(signal.SIGINT)
     chat.until(lambda: chat.log("finished"))
@@ -213,37 +174,34 @@ def test_a_hundred_ctrl_c(chat: FakeChat) -> None:
     assert chat.is_restored()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-@pytest.mark.parametrize("busy", ["slow", ""])
+@pytest.mark.parametrize(
+    ("begun", "number", "code"),
+    [("slow\r", signal.SIGTERM, 143), ("slow\r", signal.SIGHUP, 129), ("", signal.SIGTERM, 143)],
+)
 def test_signals_end_it_in_order(
-    chat: FakeChat, number: signal.Signals, code: int, busy: str
+    chat: FakeChat, begun: str, number: signal.Signals, code: int
 ) -> None:
     """Turn recorded, app closed, terminal restored."""
-    if busy:
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
+    chat.send(begun, shows=WORDS if begun else "")
     chat.process.kill(number)
     assert chat.exit_code() == code
-    assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
+    assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(begun)
     assert chat.log("closed")
     assert chat.is_restored()
 
 
-def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.chat("hurried")
+def test_a_turn_that_does_not_end_is_left_behind(chat: FakeChat) -> None:
     """SIGTERM ends the process within two seconds, whatever does not listen."""
-    with FakeChat(tmp_path, "hurried") as chat:
-        chat.wait_until_loaded()
-        chat.send("deaf\r")
-        chat.wait_for_screen(r"listening to nobody")
-        chat.process.kill(signal.SIGTERM)
-        assert chat.exit_code() == 143
-        assert chat.is_restored()
+    chat.send("deaf\r", shows=r"listening to nobody")
+    chat.process.kill(signal.SIGTERM)
+    assert chat.exit_code() == 143
+    assert chat.is_restored()
 
 
 def test_a_terminal_that_goes_away_ends_it(chat: FakeChat) -> None:
     """SIGHUP and end of input at once: no spinning, no traceback."""
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
+    chat.send("slow\r", shows=WORDS)
     assert chat.hang_up() == 129
     assert chat.log("finished")[0]["subtype"] == "interrupted"
     assert chat.log("closed")
@@ -254,140 +212,114 @@ def test_what_is_folded_is_shown_before_it_can_be_allowed(
     chat: FakeChat, first: str, then: str
 ) -> None:
     """A yes to a folded change shows the whole of it, and asks again."""
-    chat.send("edit long\r")
-    chat.wait_for_screen(r"^▸ v view all$")
+    chat.send("edit long\r", shows=r"^▸ v view all$")
     assert "Allow this change? It is long: a yes shows all of it first." in chat.screen
     assert "● Create a.py  +120" in chat.text
     assert "│  20 + line_20 = 20\n  … 81 more rows (v shows all)\n│ 102 + line_102" in chat.text
-    chat.send(first)
-    chat.wait_for(r"^│  60 \+ line_60 = 60$")
+    chat.send(first, prints=r"^│  60 \+ line_60 = 60$")
     chat.wait_for_screen(r"^Allow this change\?")
     assert "All of it is above now: please answer." in chat.text
     assert "view all" not in chat.screen
     assert not chat.log("decided")
-    chat.send(then)
-    chat.until(lambda: chat.log("decided"))
-    decided = chat.log("decided")[0]
+    decided = chat.decides(then)
     assert (decided["allowed"], decided["remember"]) == (then != "n", then == "a")
 
 
-def test_decisions(tmp_path: Path) -> None:
-    """Each answer reaches the agent."""
-    with FakeChat(tmp_path, columns=40) as chat:
-        chat.wait_until_loaded()
-        for number, (keys, expected) in enumerate(
-            (
-                ("y", (True, False, "")),
-                ("Y\r", (True, False, "")),
-                ("a", (True, True, "")),
-                ("n", (False, False, "the person refused")),
-                (f"{DOWN}\r", (True, False, "")),
-                (f"{DOWN}{DOWN}{DOWN}\r", (True, True, "")),
-                (f"{DOWN}{DOWN}{UP}{UP}{UP}\r", (True, False, "")),
-            ),
-            1,
-        ):
-            chat.send("edit\r")
-            chat.wait_for_screen(r"^  r reason$")
-            chat.send(keys)
-            chat.until(lambda number=number: len(chat.log("finished")) == number)
-            chat.until(lambda: "r reason" not in chat.screen)
-            assert tuple(chat.log("decided")[-1][field] for field in DECIDED) == expected
+@pytest.mark.chat(columns=40)
+def test_decisions(chat: FakeChat) -> None:
+    """Each answer reaches the agent, and none is taken for a prompt."""
+    for number, (keys, expected) in enumerate(
+        (
+            ("y", (True, False, "")),
+            ("Y\r", (True, False, "")),
+            ("Yes\r", (True, False, "")),
+            ("a", (True, True, "")),
+            ("n", (False, False, "the person refused")),
+            ("no\r", (False, False, "the person refused")),
+            (f"{DOWN}\r", (True, False, "")),
+            (f"{DOWN}{DOWN}{DOWN}\r", (True, True, "")),
+            (f"{DOWN}{DOWN}{UP}{UP}{UP}\r", (True, False, "")),
+        ),
+        1,
+    ):
+        chat.send("edit\r", shows=r"^  r reason$")
+        decided = chat.decides(keys)
+        assert tuple(decided[field] for field in DECIDED) == expected
+        chat.until(lambda number=number: len(chat.log("finished")) == number)
+        chat.until(lambda: "r reason" not in chat.screen)
+        chat.wait_for_screen(r"^›$")
+    assert set(chat.prompts) == {"edit"}
 
 
 def test_enter_alone_decides_nothing_and_the_arrow_keys_show_what_it_would(chat: FakeChat) -> None:
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?\n  y yes$")
-    chat.send(f"\r{DOWN}")
-    chat.wait_for_screen(r"^Allow this change\?\n▸ y yes\n  n no$")
+    chat.send("edit\r", shows=r"^Allow this change\?\n  y yes$")
+    chat.send(f"\r{DOWN}", shows=r"^Allow this change\?\n▸ y yes\n  n no$")
     assert not chat.log("decided")
-    chat.send(f"{DOWN}\r")
-    chat.wait_for(r"^  ✗ denied$")
+    chat.send(f"{DOWN}\r", prints=r"^  ✗ denied$")
 
 
 def test_enter_takes_yes_where_nothing_warns_but_not_in_the_first_moment(chat: FakeChat) -> None:
     """Nor does an Enter that is held down; and the arrow keys don't go round."""
-    chat.send("command plain\r")
-    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    chat.send("command plain\r", shows=r"^Allow this command\?\n▸ y yes$")
     for _ in range(12):
         chat.send("\r")
         chat.pump(0.2)
     assert not chat.log("decided")
-    chat.send(f"{DOWN * 9}{UP}")
-    chat.wait_for_screen(r"^▸ p permanently …$")
-    chat.send(f"{UP * 9}")
-    chat.wait_for_screen(r"^▸ y yes$")
-    chat.send("\r")
-    chat.until(lambda: chat.log("decided"))
-    assert chat.log("decided")[0]["allowed"]
+    chat.send(f"{DOWN * 9}{UP}", shows=r"^▸ p permanently …$")
+    chat.send(f"{UP * 9}", shows=r"^▸ y yes$")
+    assert chat.decides("\r")["allowed"]
 
 
 def test_a_draft_that_made_way_for_a_question_is_not_taken_for_a_yes(chat: FakeChat) -> None:
     """The Enter that was to send it chooses nothing, however late it comes."""
-    chat.send("command plain\rmy draft")
-    chat.wait_for_screen(r"^Allow this command\?\n  y yes$")
+    chat.send("command plain\rmy draft", shows=r"^Allow this command\?\n  y yes$")
     chat.pump(1.2)
     chat.send("\r")
     chat.pump(0.5)
     assert not chat.log("decided")
-    chat.send("n")
-    chat.wait_for_screen(r"^› my draft$")
+    chat.send("n", shows=r"^› my draft$")
 
 
 def test_an_answer_that_comes_before_its_question_is_kept_for_no_prompt(chat: FakeChat) -> None:
     """It answers nothing, and stands nowhere afterwards."""
-    chat.send("command plain\ry")
-    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    chat.send("command plain\ry", shows=r"^Allow this command\?\n▸ y yes$")
     chat.pump(1.2)
     assert not chat.log("decided")
-    chat.send("n")
-    chat.until(lambda: chat.log("finished"))
-    chat.send("hello\r")
-    chat.until(lambda: len(chat.prompts) == 2)
+    chat.send("n", until=lambda: chat.log("finished"))
+    chat.send("hello\r", until=lambda: len(chat.prompts) == 2)
     assert chat.prompts[1] == "hello"
 
 
-@pytest.mark.parametrize(
-    ("key", "seen"), [("r", r"^Why not\?"), ("p", r"^Allow without asking from now on")]
-)
-def test_esc_behind_a_choice_goes_back_to_the_choices(chat: FakeChat, key: str, seen: str) -> None:
+def test_esc_behind_a_choice_goes_back_to_the_choices(chat: FakeChat) -> None:
     """Nothing is decided by it; a second one there refuses, and ends the turn."""
-    chat.send("command plain\r")
-    chat.wait_for_screen(r"^Allow this command\?")
-    chat.send(key)
-    chat.wait_for_screen(seen)
-    chat.send(ESC)
-    chat.wait_for_screen(r"^Allow this command\?\n▸ y yes$")
+    chat.send("command plain\r", shows=r"^Allow this command\?")
+    for key, seen in (("r", r"^Why not\?"), ("p", r"^Allow without asking from now on")):
+        chat.send(key, shows=seen)
+        chat.send(ESC, shows=r"^Allow this command\?\n▸ y yes$")
     assert not chat.log("decided")
-    chat.send(ESC)
+    assert not chat.decides(ESC)["allowed"]
     chat.until(lambda: chat.log("finished"))
-    assert not chat.log("decided")[0]["allowed"]
     assert chat.log("finished")[0]["subtype"] == "interrupted"
 
 
-@pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])
-def test_a_question_that_is_left_ends_the_turn(chat: FakeChat, key: str) -> None:
-    """What waits in the queue comes back into the draft: nothing runs unasked."""
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?")
-    chat.send("next words\r")
-    chat.wait_for_screen(r"^queued: next words$")
-    chat.send(key)
-    chat.until(lambda: chat.log("finished"))
-    assert not chat.log("decided")[0]["allowed"]
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [("edit", CTRL_C), ("command plain", ESC), ("edit", CTRL_D)],
+    ids=["Ctrl-C", "Esc", "Ctrl-D"],
+)
+def test_a_question_that_is_left_ends_the_turn(chat: FakeChat, asked: str, key: str) -> None:
+    """What waits in the queue comes back into the draft: nothing runs unasked.
+
+    Whatever was asked about, the turn's end alone says that it was stopped: it was not denied.
+    """
+    chat.send(f"{asked}\r", shows=r"^Allow this")
+    chat.send("next words\r", shows=r"^queued: next words$")
+    decided = chat.decides(key)
+    assert (decided["allowed"], decided["reason"]) == (False, "the person stopped the turn")
+    chat.wait_for(r"^  interrupted$")
     assert chat.log("finished")[0]["subtype"] == "interrupted"
     chat.wait_for_screen(r"^› next words$")
-    assert chat.prompts == ["edit"]
-
-
-@pytest.mark.parametrize("what", ["edit", "command plain"])
-def test_a_question_that_is_left_was_not_denied(chat: FakeChat, what: str) -> None:
-    """Whatever was asked about, the turn's end alone says that it was stopped."""
-    chat.send(f"{what}\r")
-    chat.wait_for_screen(r"^Allow this")
-    chat.send(CTRL_C)
-    chat.wait_for(r"^  interrupted$")
-    assert chat.log("decided")[0]["reason"] == "the person stopped the turn"
+    assert chat.prompts == [asked]
     assert "denied" not in chat.text
     assert "✗" not in chat.text
 
@@ -398,173 +330,127 @@ def test_a_question_stays_last_on_the_screen_while_calls_beside_it_end(
 ) -> None:
     """Their results are printed when it is answered."""
     asked = r"^\? run_command a\.py\n│ git status\n\nwaiting for you.*\nAllow this command\?$"
-    chat.send("command plain beside\r")
-    chat.wait_for_screen(asked)
+    chat.send("command plain beside\r", shows=asked)
     chat.let("tool")
     chat.until(lambda: chat.log("read"))
     chat.pump(0.5)
     chat.wait_for_screen(asked)
-    chat.send(key)
-    chat.wait_for(r"^│ git status\n\n● read_file ragmem/app\.py\n  ⎿ 120 lines \(12 ms\)$")
+    chat.send(key, prints=r"^│ git status\n\n● read_file ragmem/app\.py\n  ⎿ 120 lines \(12 ms\)$")
     chat.until(lambda: chat.log("finished"))
 
 
 def test_a_reason_is_told_and_the_draft_is_kept(chat: FakeChat) -> None:
     """Denied with a reason; what was being typed comes back."""
-    chat.send("command\rmy draft")
-    chat.wait_for_screen(r"^Allow this command\?")
+    chat.send("command\rmy draft", shows=r"^Allow this command\?")
     assert "; evil\n  2,013 characters" in chat.text
-    chat.send("r")
-    chat.wait_for_screen(r"^Why not\?")
-    chat.send("use make\r")
-    chat.wait_for(r"^  ✗ denied: use make$")
+    chat.send("r", shows=r"^Why not\?")
+    chat.send("use make\r", prints=r"^  ✗ denied: use make$")
     chat.wait_for_screen(r"^› my draft$")
     chat.until(lambda: chat.log("decided"))
     assert chat.log("decided")[0]["reason"] == "use make"
 
 
-@pytest.mark.parametrize(("word", "allowed"), [("no", False), ("Yes", True)])
-def test_the_whole_word_of_a_choice_answers_with_enter(
-    chat: FakeChat, word: str, allowed: bool
-) -> None:
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?")
-    chat.send(f"{word}\r")
-    chat.until(lambda: chat.log("finished"))
-    assert chat.log("decided")[0]["allowed"] == allowed
-    chat.wait_for_screen(r"^›$")
-    assert chat.prompts == ["edit"]
-
-
 def test_words_are_no_decision(chat: FakeChat) -> None:
-    """A draft that happens to begin with a letter of the choices decides nothing."""
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?")
-    chat.send("yes and then")
-    chat.wait_for_screen(r"^› yes and then$")
+    """A draft that begins with a letter of the choices decides nothing; why is said beside it."""
+    chat.send("edit\r", shows=r"^Allow this change\?")
+    chat.send("yes and then", shows=r"^› yes and then$")
+    chat.wait_for_screen(r"^  text in the prompt · empty it to answer$")
     chat.pump(1.0)
     chat.send(f"{ESC}[200~y{ESC}[201~")
     chat.pump(0.8)
     assert chat.log("decided") == []
-    chat.send("\r")
-    chat.wait_for_screen(r"^queued: yes and then$")
-    assert chat.log("decided") == []
-    chat.send("n")
+    chat.send("\r", shows=r"^queued: yes and then$")
+    chat.until(lambda: "empty it to answer" not in chat.screen)
+    assert not chat.decides("n")["allowed"]
     chat.until(lambda: chat.prompts == ["edit", "yes and then"])
-    assert not chat.log("decided")[0]["allowed"]
 
 
 def test_a_folded_paste_survives_a_question_and_a_recall(chat: FakeChat) -> None:
     """Sent whole, also when the draft had to make way, or came back from the queue."""
-    lines = "\n".join(f"line {i}" for i in range(12))
-    chat.send(f"edit\r{ESC}[200~{lines}{ESC}[201~")
-    chat.wait_for_screen(r"^Allow this change\?")
-    chat.send("other words\r")
-    chat.wait_for_screen(r"^queued: other words$")
-    chat.send("n")
-    chat.until(lambda: chat.prompts == ["edit", "other words"])
+    chat.send(f"edit\r{PASTE}", shows=r"^Allow this change\?")
+    chat.send("other words\r", shows=r"^queued: other words$")
+    chat.send("n", until=lambda: chat.prompts == ["edit", "other words"])
     # Until then Ctrl-C would end the answer, and leave the draft.
     chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")
     chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
-    chat.send(CTRL_C + "slow\r")
-    chat.wait_for_screen(WORDS)
-    chat.send(f"{ESC}[200~{lines}{ESC}[201~\r")
-    chat.wait_for_screen(r"^queued: \[pasted 12 lines\]$")
-    chat.send(ESC)
-    chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
-    chat.send("\r")
-    chat.until(lambda: chat.prompts[-1] == lines)
+    chat.send(CTRL_C + "slow\r", shows=WORDS)
+    chat.send(f"{PASTE}\r", shows=r"^queued: \[pasted 12 lines\]$")
+    chat.send(ESC, shows=r"^› \[pasted 12 lines\]$")
+    chat.send("\r", until=lambda: chat.prompts[-1] == LINES)
 
 
-@pytest.mark.parametrize("key", [CTRL_C, ESC], ids=["Ctrl-C", "Esc"])
-def test_searching_the_history_can_be_left(tmp_path: Path, key: str) -> None:
-    """Ctrl-R; Ctrl-C and Esc give the search up, and leave the draft and the chat as they were."""
+def test_searching_the_history_can_be_left(tmp_path: Path) -> None:
+    """Ctrl-C and Esc give the search up, and leave the draft and the chat as they were."""
     (tmp_path / "history").write_text("\n+an earlier one\n")
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
-        chat.send(f"draft{CTRL_R}nothing like it")
-        chat.wait_for_screen(r"^    Nothing fits\.$")
-        chat.send(key)
-        chat.wait_for_screen(r"^› draft$")
-        assert "Earlier prompts" not in chat.screen
-        chat.send(" sent\r")
-        chat.until(lambda: chat.prompts == ["draft sent"])
+        chat.send("draft")
+        for key in (CTRL_C, ESC):
+            chat.send(f"{CTRL_R}nothing like it", shows=r"^    Nothing fits\.$")
+            chat.send(key, shows=r"^› draft$")
+            assert "Earlier prompts" not in chat.screen
+        chat.send(" sent\r", until=lambda: chat.prompts == ["draft sent"])
 
 
-def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
+@pytest.mark.chat("past", "resume=00000001")
+def test_no_escape_of_content_reaches_the_terminal(chat: FakeChat) -> None:
     """Answers in single characters, tools, names, notices, errors, titles, the past."""
-    with FakeChat(tmp_path, "past", "resume=00000001") as chat:
-        chat.wait_until_loaded()
-        for prompt, seen in (
-            ("evil", r"model calls"),
-            ("fail", r"Try again\."),
-            ("/files", r"src/"),
-            ("/context all", r"of 25k tokens"),
-            ("/sessions", r"1 ●  00000001 .* Past work"),
-            ("/owned", "There is no command"),
-        ):
-            chat.send(f"{prompt}\r")
-            chat.wait_for(seen)
-        chat.leave()
-        assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back\u{202e}right" in chat.text
-        # But for our own titles, and a question about its colour, nothing is told to the window.
-        raw = re.sub(rb"\x1b\](0;[ -~\x80-\xff]*|11;\?)\x1b\\", b"", chat.raw)
-        for never in (b"owned\x07", b"\x1b]", b"\x1b[6n", b"\x9b31m", "\u202e".encode(), b"\x08b"):
-            assert never not in raw
-        assert b"\x1b[2J" not in chat.raw
+    for prompt, seen in (
+        ("evil", r"model calls"),
+        ("fail", r"Try again\."),
+        ("/files", r"src/"),
+        ("/context all", r"of 25k tokens"),
+        ("/sessions", r"1 ●  00000001 .* Past work"),
+        ("/owned", "There is no command"),
+    ):
+        chat.send(f"{prompt}\r", prints=seen)
+    chat.leave()
+    assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back\u{202e}right" in chat.text
+    # But for our own titles, and a question about its colour, nothing is told to the window.
+    raw = re.sub(rb"\x1b\](0;[ -~\x80-\xff]*|11;\?)\x1b\\", b"", chat.raw)
+    for never in (b"owned\x07", b"\x1b]", b"\x1b[6n", b"\x9b31m", "\u202e".encode(), b"\x08b"):
+        assert never not in raw
+    assert b"\x1b[2J" not in chat.raw
 
 
-def test_slash_commands(tmp_path: Path) -> None:
-    """Each of them says something; an unknown one names the nearest."""
-    with FakeChat(tmp_path, "past", rows=40) as chat:
-        chat.wait_until_loaded()
-        chat.wait_for(
-            r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
-        )
-        chat.send("/help\r")
-        chat.wait_for(r"^/init +let the agent write .*\n\n@path +names a file")
-        chat.send("/hlep\r")
-        chat.wait_for(r"^✗ There is no command /hlep\.\n  Did you mean /help\?")
-        chat.send("/cost\r")
-        chat.wait_for(r"^this chat +0 model calls")
-        chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")
-        chat.send("hello\r/cost\r")
-        chat.wait_for(r"^this chat +2 model calls · 1,234 tokens in, 56 out · \$0\.0123")
-        chat.send("/model\r")
-        chat.wait_for_screen(r"^  ▸ ● openai/scripted +answers now$")
-        chat.send("\r")
-        chat.wait_for(r"^openai/scripted  \(/model provider/model changes it")
-        chat.send("/effort\r")
-        chat.wait_for(r"^as the provider has it  \(/effort none\|low\|medium\|high changes it\)")
-        chat.send("/effort hgih\r")
-        chat.wait_for(r"^✗ There is no effort 'hgih'\.\n  It is one of none, low, medium, high\.")
-        chat.send("/effort high\r")
-        chat.wait_for(r"^high")
-        chat.send("/model none\r")
-        chat.wait_for(r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
-        chat.send("/model openai/other\r")
-        chat.wait_for_screen(r"^  openai/other · 00000002")
-        chat.send("/resume past\r")
-        chat.wait_for(
-            r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    changed: a\.py\n"
-            r"    open: the gate still squeaks\n\n  Ctrl-O shows all\n"
-            r"  › what is it\?\n    .*\n\n› and then\?.*\n\nIt.* fell\.\n\n  ─+$"
-        )
-        chat.wait_for_screen(r"^  openai/other · Past work")
-        chat.send("/cost\r")
-        chat.wait_for(r"^whole session +2 model calls · 200 tokens in, 20 out · \$0\.0200")
-        chat.send("/new\r")
-        chat.wait_for_screen(r"^  openai/other · 00000002")
-        chat.send("/etc/hosts what\r")
-        chat.until(lambda: chat.prompts[-1] == "/etc/hosts what")
+@pytest.mark.chat("past", rows=40)
+def test_slash_commands(chat: FakeChat) -> None:
+    """Each of them says something."""
+    chat.wait_for(
+        r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
+    )
+    chat.send("/help\r", prints=r"^/init +let the agent write .*\n\n@path +names a file")
+    chat.send("/cost\r", prints=r"^this chat +0 model calls")
+    chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")
+    chat.send("hello\r/cost\r")
+    chat.wait_for(r"^this chat +2 model calls · 1,234 tokens in, 56 out · \$0\.0123")
+    chat.send("/model\r", shows=r"^  ▸ ● openai/scripted +answers now$")
+    chat.send("\r", prints=r"^openai/scripted  \(/model provider/model changes it")
+    chat.send("/effort\r")
+    chat.wait_for(r"^as the provider has it  \(/effort none\|low\|medium\|high changes it\)")
+    chat.send("/effort hgih\r")
+    chat.wait_for(r"^✗ There is no effort 'hgih'\.\n  It is one of none, low, medium, high\.")
+    chat.send("/effort high\r", prints=r"^high")
+    chat.send("/model none\r", prints=r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
+    chat.send("/model openai/other\r", shows=r"^  openai/other · 00000002")
+    chat.send("/resume past\r")
+    chat.wait_for(
+        r"^↩ Past work · 2 turns · last used \d+ (month|year)s? ago\n    changed: a\.py\n"
+        r"    open: the gate still squeaks\n\n  Ctrl-O shows all\n"
+        r"  › what is it\?\n    .*\n\n› and then\?.*\n\nIt.* fell\.\n\n  ─+$"
+    )
+    chat.wait_for_screen(r"^  openai/other · Past work")
+    chat.send("/cost\r")
+    chat.wait_for(r"^whole session +2 model calls · 200 tokens in, 20 out · \$0\.0200")
+    chat.send("/new\r", shows=r"^  openai/other · 00000002")
+    chat.send("/etc/hosts what\r", until=lambda: chat.prompts[-1] == "/etc/hosts what")
 
 
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
     """`-r` without a value is a picker; choosing nothing leaves."""
     with FakeChat(tmp_path, "past", "resume=") as chat:
         chat.wait_for_screen(r"^  ▸ Past work +2 turns  \d+ (month|year)s?$")
-        chat.send("\r")
-        chat.wait_for_screen(r"openai/scripted · Past work")
+        chat.send("\r", shows=r"openai/scripted · Past work")
     with FakeChat(tmp_path, "past", "resume=") as chat:
         chat.wait_for_screen(r"^  ▸ Past work")
         chat.send(ESC)
@@ -576,8 +462,7 @@ def test_a_dumb_terminal_asks_for_a_number(tmp_path: Path) -> None:
     """`-r` without a value, where the cursor is never moved."""
     with FakeChat(tmp_path, "past", "resume=", env={"TERM": "dumb"}) as chat:
         chat.wait_for(r"   1   Past work  2 turns  \d+ (month|year)s?\nWhich one\?")
-        chat.send("1\n")
-        chat.wait_for(r"↩ Past work · 2 turns")
+        chat.send("1\n", prints=r"↩ Past work · 2 turns")
         assert b"\x1b" not in chat.raw
 
 
@@ -586,45 +471,36 @@ def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("")
     with FakeChat(tmp_path, "files=held") as chat:
         chat.wait_until_loaded()
-        chat.send("see @readm")
-        chat.wait_for_screen(r"^› see @readm$")
+        chat.send("see @readm", shows=r"^› see @readm$")
         chat.let("files")
         chat.wait_for_screen(r"^  ▸ readme\.md$")
         assert "› see @readm" in chat.screen
-        chat.send("\t\r")
-        chat.until(lambda: chat.prompts == ["see @readme.md "])
+        chat.send("\t\r", until=lambda: chat.prompts == ["see @readme.md "])
 
 
 def test_resizing(chat: FakeChat) -> None:
     """Narrow, tiny and wide windows, in an answer and in an approval."""
-    chat.send("slow\r")
-    chat.wait_for_screen(WORDS)
+    chat.send("slow\r", shows=WORDS)
     for columns, rows in ((40, 24), (1, 1), (3, 2), (500, 200), (20, 5), (60, 24)):
         chat.resize(columns, rows)
         chat.pump(0.15)
-    chat.send(ESC)
-    chat.wait_for(r"interrupted")
-    chat.send("edit\r")
-    chat.wait_for_screen(r"Allow this change\?")
+    chat.send(ESC, prints=r"interrupted")
+    chat.send("edit\r", shows=r"Allow this change\?")
     chat.resize(30, 20)
     chat.pump(0.2)
-    chat.send("y")
-    chat.until(lambda: chat.log("decided"))
+    chat.send("y", until=lambda: chat.log("decided"))
     chat.resize(80, 24)
     chat.leave()
     assert chat.is_restored()
 
 
-def test_without_colour(tmp_path: Path) -> None:
+@pytest.mark.chat(env={"NO_COLOR": "1"})
+def test_without_colour(chat: FakeChat) -> None:
     """NO_COLOR."""
-    with FakeChat(tmp_path, env={"NO_COLOR": "1"}) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("y")
-        chat.wait_for(r"Done so\.")
-        numbers = set(re.findall(rb"\x1b\[([0-9;]*)m", chat.raw))
-        assert {int(n) for code in numbers for n in code.split(b";") if n} <= {0, 1, 2, 3, 4, 7}
+    chat.send("edit\r", shows=r"^Allow this change\?")
+    chat.send("y", prints=r"Done so\.")
+    numbers = set(re.findall(rb"\x1b\[([0-9;]*)m", chat.raw))
+    assert {int(n) for code in numbers for n in code.split(b";") if n} <= {0, 1, 2, 3, 4, 7}
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])
@@ -632,22 +508,15 @@ def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
     """TERM=dumb or unset: no escape sequence; everything can still be done."""
     with FakeChat(tmp_path, "early", env={"TERM": term}) as chat:
         chat.wait_for(r"· Project instructions")
-        chat.send("two\\\nlines\n")
-        chat.until(lambda: chat.prompts == ["two\nlines"])
+        chat.send("two\\\nlines\n", until=lambda: chat.prompts == ["two\nlines"])
         chat.send("tool\n")
         chat.wait_for(r"^● read_file ragmem/app.py\n  ⎿ 120 lines \(12 ms\)\n\nIt is an app\.")
-        chat.send("edit\n")
-        chat.wait_for(r"^Allow this change\?  y yes  n no")
-        chat.send("what\n")
-        chat.until(lambda: chat.text.count("Allow this change?") == 2)
-        chat.send("yes\n")
-        chat.wait_for(r"Done so\.")
-        chat.send("slow\n")
-        chat.until(lambda: len(chat.prompts) == 4)
-        chat.send(CTRL_C)
-        chat.wait_for(r"  interrupted")
-        chat.send("/nonsense\n")
-        chat.wait_for(r"There is no command /nonsense")
+        chat.send("edit\n", prints=r"^Allow this change\?  y yes  n no")
+        chat.send("what\n", until=lambda: chat.text.count("Allow this change?") == 2)
+        chat.send("yes\n", prints=r"Done so\.")
+        chat.send("slow\n", until=lambda: len(chat.prompts) == 4)
+        chat.send(CTRL_C, prints=r"  interrupted")
+        chat.send("/nonsense\n", prints=r"There is no command /nonsense")
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
         assert b"\x1b" not in chat.raw
@@ -659,8 +528,7 @@ def test_another_locale(tmp_path: Path) -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with FakeChat(tmp_path, "early", env=env) as chat:
         chat.wait_until_loaded()
-        chat.send("tool\r")
-        chat.wait_for(r"It is an app\.")
+        chat.send("tool\r", prints=r"It is an app\.")
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
 
@@ -671,8 +539,7 @@ def test_a_huge_paste(chat: FakeChat) -> None:
     text = f"x{ESC}[2J" + "line\n" * lines + "end"
     chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
     chat.wait_for_screen(rf"^› \[pasted {lines + 1} lines\]")
-    chat.send("\r")
-    chat.until(lambda: chat.prompts)
+    chat.send("\r", until=lambda: chat.prompts)
     assert chat.prompts == [text]
     assert chat.history.stat().st_size < 1_000
 
@@ -681,8 +548,7 @@ def test_output_that_is_no_terminal(tmp_path: Path) -> None:
     """`| cat`: plain lines, nothing of the prompt's drawing."""
     with FakeChat(tmp_path, "early", through="| cat") as chat:
         chat.wait_for(r"· Project instructions")
-        chat.send("tool\n")
-        chat.wait_for(r"It is an app\.")
+        chat.send("tool\n", prints=r"It is an app\.")
         chat.send("/exit\n")
         assert chat.exit_code() == 0
         assert b"\x1b" not in chat.raw
@@ -703,23 +569,23 @@ def test_output_that_is_closed(tmp_path: Path) -> None:
 def test_wide_and_combining_characters(chat: FakeChat) -> None:
     """What is typed is what is asked."""
     text = "日本語 e\u0301 👩\u200d💻 ﷽"
-    chat.send(f"{text}\r")
-    chat.until(lambda: chat.prompts == [text])
+    chat.send(f"{text}\r", until=lambda: chat.prompts == [text])
 
 
-def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
-    """Ctrl-Z, and the shell is there; SIGCONT draws the prompt again."""
-    with FakeChat(tmp_path, through="; echo is stopped; read; fg", jobs=True) as chat:
-        chat.wait_until_loaded()
-        chat.send("draft")
-        chat.wait_for_screen(r"^› draft")
-        chat.send("\x1a")
-        chat.wait_for(r"^is stopped$")
-        assert chat.is_restored()
-        chat.send("\r")
-        chat.wait_for(r"^is stopped\n[\s\S]*^› draft$")
-        chat.send(" goes on\r")
-        chat.until(lambda: chat.prompts == ["draft goes on"])
+@pytest.mark.chat(
+    through="; echo stopped; read; fg; echo again; read; kill -TERM %1; fg", jobs=True
+)
+def test_suspending_gives_the_terminal_back(chat: FakeChat) -> None:
+    """Ctrl-Z, and the shell is there; SIGCONT draws the prompt again. No signal is lost then."""
+    chat.send("draft", shows=r"^› draft")
+    chat.send("\x1a", prints=r"^stopped$")
+    assert chat.is_restored()
+    chat.send("\r", prints=r"^stopped\n[\s\S]*^› draft$")
+    chat.send(" goes on\r", prints=r"^You said 'draft goes on'")
+    chat.send("\x1a", prints=r"^again$")
+    chat.send("\r", until=lambda: chat.log("closed"))
+    chat.exit_code()
+    assert chat.is_restored()
 
 
 def test_one_that_is_stopped_can_be_ended_without_its_terminal(tmp_path: Path) -> None:
@@ -728,10 +594,8 @@ def test_one_that_is_stopped_can_be_ended_without_its_terminal(tmp_path: Path) -
     ending = f"; echo is stopped; read; kill -TERM %1; {ended}"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
         chat.wait_until_loaded()
-        chat.send("\x1a")
-        chat.wait_for(r"^is stopped$")
-        chat.send("\r")
-        chat.wait_for(r"^has ended$")
+        chat.send("\x1a", prints=r"^is stopped$")
+        chat.send("\r", prints=r"^has ended$")
         assert chat.log("closed")
         assert chat.is_restored()
 
@@ -741,27 +605,11 @@ def test_one_in_the_background_goes_on_and_shows_it_in_the_foreground(tmp_path: 
     ending = "; echo is stopped; bg; read; fg"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
         chat.wait_until_loaded()
-        chat.send("limited\r")
-        chat.wait_for_screen("rate limited")
-        chat.send("\x1a")
-        chat.wait_for(r"^is stopped$")
+        chat.send("limited\r", shows="rate limited")
+        chat.send("\x1a", prints=r"^is stopped$")
         assert not chat.log("finished")
         chat.let("limit")
         chat.until(lambda: chat.log("finished"))
         assert "At last." not in chat.text
-        chat.send("\r")
-        chat.wait_for(r"^is stopped\n[\s\S]*^At last\.")
+        chat.send("\r", prints=r"^is stopped\n[\s\S]*^At last\.")
         chat.leave()
-
-
-def test_a_signal_while_it_is_stopped_is_not_lost(tmp_path: Path) -> None:
-    """SIGTERM while stopped by Ctrl-Z."""
-    ending = "; echo is stopped; read; kill -TERM %1; fg"
-    with FakeChat(tmp_path, through=ending, jobs=True) as chat:
-        chat.wait_until_loaded()
-        chat.send("\x1a")
-        chat.wait_for(r"^is stopped$")
-        chat.send("\r")
-        chat.until(lambda: chat.log("closed"))
-        chat.exit_code()
-        assert chat.is_restored()

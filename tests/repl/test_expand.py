@@ -109,12 +109,9 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
     )
     with house.chat("chat", "--yolo", env=pager(tmp_path)) as chat:
         loaded(chat)
-        chat.send("count\r")
-        chat.wait_for_turn(r"… 37 lines before · Ctrl-O[\s\S]*· thought for \d+ ms · Ctrl-O")
-        chat.send(CTRL_O)
-        chat.wait_for_screen(r"Open › [\s\S]*▸ .*seq 40")
-        chat.send("thou\r")
-        chat.until(lambda: (tmp_path / "read").exists())
+        chat.send("count\r", ends=r"… 37 lines before · Ctrl-O[\s\S]*· thought for \d+ ms · Ctrl-O")
+        chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*seq 40")
+        chat.send("thou\r", until=lambda: (tmp_path / "read").exists())
         chat.wait_for_screen(r"^paged$")
         assert (tmp_path / "read").read_text().endswith("\n\nThey want numbers.\n")
         assert "/expand" not in chat.text
@@ -125,12 +122,9 @@ def test_what_no_pager_shows_is_printed(house: House) -> None:
     house.server.extend(Answer("Counted.", reasoning="They want numbers."))
     with house.chat("chat", env={"PAGER": "no-such-pager -R"}) as chat:
         loaded(chat)
-        chat.send("count\r")
-        chat.wait_for_turn(r"thought for")
-        chat.send(CTRL_O)
-        chat.wait_for_screen(r"Open › [\s\S]*▸ .*Thoughts")
-        chat.send("\r")
-        chat.wait_for_screen(r"^They want numbers\.$")
+        chat.send("count\r", ends=r"thought for")
+        chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*Thoughts")
+        chat.send("\r", shows=r"^They want numbers\.$")
         chat.leave()
 
 
@@ -139,8 +133,7 @@ def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path,
     """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""
     with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue") as chat:
         chat.wait_for_screen(r"^›")
-        chat.send(f"{CTRL_O}hello")
-        chat.wait_for_screen(r"hello$")
+        chat.send(f"{CTRL_O}hello", shows=r"hello$")
         chat.send("\r")
         chat.let(held)
         chat.wait_for_turn(r"^You said 'hello'\.")
@@ -155,8 +148,7 @@ def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
     house.server.extend(Answer("Three.", reasoning="They want numbers."))
     with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}) as chat:
         loaded(chat)
-        chat.send("count\r")
-        chat.wait_for_turn(r"^Three\.")
+        chat.send("count\r", ends=r"^Three\.")
         assert "thought for" not in chat.text
         chat.leave()
     (session,) = house.sessions()
@@ -181,14 +173,10 @@ def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
     os.mkfifo(held)
     with house.chat("chat", "--yolo", env={"PAGER": str(script)}) as chat:
         loaded(chat)
-        chat.send("begin\r")
-        chat.wait_for_turn(r"^First\.")
-        chat.send("go on\r")
-        chat.wait_for_screen(r"^● .*held")
-        chat.send(CTRL_O)
-        chat.wait_for_screen(r"▸ .*echo hi")
-        chat.send("\r")
-        chat.wait_for_screen(r"^reading$")
+        chat.send("begin\r", ends=r"^First\.")
+        chat.send("go on\r", shows=r"^● .*held")
+        chat.send(CTRL_O, shows=r"▸ .*echo hi")
+        chat.send("\r", shows=r"^reading$")
         held.write_text("it came\n")
         chat.until(lambda: len(house.server.requests) == 4)
         assert "Second." not in chat.text

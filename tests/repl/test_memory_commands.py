@@ -311,12 +311,9 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         chat.wait_for(
             rf"^Memory {tail} · fact · told by you · {AGO}\n  the gate squeaks when it rains"
         )
-        chat.send(f"/why {tail}\r")
-        chat.wait_for(r"^Where it comes from\n.*told by you directly")
-        chat.send(f"/forget {tail}\r")
-        chat.wait_for_screen(r"Forget it for ever\?")
-        chat.send("y")
-        chat.wait_for(rf"^Forgot {tail}\.")
+        chat.send(f"/why {tail}\r", prints=r"^Where it comes from\n.*told by you directly")
+        chat.send(f"/forget {tail}\r", shows=r"Forget it for ever\?")
+        chat.send("y", prints=rf"^Forgot {tail}\.")
         chat.leave()
     assert house.server.requests == []
     assert house.sessions() == []
@@ -328,11 +325,9 @@ def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
     for prompt in ("what is with the gate?", "and the pear?"):
         with house.chat("chat", "--yolo") as chat:
             chat.wait_for_screen(r"openai/scripted · \S")
-            chat.send(f"{prompt}\r")
-            chat.wait_for_turn(r"^Noted\.$")
+            chat.send(f"{prompt}\r", ends=r"^Noted\.$")
             if "gate" in prompt:
-                chat.send("! echo 'the gate'\r")
-                chat.wait_for(r"^ +✓ \d")
+                chat.send("! echo 'the gate'\r", prints=r"^ +✓ \d")
             chat.leave()
     gone = next(s for s in house.sessions() if s["turns"][0]["user_message"].endswith("gate?"))
     house.run("sessions", "delete", gone["session_id"], "--yes")

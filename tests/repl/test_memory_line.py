@@ -97,10 +97,8 @@ def test_the_row_stands_between_the_prompt_and_the_answer(tmp_path: Path) -> Non
     row = "◆ recalled 2 memories · 1 turn · 1 place"
     with FakeChat(tmp_path, columns=42, rows=20) as chat:
         chat.wait_until_loaded()
-        chat.send("recall it\r")
-        chat.wait_for(rf"^› recall it\n{row}\n\nYou said 'recall it'\.")
-        chat.send("/why\r")
-        chat.wait_for(r"^1  the deploy key rotates on Mon")
+        chat.send("recall it\r", prints=rf"^› recall it\n{row}\n\nYou said 'recall it'\.")
+        chat.send("/why\r", prints=r"^1  the deploy key rotates on Mon")
         chat.wait_for(r"^4  ragmem/app\.py:3-9 App$")
 
 
@@ -123,20 +121,16 @@ def test_what_was_remembered_is_told_of_down_to_its_words(tmp_path: Path) -> Non
             chat.wait_for_screen("openai/scripted")
             chat.send("/context\r")
             chat.wait_for(r"^This chat has sent no request yet\.[\s\S]*/context and what")
-            chat.send("/why\r")
-            chat.wait_for(r"^✗ This chat has sent no request yet\.")
-            chat.send("#the deploy key rotates on Mondays\r")
-            chat.wait_for(r"^· remembered fact")
+            chat.send("/why\r", prints=r"^✗ This chat has sent no request yet\.")
+            chat.send("#the deploy key rotates on Mondays\r", prints=r"^· remembered fact")
             chat.send("when does the deploy key rotate?\r")
             chat.wait_for(r"^◆ recalled 1 memory.*    \d+ tokens?\n\nOn Mondays\.")
             chat.send("/why\r")
             chat.wait_for(
                 rf"^1  the deploy key rotates on Mondays\n   memory · told by you · {AGO}"
             )
-            chat.send("/why 1\r")
-            chat.wait_for(r"^Where it comes from\n  .* · told by you directly")
-            chat.send("/why 9\r")
-            chat.wait_for(r"^✗ There is no 9 in the list\.")
+            chat.send("/why 1\r", prints=r"^Where it comes from\n  .* · told by you directly")
+            chat.send("/why 9\r", prints=r"^✗ There is no 9 in the list\.")
             chat.leave()
 
 

@@ -28,8 +28,7 @@ def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) ->
         chat.send("!python3 a.py; ls /nowhere; exit 3\r")
         chat.wait_for(r"^  hello\n  ls: .*/nowhere.*\n  ✗ exit 3 · .*$")
         assert not house.server.requests  # it is the person's, not the model's
-        chat.send("what did it say?\r")
-        chat.wait_for(r"^It says hello\.")
+        chat.send("what did it say?\r", prints=r"^It says hello\.")
         assert re.search(r"<output-[0-9a-f]{10}>\\nExit code 3\\nhello\\nls: ", house.last_prompt())
         assert "!python3 a.py; ls /nowhere; exit 3" in house.last_prompt()
         left(chat)
@@ -49,16 +48,14 @@ def test_it_is_known_after_a_restart(house: House) -> None:
     """What was run yesterday is in the session that is resumed."""
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("!echo kumquat | tr a-z A-Z\r")
-        chat.wait_for(r"^  KUMQUAT\n  ✓ ")
+        chat.send("!echo kumquat | tr a-z A-Z\r", prints=r"^  KUMQUAT\n  ✓ ")
         left(chat)
         assert "Resume with: ragmem chat -r" in chat.text
     house.server.extend(Answer("A fruit."))
     with house.chat("chat", "-c") as chat:
         chat.wait_for(r"^› !echo kumquat")
         loaded(chat)
-        chat.send("what is that?\r")
-        chat.wait_for(r"^A fruit\.")
+        chat.send("what is that?\r", prints=r"^A fruit\.")
         assert "Exit code 0\\nKUMQUAT" in house.last_prompt()
 
 
@@ -68,10 +65,8 @@ def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> Non
     house.server.extend(Answer("I see none."))
     with house.chat("chat", columns=160) as chat:
         loaded(chat)
-        chat.send("!cat key.txt\r")
-        chat.wait_for(r"^  key sk-ant-api03")
-        chat.send("which key?\r")
-        chat.wait_for(r"^I see none\.")
+        chat.send("!cat key.txt\r", prints=r"^  key sk-ant-api03")
+        chat.send("which key?\r", prints=r"^I see none\.")
         left(chat)
     assert KEY not in house.last_prompt()
     assert "[redacted" in house.last_prompt()
@@ -86,10 +81,8 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
         chat.send("!echo begun; touch printed; sleep 3600; touch never\r")
         chat.wait_for_screen(r"^● echo begun.* · 1 line\n  │ begun\nworking · .* · Esc stops")
         chat.until((house.project / "printed").exists, "the command to be at work")
-        chat.send(CTRL_C)
-        chat.wait_for(r"^  begun\n  ✗ Stopped by you · ")
-        chat.send("and?\r")
-        chat.wait_for(r"^You stopped it\.")
+        chat.send(CTRL_C, prints=r"^  begun\n  ✗ Stopped by you · ")
+        chat.send("and?\r", prints=r"^You stopped it\.")
         assert "Stopped by the person.\\nbegun" in house.last_prompt()
         left(chat)
     first, _ = house.sessions()[0]["turns"]
@@ -102,8 +95,7 @@ def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
     (house.project / "evil").write_text("\x1b]0;owned\x07\x9b31mred\n")
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("!cat evil; seq 5000\r")
-        chat.wait_for(r"^  5000\n  ✓ ")
+        chat.send("!cat evil; seq 5000\r", prints=r"^  5000\n  ✓ ")
         assert re.search(
             r"^  59\n  … [\d,]+ more lines · Ctrl-O …\n  \d+$", chat.text, re.MULTILINE
         )
@@ -117,14 +109,11 @@ def test_what_is_no_command(house: House) -> None:
     house.server.extend(Answer("A picture."), Answer("As you say."))
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("!\r")
-        chat.wait_for(r"^✗ Run what\?\n  ! followed by a command\.")
+        chat.send("!\r", prints=r"^✗ Run what\?\n  ! followed by a command\.")
         chat.send("\x1b[200~!touch one\ntouch two\x1b[201~\r")
         chat.wait_for(r"^✗ A command is one line: nothing was run\.")
-        chat.send("![alt](a.png)\r")
-        chat.wait_for(r"^A picture\.")
-        chat.send(" !touch three\r")
-        chat.wait_for(r"^As you say\.")
+        chat.send("![alt](a.png)\r", prints=r"^A picture\.")
+        chat.send(" !touch three\r", prints=r"^As you say\.")
         left(chat)
     assert sorted(path.name for path in house.project.iterdir()) == ["a.py"]
     assert len(house.sessions()[0]["turns"]) == 2
@@ -134,8 +123,7 @@ def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> Non
     """They bind the agent; the person has typed it."""
     with house.chat("chat", "--permission-mode", "plan") as chat:
         loaded(chat)
-        chat.send("!touch mine\r")
-        chat.wait_for(r"^  \(no output\)\n  ✓ ")
+        chat.send("!touch mine\r", prints=r"^  \(no output\)\n  ✓ ")
         left(chat)
     assert (house.project / "mine").exists()
 
@@ -162,12 +150,9 @@ def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
     house.server.extend(Answer("All here."))
     with house.chat("chat", env={"PATH": f"{programs}:{os.environ['PATH']}"}) as chat:
         loaded(chat)
-        chat.send(f"{typed}\r")
-        chat.wait_for_screen(r"^full screen$")
-        chat.send("q")
-        chat.wait_for_screen(r"^  ✗ exit 3 · ")
-        chat.send("and now?\r")
-        chat.wait_for_turn(r"^All here\.")
+        chat.send(f"{typed}\r", shows=r"^full screen$")
+        chat.send("q", shows=r"^  ✗ exit 3 · ")
+        chat.send("and now?\r", ends=r"^All here\.")
         assert len(house.server.requests) == 1
         left(chat)
 

@@ -205,8 +205,7 @@ def test_what_goes_on_is_told_on_a_screen_of_any_size(
 ) -> None:
     with FakeChat(tmp_path, columns=columns, rows=rows, env=env) as chat:
         chat.wait_until_loaded()
-        chat.send("limited\r")
-        chat.wait_for_screen(r"^rate limited.* · try 2 of 4 in \d+ s")
+        chat.send("limited\r", shows=r"^rate limited.* · try 2 of 4 in \d+ s")
         chat.wait_for_screen(r"41%")
         chat.let("limit")
         chat.wait_for(r"^At last\.")
@@ -217,26 +216,19 @@ def test_what_goes_on_is_told_on_a_screen_of_any_size(
 
 def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: FakeChat) -> None:
     chat.send("a draft")
-    chat.send(SHIFT_TAB)
-    chat.wait_for_screen(r"^  openai/scripted · 00000002 · edits allowed")
+    chat.send(SHIFT_TAB, shows=r"^  openai/scripted · 00000002 · edits allowed")
     assert "› a draft" in chat.screen
-    chat.send("\x15slow\r")
-    chat.wait_for_screen("word3")
-    chat.send(SHIFT_TAB)
-    chat.wait_for_screen(r"· plan: reads only")
-    chat.send(ESC)
-    chat.wait_for(r"^  interrupted$")
-    chat.send(SHIFT_TAB)
-    chat.until(lambda: "plan" not in chat.screen.split("\n")[-1])
+    chat.send("\x15slow\r", shows="word3")
+    chat.send(SHIFT_TAB, shows=r"· plan: reads only")
+    chat.send(ESC, prints=r"^  interrupted$")
+    chat.send(SHIFT_TAB, until=lambda: "plan" not in chat.screen.split("\n")[-1])
     assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
 
 
 def test_what_was_allowed_always_is_told_of_below(chat: FakeChat) -> None:
-    chat.send("edit\r")
-    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send("edit\r", shows=r"^Allow this change\?")
     chat.wait_for_screen(r"^waiting for you · Esc stops$")
-    chat.send("a")
-    chat.wait_for(r"^Done so\.")
+    chat.send("a", prints=r"^Done so\.")
     chat.wait_for_screen(r"· 1 allowed always")
 
 
@@ -248,8 +240,7 @@ def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(tmp_path:
         chat.wait_until_loaded()
         chat.wait_for_screen(r"^  openai/scripted · 00000002 · main")
         head.write_text("ref: refs/heads/spool\n")
-        chat.send("hello\r")
-        chat.wait_for_screen(r"^  openai/scripted · 00000002 · spool")
+        chat.send("hello\r", shows=r"^  openai/scripted · 00000002 · spool")
 
 
 async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
@@ -276,10 +267,8 @@ async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
 
 
 def test_what_only_reads_is_answered_beside_a_running_turn(chat: FakeChat) -> None:
-    chat.send("tool held\r")
-    chat.wait_for_screen(r"^working")
-    chat.send("next\r/cost\r")
-    chat.wait_for(r"^this chat +0 model calls")
+    chat.send("tool held\r", shows=r"^working")
+    chat.send("next\r/cost\r", prints=r"^this chat +0 model calls")
     chat.wait_for_screen(r"^queued: next\nUp takes the last one back$")
     assert chat.prompts == ["tool held"]
     chat.let("tool")

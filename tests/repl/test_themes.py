@@ -150,19 +150,16 @@ def test_an_answer_that_comes_in_two_parts_with_a_pause_is_no_key() -> None:
     assert (keys, told) == ([], ["rgb:ffff/ffff/ffff"])
 
 
+@pytest.mark.chat(env={"COLORTERM": "", "TERM": "xterm-256color"})
 def test_a_chat_takes_the_colours_for_the_background_that_its_terminal_tells(
-    tmp_path: Path,
+    chat: FakeChat,
 ) -> None:
     """It asks once; the answer is not taken for what the person types."""
-    with FakeChat(tmp_path, env={"COLORTERM": "", "TERM": "xterm-256color"}) as chat:
-        chat.wait_until_loaded()
-        assert chat.raw.count(ASKS_BACKGROUND.encode()) == 1
-        chat.send("one")
-        chat.send(WHITE + " two")
-        chat.wait_for_screen(r"^› one two$")
-        chat.until(lambda: b"38;5;24" in chat.raw)
-        chat.send("\r")
-        chat.until(lambda: chat.prompts == ["one two"])
+    assert chat.raw.count(ASKS_BACKGROUND.encode()) == 1
+    chat.send("one")
+    chat.send(WHITE + " two", shows=r"^› one two$")
+    chat.until(lambda: b"38;5;24" in chat.raw)
+    chat.send("\r", until=lambda: chat.prompts == ["one two"])
 
 
 @pytest.mark.parametrize("setting", ["theme=plain", "color=never"])
@@ -178,27 +175,21 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
     home = tmp_path / "home"
     with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
         chat.wait_until_loaded()
-        chat.send("/theme\r")
-        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
+        chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
         dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
         seen = len(chat.raw)
-        chat.send(UP)
-        chat.wait_for_screen(r"^  ▸ light +for a light background$")
+        chat.send(UP, shows=r"^  ▸ light +for a light background$")
         chat.until(lambda: str(light.code("red")).encode() in chat.raw[seen:])
         seen = len(chat.raw)
-        chat.send(ESC)
-        chat.wait_for_screen(r"^›$")
+        chat.send(ESC, shows=r"^›$")
         assert not (home / "ragmem.toml").exists()
-        chat.send("/theme\r")
-        chat.wait_for_screen(r"^  ▸ ● dark +for a dark one$")
+        chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$")
         assert str(dark.code("green")).encode() in chat.raw[seen:]
-        chat.send("light\r")
-        chat.wait_for(r"^· ui\.theme = light$")
+        chat.send("light\r", prints=r"^· ui\.theme = light$")
         assert "● added" not in chat.text
         assert 'theme = "light"' in (home / "ragmem.toml").read_text()
         seen = len(chat.raw)
-        chat.send("/themes\r")
-        chat.wait_for(r"Did you mean /theme\?")
+        chat.send("/themes\r", prints=r"Did you mean /theme\?")
         assert str(light.code("red")).encode() in chat.raw[seen:]
         assert str(dark.code("red")).encode() not in chat.raw[seen:]
         chat.send("/theme pink\r")

@@ -40,17 +40,12 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
         loaded(chat)
         chat.send("serve\r")
         chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
-        chat.send("o")
-        chat.wait_for_screen(r"^Allow this command outside of the sandbox, where it can do what")
+        chat.send("o", shows=r"^Allow this command outside of the sandbox, where it can do what")
         assert "▸" not in chat.screen
-        chat.send("\x1b")
-        chat.wait_for_screen(r"^Allow this command\?")
-        chat.send("o")
-        chat.wait_for_screen(r"^Allow this command outside of the sandbox")
-        chat.send("p")
-        chat.wait_for_screen(rf"1 outside_sandbox\(exec python3 -m http.server {port} --bind")
-        chat.send("1")
-        chat.wait_for_screen(r"^Where is outside_sandbox")
+        chat.send("\x1b", shows=r"^Allow this command\?")
+        chat.send("o", shows=r"^Allow this command outside of the sandbox")
+        chat.send("p", shows=rf"1 outside_sandbox\(exec python3 -m http.server {port} --bind")
+        chat.send("1", shows=r"^Where is outside_sandbox")
         chat.send("p")
         chat.wait_for(r"Allowed from now on, in this project: outside_sandbox\(exec python3")
         chat.wait_for_turn(r"^It runs\.")
@@ -70,33 +65,26 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
     )
     with house.chat("chat", columns=110) as chat:
         loaded(chat)
-        chat.send("first\r")
-        chat.wait_for_screen(r"p permanently")
-        chat.send("p")
-        chat.wait_for_screen(r"1 run_command\(echo one\) \+ run_command\(echo two\)")
+        chat.send("first\r", shows=r"p permanently")
+        chat.send("p", shows=r"1 run_command\(echo one\) \+ run_command\(echo two\)")
         chat.send("2")
         chat.wait_for_screen(
             r"^Where is run_command\(echo \*\) allowed\?  s in this session  p in "
         )
-        chat.send("\x1b")
-        chat.wait_for_screen(r"^Allow without asking from now on:")
-        chat.send("2")
-        chat.wait_for_screen(r"^Where is run_command\(echo \*\) allowed\?")
-        chat.send("p")
-        chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
+        chat.send("\x1b", shows=r"^Allow without asking from now on:")
+        chat.send("2", shows=r"^Where is run_command\(echo \*\) allowed\?")
+        chat.send("p", prints=r"Allowed from now on, in this project: run_command\(echo \*\)")
         chat.wait_for_turn(r"^Once\.")
         chat.send("again\r")
         # What writes a file does more than the rule allows, and none can be offered for it.
         chat.wait_for_screen(r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r reason")
         assert "p permanently" not in chat.screen
         assert "no rule can be kept" in chat.screen
-        chat.send("y")
-        chat.wait_for_turn(r"^Twice\.")
+        chat.send("y", ends=r"^Twice\.")
         assert "three" in chat.text
         chat.send("/permissions deny run_command(echo f*)\r")
         chat.wait_for(r"Denied from now on, in every folder: run_command\(echo f\*\)")
-        chat.send("third\r")
-        chat.wait_for_turn(r"^Thrice\.")
+        chat.send("third\r", ends=r"^Thrice\.")
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
         chat.send("/permissions\r")
         chat.wait_for_screen(
@@ -104,12 +92,10 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
             r"    run_command\(echo f\*\) +denied +in every folder\n"
             r"    Allow something without asking …\n    Deny something"
         )
-        chat.send("\x1b")
-        chat.until(lambda: "Enter picks" not in chat.screen)
+        chat.send("\x1b", until=lambda: "Enter picks" not in chat.screen)
         chat.send("/permissions remove run_command(echo f*)\r")
         chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
-        chat.send("/permissions allow run_comand\r")
-        chat.wait_for(r"There is no tool 'run_comand'")
+        chat.send("/permissions allow run_comand\r", prints=r"There is no tool 'run_comand'")
     settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
     own = {str(house.project): {"allow": ["run_command(echo *)"]}}
     assert settings == {"deny": [], "projects": own}
@@ -127,26 +113,21 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
         chat.wait_for_screen(
             r"^run_command\(echo \*\) is allowed in this project\.  r remove it  s in"
         )
-        chat.send("e")
-        chat.wait_for_screen(r"^  ▸ run_command\(echo \*\) +allowed +in every folder\n")
-        chat.send("deny\r")
-        chat.wait_for_screen(r"^Which\? Such as")
+        chat.send("e", shows=r"^  ▸ run_command\(echo \*\) +allowed +in every folder\n")
+        chat.send("deny\r", shows=r"^Which\? Such as")
         chat.send("read_file(.env)\r")
         chat.wait_for_screen(
             r"^Where is read_file\(\.env\) denied\?  p in this project  e in every"
         )
-        chat.send("p")
-        chat.wait_for_screen(r"read_file\(\.env\) +denied +in this project$")
-        chat.send("\x1b")
-        chat.until(lambda: "Enter picks" not in chat.screen)
+        chat.send("p", shows=r"read_file\(\.env\) +denied +in this project$")
+        chat.send("\x1b", until=lambda: "Enter picks" not in chat.screen)
     settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
     own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
     assert settings == {"allow": ["run_command(echo *)"], "projects": own}
     house.server.extend(run("cat .env"), Answer("Not mine to read."))
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("fourth\r")
-        chat.wait_for_turn(r"^Not mine to read\.")
+        chat.send("fourth\r", ends=r"^Not mine to read\.")
         assert "rule read_file(.env) denies this" in chat.text
 
 
@@ -162,15 +143,12 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
     )
     with house.chat("chat", "--yolo", columns=110) as chat:
         loaded(chat)
-        chat.send("serve\r")
-        chat.wait_for_turn(r"^● run_command echo ready[\s\S]*^It is up\.")
+        chat.send("serve\r", ends=r"^● run_command echo ready[\s\S]*^It is up\.")
         chat.wait_for_screen(r"· 1 job\b")
         # How it does may be asked as often as one likes.
         assert "not run again" not in house.last_prompt()
-        chat.send("/jobs\r")
-        chat.wait_for(r"^● job 1: echo ready; .* runs for .*, 1 line")
-        chat.send("/jobs 1\r")
-        chat.wait_for(r"^ready\n")
+        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line")
+        chat.send("/jobs 1\r", prints=r"^ready\n")
         assert is_running(f"sleep {seconds}")
         chat.leave()
     assert not is_running(f"sleep {seconds}")
@@ -180,12 +158,9 @@ def test_a_job_that_was_stopped_is_not_shown_as_failed(house: House) -> None:
     house.server.extend(run(f"exec sleep 31{os.getpid()}", background=True), Answer("It is up."))
     with house.chat("chat", "--yolo", columns=110) as chat:
         loaded(chat)
-        chat.send("serve\r")
-        chat.wait_for_turn(r"^It is up\.")
-        chat.send("/jobs stop 1\r")
-        chat.wait_for(r"^· job 1: ")
-        chat.send("/jobs\r")
-        chat.wait_for(r"^■ job 1: ")
+        chat.send("serve\r", ends=r"^It is up\.")
+        chat.send("/jobs stop 1\r", prints=r"^· job 1: ")
+        chat.send("/jobs\r", prints=r"^■ job 1: ")
 
 
 def tasks(*states: str) -> Answer:
@@ -208,13 +183,10 @@ def test_yes_in_words_approves_a_plan_and_not_its_edits(house: House) -> None:
     )
     with house.chat("chat", columns=100, rows=40) as chat:
         loaded(chat)
-        chat.send("/plan mend the gate\r")
-        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
-        chat.send("yes\r")
-        chat.wait_for(r"✓ approved")
+        chat.send("/plan mend the gate\r", shows=r"y yes  e yes, edits allowed  c change it  n no")
+        chat.send("yes\r", prints=r"✓ approved")
         chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("n")
-        chat.wait_for(r"^Not painted\.")
+        chat.send("n", prints=r"^Not painted\.")
         assert not (house.project / "gate.txt").exists()
         chat.leave()
 
@@ -232,23 +204,17 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
     )
     with house.chat("chat", columns=100, rows=40) as chat:
         loaded(chat)
-        chat.send("/plan mend the gate\r")
-        chat.wait_for_screen(r"plan: reads only")
+        chat.send("/plan mend the gate\r", shows=r"plan: reads only")
         chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
         assert not (house.project / "gate.txt").exists()
         assert "Plan mode: read and search" in house.last_prompt()
-        chat.send("c")
-        chat.wait_for_screen(r"What is to be otherwise\?")
-        chat.send("\x1b")
-        chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
-        chat.send("c")
-        chat.wait_for_screen(r"What is to be otherwise\?")
-        chat.send("green\r")
-        chat.wait_for(r"✗ to be changed: green")
+        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("\x1b", shows=r"y yes  e yes, edits allowed  c change it  n no")
+        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("green\r", prints=r"✗ to be changed: green")
         chat.wait_for_screen(r"^\? The gate is painted green, with oil on its hinge\.")
         chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")
-        chat.send("e")
-        chat.wait_for(r"✓ approved")
+        chat.send("e", prints=r"✓ approved")
         chat.wait_for(r"remembered decision \w+: The gate is painted green")
         chat.wait_for(r"^● 1 of 3 tasks done; now: oil the hinge")
         chat.wait_for(r"^The hinge is oiled\.")
@@ -261,12 +227,9 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
     with house.chat("chat", columns=100) as chat:
         chat.wait_for(r"Open: oil the hinge; paint it green\.")
         loaded(chat)
-        chat.send("what's next?\r")
-        chat.wait_for_turn(r"^Paint it\.")
+        chat.send("what's next?\r", ends=r"^Paint it\.")
         assert "Open: oil the hinge; paint it green" in house.last_prompt()
-        chat.send("/resume gate\r")
-        chat.wait_for(r"open: oil the hinge; paint it green")
+        chat.send("/resume gate\r", prints=r"open: oil the hinge; paint it green")
         house.server.extend(Answer("On it."))
-        chat.send("go on\r")
-        chat.wait_for_turn(r"^On it\.")
+        chat.send("go on\r", ends=r"^On it\.")
         assert "Your list of tasks" in house.last_prompt()

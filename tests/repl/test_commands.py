@@ -1,0 +1,167 @@
+"""Slash commands on a real store: `/search --code`, `/export`, and those that there are not."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.app import App
+from ragmem.config import Config, find_paths
+from ragmem.ids import short_id
+from ragmem.index.codebase import Codebase
+from ragmem.records import CodeReference, PutReferences
+from ragmem.repl.commands import run_command
+from tests.cli.coding import EVIL, WATER
+from tests.repl.paper import Chat, chat
+
+__all__ = ["chat"]
+
+
+async def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: Chat) -> None:
+    """The beginning of one alone runs it; of several, the nearest is named."""
+    for typed, told in {
+        "themes": "Did you mean /theme?",
+        "models": "Did you mean /model?",
+        "hlep": "Did you mean /help?",
+        "zzzz": "/help lists them.",
+    }.items():
+        said = await chat.said(f"/{typed}")
+        assert said.strip() == f"✗ There is no command /{typed}.\n  {told}"
+    assert "There is no command /ver." in await chat.said("/ver")
+    assert "/files lists those of this session." in await chat.said("/fil water.py")
+    assert await run_command("/exi", chat.session) == "exit"
+
+
+async def test_a_bare_word_for_leaving_leaves_and_a_question_mark_helps(chat: Chat) -> None:
+    for word in ("exit", "quit", "/quit"):
+        assert await run_command(word, chat.session) == "exit"
+    assert "\n@path " in await chat.said("?")
+
+
+# --- what the project's files define ----------------------------------------------
+
+
+async def indexed(chat: Chat, name: str = "water.py", text: str = WATER) -> Codebase:
+    """What the project's files define, once it has this one."""
+    (chat.app.cwd / name).write_text(text)
+    code = await chat.app.code()
+    assert code is not None
+    await code.refresh()
+    return code
+
+
+async def test_code_is_found_in_a_chat(chat: Chat) -> None:
+    """Where it stands, why it was found, how it begins."""
+    none = await chat.said("/search --code litres")
+    assert none.strip() == "Nothing of this project is indexed yet."
+    for line in ("/search --code", "/search --code  "):
+        assert "Search for what?" in await chat.said(line)
+    await indexed(chat)
+    shown = await chat.said("/search --code what do the plants drink")
+    first, second, third, *_ = shown.strip().splitlines()
+    assert first.startswith("litres · function · water.py:14-16 · found by ")
+    assert second.strip() == "def litres(plants: int, days: int) -> float"
+    assert third.strip() == "What so many plants drink."
+    assert (await chat.said("/search --code qzxwv")).strip() == "Nothing was found."
+
+
+async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
+    """The sessions about it, what is gone, and no more columns than there are."""
+    code = await indexed(chat)
+    assert await code.mirror()
+    drain = (await code.scopes_named(["Tank.drain"]))["Tank.drain"][0].scope.scope_id
+    turn = await chat.turn("Less!")
+    reference = CodeReference(scope_id=drain, how="edited")
+    store = await chat.app.store()
+    await store.apply([PutReferences(turn_id=turn.turn_id, references=(reference,))])
+    shown = (await chat.said("/search --code Tank.drain")).strip().splitlines()
+    assert shown[0].startswith("Tank.drain · method · water.py:9-11 · ")
+    place = shown.index("  sessions")
+    assert f"  {short_id(turn.session_id)}  Less! · edited · just now" in shown[place + 1]
+    chat.paper.columns = 34
+    narrow = await chat.said("/search --code Tank.drain")
+    assert max(map(len, narrow.splitlines())) <= 34
+    assert "  sessions" in narrow
+    chat.paper.columns = 100
+    await indexed(chat, text="def rain() -> None: ...\n")
+    assert await code.mirror()
+    assert "Tank.drain · method · was in water.py" in await chat.said("/search --code Tank.drain")
+
+
+async def test_files_takes_nothing(chat: Chat) -> None:
+    assert "`ragmem files PATH`" in await chat.said("/files water.py")
+
+
+async def test_what_is_found_in_code_is_harmless_to_the_terminal(chat: Chat) -> None:
+    """Paths, names and signatures can't steer it."""
+    await indexed(chat, f"{EVIL}.md", f"# Fern {EVIL}\n\nFerns drink.\n")
+    shown = await chat.said("/search --code fern drink")
+    assert "\\e]0;owned\\x07" in shown
+    assert "\x1b]0;" not in shown
+    assert "\x1b[31m" not in shown
+
+
+async def test_an_index_that_is_switched_off_says_what_to_do(tmp_path: Path) -> None:
+    config = msgspec.convert({"code": {"enabled": False}}, Config)
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(config, paths, cwd=tmp_path) as app:
+        shown = await Chat(app, await app.start_session()).said("/search --code litres")
+    assert "The code index is switched off." in shown
+    assert "code.enabled true" in shown
+
+
+# --- the session in a file, whose name says in which form -------------------------
+
+
+@pytest.fixture
+async def told(chat: Chat) -> Chat:
+    """One turn is stored; rows have room for a long path."""
+    chat.paper.columns = 1_000
+    await chat.turn("Where do ferns grow?", "In the **shade**.")
+    return chat
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("talk.md", "# New Conversation"),
+        ("talk.HTML", "<!doctype html>"),
+        ("talk.json", '{"format":"ragmem.session"'),
+    ],
+)
+async def test_the_name_says_the_form(told: Chat, name: str, begins: str) -> None:
+    file = told.app.cwd / name
+    assert await told.said(f"/export {name}") == f"1 turn in {name}\n"
+    text = file.read_text()
+    assert text.replace(" ", "").replace("\n", "").startswith(begins.replace(" ", ""))
+    assert "ferns grow" in text
+    assert file.stat().st_mode & 0o777 == 0o600
+    if name.endswith("json"):
+        assert json.loads(text)["turns"][0]["assistant_message"] == "In the **shade**."
+
+
+async def test_without_a_name_it_is_markdown_beside_the_work(told: Chat) -> None:
+    said = await told.said("/export")
+    (file,) = told.app.cwd.glob("session-*.md")
+    assert said == f"1 turn in {file.name}\n"
+
+
+async def test_what_is_there_stays_unless_the_person_gives_it_up(told: Chat) -> None:
+    file = told.app.cwd / "talk.md"
+    file.write_text("mine")
+    said = await told.said("/export talk.md", "n")
+    assert "Nothing was written." in said
+    assert file.read_text() == "mine"
+    assert "Replace it?" in told.paper.asked[-1].label
+    assert "1 turn in" in await told.said("/export talk.md", "y")
+    assert file.read_text().startswith("# New Conversation")
+    (told.app.cwd / "bed.md").mkdir()
+    assert "is no file" in " ".join((await told.said("/export bed.md")).split())
+    assert "could not be written" in await told.said("/export nowhere/talk.md")
+    assert "ends with .md, .json or .html" in await told.said("/export talk.pdf")
+
+
+async def test_a_session_without_a_turn_has_nothing_to_export(chat: Chat) -> None:
+    assert "nothing to export" in await chat.said("/export")
+    assert not list(chat.app.cwd.iterdir())
