@@ -1,4 +1,4 @@
-"""The command `ragmem`."""
+"""The command `ragmem`: its process, and what people type in the form that the parser reads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 _YOUNG = 10_000
 """New objects from which on garbage is looked for: with Python's 700 that is 5 % of a start."""
+_ROOT_OPTIONS = ("-h", "--help", "-V", "--version", "--install-completion", "--show-completion")
+_PRINT = ("-p", "--print")
+_RESUME = ("-r", "--resume")
+_RESUMING = ("ask", "chat", "context", "files", "graph", "search")
 
 
 def main() -> NoReturn:
@@ -54,17 +58,16 @@ def run() -> int:
         from ragmem.cli.hook import answer
 
         return answer(argv[1])
-    from ragmem.cli import shows_prompt_early
-
+    words = rewrite(argv)
     before_message = None
-    if shows_prompt_early(argv):
+    if shows_prompt_early(words):
         from ragmem.repl import early
 
         early.show()
         before_message = early.clear
     from ragmem.cli import main as commands
 
-    return commands.run(argv, before_message=before_message)
+    return commands.run(words, before_message=before_message)
 
 
 def _import_nothing_from_here() -> None:
@@ -99,6 +102,45 @@ def _import_nothing_from_here() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
         if not kept:
             del os.environ["PYTHONPATH"]
+
+
+def rewrite(argv: list[str]) -> list[str]:
+    """Complete what people leave out.
+
+    `ragmem` and `ragmem -c` are `ragmem chat`; `ragmem -p …` is `ragmem ask …`; what holds a
+    blank is no command but a prompt, for a chat; `-r` without a value gets an empty one, which
+    means "let me choose".
+    """
+    words = list(argv)
+    if not words:
+        return ["chat"]
+    if " " in words[0].strip() and not words[0].startswith("-"):
+        # After the options: -r takes what follows it.
+        return [*_complete_resume(["chat", *words[1:]]), "--", words[0]]
+    if words[0].startswith("-") and words[0] not in _ROOT_OPTIONS:
+        options = words[: words.index("--")] if "--" in words else words
+        asked = [i for i, word in enumerate(options) if word in _PRINT]
+        if asked:
+            del words[asked[0]]
+        words.insert(0, "ask" if asked else "chat")
+    return _complete_resume(words) if words[0] in _RESUMING else words
+
+
+def shows_prompt_early(words: list[str]) -> bool:
+    """Whether this starts a chat at whose prompt a person may type while the rest is imported."""
+    return words[0] == "chat" and not {"-h", "--help", "--resume="} & set(words)
+
+
+def _complete_resume(words: list[str]) -> list[str]:
+    completed: list[str] = []
+    for i, word in enumerate(words):
+        if word == "--":
+            return completed + words[i:]
+        following = words[i + 1] if i + 1 < len(words) else "-"
+        if word in _RESUME and following.startswith("-"):
+            word = "--resume="
+        completed.append(word)
+    return completed
 
 
 if __name__ == "__main__":

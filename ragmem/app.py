@@ -50,17 +50,16 @@ from ragmem.memory.projects import (
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
 from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus, ToolCall, TurnQuery
-from ragmem.redact import know, secrets_among
+from ragmem.redact import know, protect_process, secrets_among
 from ragmem.store import Archive, Store, open_store, owner_of_file
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.spool.files import met
 from ragmem.tools.base import Approver
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
-    from ragmem.agent import Agent
-    from ragmem.agent.seat import Options, Shared
+    from ragmem.agent import Agent, Options, Shared
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
     from ragmem.tools.jobs import Job, Jobs
@@ -192,8 +191,6 @@ class App:
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
-        from ragmem.children import protect_process
-
         try:
             self.paths.make()
         except ConfigError as error:
@@ -536,7 +533,7 @@ class App:
 
     async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
-        from ragmem.agent.seat import seat
+        from ragmem.agent import seat
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
         environ = environment()
@@ -567,7 +564,7 @@ class App:
 
     @cached_property
     def _shared(self) -> "Shared":
-        from ragmem.agent.seat import Shared
+        from ragmem.agent import Shared
 
         if self.config.mcp.servers:
             from ragmem.tools.mcp_client import Servers
@@ -588,7 +585,7 @@ class App:
             codebase=self.codebase,
             rules=self.rules,
             jobs=self.jobs,
-            sandbox=self.sandbox,
+            sandbox=lambda: self.sandbox,
             servers=self.servers,
             metrics=self.metrics,
             say=self._say,
@@ -615,7 +612,7 @@ class App:
         if notice := await self.background.vectors_notice():
             self._notices.append(notice)
         await self.memory.prepare()
-        if self.config.sandbox.mode != "off":
+        if self.config.sandbox.mode != "off" and not self._brief:
             # Tried before the first command needs it, and for the chat to tell.
             await asyncio.to_thread(lambda: self.sandbox.mechanism)
 

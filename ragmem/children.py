@@ -73,23 +73,6 @@ def is_program(file: Path) -> bool:
     return os.path.isfile(file) and os.access(file, os.X_OK)
 
 
-_PR_SET_DUMPABLE = 4
-
-
-def protect_process() -> bool:
-    """Keep this process's memory and environment, keys among them, from its own children.
-
-    True where the system can do it (Linux; it holds for everyone but root).
-    Core dumps and debuggers are off from then on.
-    """
-    import ctypes
-
-    try:
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
-    except (AttributeError, OSError):
-        return False
-
-
 _BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob=!.git")
 _TICK_MS = 50
 _END_S = 1.0

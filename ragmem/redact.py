@@ -1,4 +1,4 @@
-"""Secrets, replaced before anything is written to a file: `[redacted: kind]`.
+"""Secrets, replaced before anything is written to a file: `[redacted: kind]`; kept from children.
 
 Three kinds are known: the very values of keys and passwords that this process was
 given (`know`), also in base64, hex and URLs; keys that show by their public format
@@ -566,3 +566,20 @@ def _compiled(prefix: str, pattern: str) -> re.Pattern[str]:
     starts = "|".join(start.format(literal) for start in _STARTS)
     before = "" if prefix.startswith("-----") else f"(?:{starts})"
     return re.compile(f"{literal}{before}(?:{pattern})")
+
+
+_PR_SET_DUMPABLE = 4
+
+
+def protect_process() -> bool:
+    """Keep this process's memory and environment, keys among them, from its own children.
+
+    True where the system can do it (Linux; it holds for everyone but root).
+    Core dumps and debuggers are off from then on.
+    """
+    import ctypes
+
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False

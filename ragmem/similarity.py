@@ -232,11 +232,6 @@ bears on it: fitted on turns and on memories, by each of them alone 0.6 to 0.9."
 _LEAST_DEVIATION = 1e-9
 
 
-def rarity(having: int, among: int) -> float:
-    """What a word tells that so many records have: its inverse document frequency, as in BM25."""
-    return math.log(1 + (among - having + 0.5) / (having + 0.5))
-
-
 def z_scores(values: Sequence[float]) -> list[float]:
     """Distances from the mean in standard deviations; zeros when all are alike."""
     return list(map(scale_of(values), values))

@@ -9,6 +9,7 @@ at spaces: FTS5's tokenizer `ascii` with `tokenchars`, Lucene's `whitespace`.
 The language is told by a text's commonest words.
 """
 
+import math
 import re
 import threading
 import unicodedata
@@ -534,3 +535,8 @@ def _result(result: str) -> str:
         return msgspec.json.decode(result, type=_Result).text[:RESULT_CHARS]
     except msgspec.MsgspecError:
         return result[:RESULT_CHARS]
+
+
+def rarity(having: int, among: int) -> float:
+    """What a word tells that so many records have: its inverse document frequency, as in BM25."""
+    return math.log(1 + (among - having + 0.5) / (having + 0.5))

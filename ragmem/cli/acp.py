@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from acp import interfaces, schema
     from acp.schema import ToolCallStatus
 
-    from ragmem.agent import Agent
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Agent, Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.records import Session, Turn
@@ -85,7 +84,7 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
     async def main(_: cli.Interruption) -> int:
         from acp import run_agent
 
-        from ragmem.agent.seat import Options
+        from ragmem.agent import Options
 
         logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
         options = Options(model=model or "", effort=effort, permission_mode=chosen)

@@ -34,8 +34,7 @@ from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
-from ragmem.tools.patterns import OUTSIDE
-from ragmem.tools.permissions import offers_for_command
+from ragmem.tools.permissions import OUTSIDE, offers_for_command
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -430,7 +429,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     config, paths = cli.settings(color=color, needs_memory=goes_on)
     text = out.read_prompt(prompt)
 
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Options
 
     schema = None
     if json_schema is not None:

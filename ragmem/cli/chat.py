@@ -11,7 +11,7 @@ from ragmem.cli.output import typed
 from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 
 if TYPE_CHECKING:
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Options
     from ragmem.app import App
 
 app = cli.commands()
@@ -52,7 +52,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     opened: list[App] = []
 
     def start(show: Callable[[str], None]) -> tuple["App", "Options"]:
-        from ragmem.agent.seat import Options
+        from ragmem.agent import Options
 
         options = Options(
             model=model or "", effort=effort, permission_mode=chosen, add_dirs=folders

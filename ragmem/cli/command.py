@@ -280,7 +280,7 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
     """The rules of --allow; UsageError for what is none, and for a tool that does not exist."""
     for each in rules or ():
         from ragmem.own_tools import OWN_TOOLS
-        from ragmem.tools.patterns import OUTSIDE, read_rule
+        from ragmem.tools.permissions import OUTSIDE, read_rule
 
         tool = read_rule(each).tool
         known = (*(own.name for own in OWN_TOOLS.values() if own.is_standard), OUTSIDE)

@@ -227,7 +227,7 @@ async def context(
     if not prompt.strip():
         raise out.empty_prompt()
 
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Options
 
     session = await cli.choose_session(opened, continue_last=continue_last, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)

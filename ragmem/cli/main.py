@@ -1,4 +1,4 @@
-"""`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
+"""`run`: each command, imported when it is called, and every error's way out."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from ragmem.cli import rewrite
 from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
 from ragmem.config import environment, find_paths
@@ -66,8 +65,8 @@ _PLACES = {
 """Module and group of commands that are not `app` in a module of their own name."""
 
 
-def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
-    """Run one command line; nothing escapes but the exit code.
+def run(words: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
+    """Run one command line, as the parser reads it; nothing escapes but the exit code.
 
     `before_message` is called before an error is shown: it may clear what an
     early prompt has left on the terminal.
@@ -75,7 +74,7 @@ def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None
     secure_standard_streams()
     try:
         _arm_failpoints()
-        return _dispatch(rewrite(argv))
+        return _dispatch(words)
     except BaseException as error:
         if before_message:
             before_message()
@@ -152,11 +151,14 @@ def _arm_failpoints() -> None:
             ) from None
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(words: Sequence[str]) -> int:
     width = get_terminal_size().columns - 2  # of help; what stands in a section is indented
     narrow = width if width < _NARROW else None
     main = command().main
-    return main(args=words, prog_name="ragmem", standalone_mode=False, terminal_width=narrow) or 0
+    return (
+        main(args=list(words), prog_name="ragmem", standalone_mode=False, terminal_width=narrow)
+        or 0
+    )
 
 
 def _exit_code(error: BaseException) -> int:

@@ -151,8 +151,3 @@ def _locks_of(database: Path, paths: Paths) -> Path:
 
 def _mark(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
-    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")

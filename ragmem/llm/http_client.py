@@ -22,7 +22,6 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from ragmem.config import environment
-from ragmem.config.address import is_loopback
 from ragmem.errors import LLMError, chain
 from ragmem.libraries import load_httpcore
 from ragmem.llm import faults, wire
@@ -86,7 +85,7 @@ class HttpClient(ABC):
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
         name = endpoint.name or url.netloc.rpartition("@")[2]
         self._endpoint = msgspec.structs.replace(endpoint, name=name, secrets=secrets)
-        self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
+        self._own_machine = endpoint.uds is not None or _is_loopback(url.hostname or "")
 
     # --- the protocol -----------------------------------------------------------
 
@@ -606,6 +605,11 @@ class _Requests:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._pool.aclose()
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
 def _certificates() -> ssl.SSLContext:

@@ -227,7 +227,7 @@ def recap(
     changed: dict[str, str] = {}
     wrote: set[str] = set()
     failed: dict[str, str] = {}
-    for turn in turns:
+    for turn in (each for each in turns if each.tool_calls):
         for call in turn.tool_calls:
             if was_tried(call) and (subject := subject_of(call)):
                 failed.pop(beginning(subject), None)

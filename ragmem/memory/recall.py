@@ -49,7 +49,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.service import SEARCH_S, Client
-from ragmem.similarity import WORDS_AS_COSINE, rarity
+from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.store import Store
 from ragmem.usage import Metrics
 
@@ -294,7 +294,6 @@ class Recall:
         """The best with their records; what says the same as a better one comes behind."""
         from ragmem.memory.facts.words import is_greeting
         from ragmem.memory.last_time import is_small_talk
-        from ragmem.memory.ranking import demoted
         from ragmem.terms import summary_terms, turn_terms
 
         # Of a time all that was said is as good, but for greetings.
@@ -317,9 +316,12 @@ class Recall:
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
         if of_time:
             behind |= {turn for turn, own in words.items() if len(own) < _SAYS_SOMETHING}
-        order = demoted(best, words, behind=behind)
+        if len(best) > 1:
+            from ragmem.memory.ranking import demoted
+
+            best = [*demoted(best, words, behind=behind)]
         # What was deleted since it was found has no record.
-        known = [(one, records.get(one.candidate.record_id)) for one in order]
+        known = [(one, records.get(one.candidate.record_id)) for one in best]
         return [(one, record) for one, record in known if record is not None][:limit]
 
 
@@ -337,14 +339,17 @@ def _bearing(
     ranked: Sequence[Ranked], words: Mapping[str, Collection[str]], found: Found
 ) -> list[Ranked]:
     """Those that share more with the question than common words."""
-    from ragmem.memory.dates import without_time_words
     from ragmem.memory.last_time import asks_of_before, leaves_subject
 
     floor = found.question.min_similarity
     if floor is None:
         return list(ranked)
     text = _ends(found.question.text)
-    asked = without_time_words(text, found.spans)
+    asked = text
+    if found.spans:
+        from ragmem.memory.dates import without_time_words
+
+        asked = without_time_words(text, found.spans)
     bar = floor if leaves_subject(text) else floor * _WITH_WORDS
     shares = _shares(asked, [words.get(one.candidate.record_id, ()) for one in ranked])
     nears = [_nearness(one.candidate, share) for one, share in zip(ranked, shares, strict=True)]
@@ -377,7 +382,7 @@ def _bears(one: Candidate, share: float, floor: float, with_words: float) -> boo
 
 def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
     """How much of what a text's words tell each record holds, 0 to 1; common words tell little."""
-    from ragmem.terms import query_terms
+    from ragmem.terms import query_terms, rarity
 
     held = [frozenset(words) for words in records]
     tells: dict[str, float] = {}

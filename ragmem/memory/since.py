@@ -485,9 +485,10 @@ class Alike(msgspec.Struct, frozen=True):
 
 async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
     """How alike these turns are; none is to another where there is no embedder. StoreError."""
-    if floor is None:
+    ids = list(dict.fromkeys(turn.turn_id for turn in turns))
+    if floor is None or len(ids) < 2:
         return Alike()
-    found = await store.get(PutVectors, [turn.turn_id for turn in turns])
+    found = await store.get(PutVectors, ids)
     return Alike.by({each.record_id: each.vectors for each in found}, floor)
 
 

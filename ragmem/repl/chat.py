@@ -51,7 +51,7 @@ from ragmem.themes import Colors
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Options
     from ragmem.app import App
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values

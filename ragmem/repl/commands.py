@@ -53,7 +53,7 @@ from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.statistics import stats_of, stats_parts, stats_text
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.patterns import Parsed, TooMuch, parse, run_by
+from ragmem.tools.bash import Parsed, TooMuch, parse, run_by
 
 
 class Ask(msgspec.Struct, frozen=True):

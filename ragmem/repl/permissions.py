@@ -12,7 +12,7 @@ from ragmem.repl.output import columns
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import ChatQuestion, PickQuestion, PickRow
 from ragmem.text import one_line
-from ragmem.tools.patterns import OUTSIDE, read_rule
+from ragmem.tools.permissions import OUTSIDE, read_rule
 
 Kind = Literal["allow", "deny"]
 PLACES = {"s": "in this session", "p": "in this project", "e": "in every folder"}

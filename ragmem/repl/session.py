@@ -29,8 +29,7 @@ from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
 if TYPE_CHECKING:
-    from ragmem.agent import Agent
-    from ragmem.agent.seat import Options
+    from ragmem.agent import Agent, Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
     from ragmem.memory.context import SessionRecap

@@ -4,14 +4,16 @@ A failing tool is a result that says what to do instead; only cancellation
 escapes `Toolset.call`.
 """
 
+import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -23,6 +25,8 @@ from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
 from ragmem.own_tools import Effect as Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
+
+T = TypeVar("T")
 
 _log = logging.getLogger("ragmem")
 
@@ -42,6 +46,24 @@ def arg(about: str, most: int | None = None, least: int | None = None) -> msgspe
 def number(about: str, least: float, most: float | None = None) -> msgspec.Meta:
     """What the model is told of a number, and its bounds."""
     return msgspec.Meta(description=about, ge=least, le=most)
+
+
+async def interruptible(work: Callable[[threading.Event], T]) -> T:
+    """Run blocking work in a thread; when cancelled, tell it to stop and give it a second.
+
+    The work looks at the event it is given at least every tenth of a second.
+    """
+    stop = threading.Event()
+    running = asyncio.get_running_loop().run_in_executor(None, work, stop)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running], timeout=1)
+        if running.done() and not running.cancelled():
+            # Looked at, so that asyncio does not report it as forgotten.
+            running.exception()
+        raise
 
 
 class CurrentMode:
@@ -125,7 +147,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     It speaks of what `title` and `body` show in full.
     """
     for_good: tuple[tuple[str, ...], ...] = ()
-    """Sets of rules (`ragmem.tools.patterns`) of which one can be kept, the narrowest first."""
+    """Sets of rules (`ragmem.tools.permissions`) of which one can be kept, the narrowest first."""
     outside: "Proposal | None" = None
     """The same command outside of the sandbox, where the person may choose that instead."""
     use: ToolUse | None = msgspec.field(default_factory=lambda: _running.get())

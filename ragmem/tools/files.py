@@ -4,18 +4,17 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from ragmem.messages import Json
 from ragmem.own_tools import READ_FILE, Effect
 from ragmem.text import Regex, counted
 from ragmem.tools import workspace
-from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, interruptible, number
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.rewind import Preimages
 from ragmem.tools.seen import SeenFiles
-from ragmem.tools.shell import interruptible
 from ragmem.tools.workspace import Target, Workspace, open_file, plain_failures
 
 MAX_LINES = 2000
@@ -138,8 +137,9 @@ class _Editing:
         workspace: Workspace,
         permissions: Permissions,
         seen: SeenFiles,
-        preimages: Preimages,
+        preimages: Path,
     ) -> None:
+        """`preimages` is the folder of files as they were before an edit."""
         self._workspace = workspace
         self._permissions = permissions
         self._seen = seen
@@ -174,6 +174,8 @@ class _Editing:
         self, given: str, target: Target, old: bytes | None, new: bytes, done: str
     ) -> ToolOutput:
         """Write what the person agrees to; without an `old` content it is a new file."""
+        from ragmem.tools.rewind import Preimages
+
         shown, cwd = self._workspace.record_path(target.real), self._workspace.cwd
         if target.real.is_relative_to(cwd) and not cwd.is_dir():
             raise ToolFailure(f"The working directory {cwd} is gone.")
@@ -191,7 +193,7 @@ class _Editing:
                 except FileExistsError:
                     raise _exists(shown) from None
                 return None
-            kept = self._preimages.keep(old)
+            kept = Preimages(self._preimages).keep(old)
             workspace.replace(target.real, new, expected_sha256=_hash(old), shown=shown)
             return kept
 

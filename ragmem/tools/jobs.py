@@ -5,15 +5,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ragmem.messages import Json
 from ragmem.own_tools import Effect
 from ragmem.text import clip_middle, counted, duration, one_line
 from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
-from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import CommandOutput, Ended, run_guarded
 from ragmem.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ragmem.tools.sandbox import Sandbox
 
 MOST_RUNNING = 8
 _FIRST_LOOK_S = 1.0
@@ -89,7 +91,7 @@ class Job:
         """Return the end of all that it has written."""
         return self.output.since(0)[0][-_SHOWN_CHARS:]
 
-    def run(self, workspace: Workspace, sandbox: Sandbox | None) -> None:
+    def run(self, workspace: Workspace, sandbox: "Sandbox | None") -> None:
         """Run it to its end; in a thread of its own."""
         try:
             self.ended = run_guarded(
@@ -119,7 +121,7 @@ class Jobs:
         return self.all[number - 1] if 0 < number <= len(self.all) else None
 
     async def start(
-        self, command: str, workspace: Workspace, sandbox: Sandbox | None = None
+        self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
     ) -> Job:
         """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure."""
         if len(self.running) >= MOST_RUNNING:

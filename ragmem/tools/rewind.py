@@ -23,9 +23,8 @@ from ragmem.files import replace_private, sync_folder
 from ragmem.memory.files import FileChange
 from ragmem.redact import parted, redact
 from ragmem.tools import workspace
-from ragmem.tools.base import ToolFailure
+from ragmem.tools.base import ToolFailure, interruptible
 from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_span
-from ragmem.tools.shell import interruptible
 from ragmem.tools.workspace import Workspace, open_file, open_folder, plain_failures
 
 _NAME = re.compile("[0-9a-f]{64}")

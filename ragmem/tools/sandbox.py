@@ -28,8 +28,7 @@ import msgspec
 from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
 from ragmem.text import Regex
-from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.permissions import is_of_repository, protection
+from ragmem.tools.permissions import PermissionRules, is_of_repository, protection
 
 LEAST_ABI = 6
 """Of Landlock (Linux 6.12): the first that keeps signals within."""

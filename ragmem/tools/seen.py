@@ -24,7 +24,7 @@ from ragmem.records import Project, Session, ToolCall
 from ragmem.text import plain_or_quoted
 from ragmem.tools.base import Tool, ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.workspace import Workspace, identity, open_file
 from ragmem.usage import Metrics
 

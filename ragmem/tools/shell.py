@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -24,34 +24,22 @@ from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
-from ragmem.tools.base import ENDED, Arguments, OutputSoFar, Tell, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import (
+    ENDED,
+    Arguments,
+    OutputSoFar,
+    Tell,
+    ToolFailure,
+    ToolOutput,
+    arg,
+    interruptible,
+)
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.sandbox import Confined, Sandbox, changed, remove_new_commondirs, states
 from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from ragmem.tools.jobs import Jobs
-
-T = TypeVar("T")
-
-
-async def interruptible(work: Callable[[threading.Event], T]) -> T:
-    """Run blocking work in a thread; when cancelled, tell it to stop and give it a second.
-
-    The work looks at the event it is given at least every tenth of a second.
-    """
-    stop = threading.Event()
-    running = asyncio.get_running_loop().run_in_executor(None, work, stop)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([running], timeout=1)
-        if running.done() and not running.cancelled():
-            # Looked at, so that asyncio does not report it as forgotten.
-            running.exception()
-        raise
-
+    from ragmem.tools.sandbox import Confined, Sandbox
 
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
@@ -110,14 +98,18 @@ class Commands(msgspec.Struct, frozen=True):
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] | None = None
     """What is remembered of a command that is about to be run again, on one line; else empty."""
-    sandbox: Sandbox | None = None
-    """What they run in, where the system has one and the settings want it."""
+    sandbox: "Callable[[], Sandbox | None]" = lambda: None
+    """What they run in, where the system has one and the settings want it; asked by the first."""
     jobs: "Jobs | None" = None
     """Where those that go on are begun; None where that can't be done."""
 
     def of_person(self) -> "Commands":
         """The same for those that the person types."""
-        own = self.sandbox if self.sandbox and self.sandbox.settings.own_commands else None
+
+        def own() -> "Sandbox | None":
+            sandbox = self.sandbox()
+            return sandbox if sandbox and sandbox.settings.own_commands else None
+
         return Commands(MAX_TIMEOUT_S, sandbox=own)
 
 
@@ -211,9 +203,9 @@ class RunCommand:
             raise ToolFailure(f"The command could not be started: {error}.") from None
         return _report(ended[0], output, timeout, known, sandbox)
 
-    async def _inside(self, outside: str) -> tuple[Sandbox | None, str]:
+    async def _inside(self, outside: str) -> "tuple[Sandbox | None, str]":
         """The sandbox that it runs in, if in one; else what it runs outside of it for."""
-        sandbox = self._commands.sandbox
+        sandbox = self._commands.sandbox()
         if sandbox is None or not (
             await asyncio.to_thread(lambda: sandbox.is_on) or sandbox.settings.mode == "required"
         ):
@@ -400,9 +392,11 @@ def run_guarded(
     timeout_s: float,
     output: CommandOutput,
     stop: threading.Event,
-    sandbox: Sandbox | None = None,
+    sandbox: "Sandbox | None" = None,
 ) -> Ended:
     """Run a command until it ends or is stopped, in the sandbox if one is given; it blocks."""
+    from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
+
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
     if sandbox is None:
         return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
@@ -421,7 +415,7 @@ def run_guarded(
 
 
 def _guarded(
-    start: Confined,
+    start: "Confined",
     cwd: Path,
     timeout_s: float,
     output: CommandOutput,
@@ -552,7 +546,7 @@ def _still_there(ended: Ended) -> str:
 
 
 def _report(
-    ended: Ended, output: CommandOutput, timeout_s: float, known: str, sandbox: Sandbox | None
+    ended: Ended, output: CommandOutput, timeout_s: float, known: str, sandbox: "Sandbox | None"
 ) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")
@@ -602,7 +596,10 @@ _PATIENCE_S = 1.0
 
 
 def commands_of(
-    memory: Memory, session: Session, timeout_s: float, sandbox: Sandbox | None = None
+    memory: Memory,
+    session: Session,
+    timeout_s: float,
+    sandbox: "Callable[[], Sandbox | None]" = lambda: None,
 ) -> Commands:
     """How commands are run: one that failed before in this project is known again."""
 

@@ -4,10 +4,11 @@ import asyncio
 import json
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 from benches.results import Result, result, wanted
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.config import SandboxConfig
 from ragmem.messages import ToolUse
 from ragmem.tools.base import Toolset
@@ -39,7 +40,7 @@ def measure_sandbox(folder: Path, runs: int, only: list[str]) -> list[Result]:
             Workspace(project),
             data_dir=folder / "sandbox-data",
             mode="bypassPermissions",
-            commands=Commands(sandbox=sandbox),
+            commands=Commands(sandbox=partial(ways.get, name)),
         )
         for name, sandbox in ways.items()
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.agent.turn import Limits
 from ragmem.config import MemoryConfig
 from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent import Agent
-from ragmem.agent.seat import Options
+from ragmem.agent import Agent, Options
 from ragmem.app import App
 from ragmem.config import find_paths, load_config
 from ragmem.embedder import Embedder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.cli import rewrite, shows_prompt_early
+from ragmem.__main__ import rewrite, shows_prompt_early
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_what_holds_a_blank_is_a_prompt_for_a_chat() -> None:
     ],
 )
 def test_prompt_is_shown_early_only_for_a_chat(typed: str, early: bool) -> None:
-    assert shows_prompt_early(typed.split()) is early
+    assert shows_prompt_early(rewrite(typed.split())) is early

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ragmem as package
-from ragmem.agent.seat import Options
+from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, find_paths
 from ragmem.records import TurnQuery

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ragmem.agent import standard_toolset
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.seat import standard_toolset
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase, CodeListener
@@ -21,7 +21,7 @@ from ragmem.records import Project, Session, Turn
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ragmem.agent.seat import Options
+from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import (
     CodeConfig,

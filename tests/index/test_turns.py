@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
 from ragmem.index.rows import FileRow

@@ -431,7 +431,7 @@ class FakeApp:
 
 
 class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chat looks at of `ragmem.agent.seat.Options`."""
+    """What the chat looks at of `ragmem.agent.Options`."""
 
     model: str = ""
     effort: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmem.agent.seat import Options
+from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id

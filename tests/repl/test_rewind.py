@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmem.agent.seat import Options, standard_toolset
+from ragmem.agent import Options, standard_toolset
 from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.errors import UsageError

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
 from ragmem.tools.jobs import Jobs
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands
@@ -56,7 +56,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             rules=PermissionRules(rules, deny, flags=allow),
-            commands=Commands(timeout_s, sandbox=sandbox),
+            commands=Commands(timeout_s, sandbox=lambda: sandbox),
             jobs=jobs,
         )
 
@@ -163,9 +163,9 @@ _CALLS = """
 import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
-from ragmem.children import protect_process
+from ragmem.redact import protect_process
 from ragmem.tools import shell
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 # More than a process here may hold; to write all that a command may takes seconds.

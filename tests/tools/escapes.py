@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.config import SandboxConfig
 from ragmem.messages import ToolUse
 from ragmem.tools.sandbox import Mechanism, Sandbox
@@ -195,7 +195,7 @@ async def main(kind: str, folder: Path) -> None:
             Workspace(project),
             data_dir=folder / "ragmem",
             mode="bypassPermissions",
-            commands=Commands(10, sandbox=None if kind == "none" else sandbox),
+            commands=Commands(10, sandbox=lambda: None if kind == "none" else sandbox),
         )
         use = ToolUse("1", "run_command", json.dumps({"command": command}))
         text = (await tools.call(use)).text

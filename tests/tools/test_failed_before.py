@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.ids import new_id, short_id
 from ragmem.memory.facts.failures import failures

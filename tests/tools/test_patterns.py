@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.patterns import PermissionRules, parse, read_rule
-from ragmem.tools.permissions import offers_for_command, offers_for_path
+from ragmem.tools.bash import parse
+from ragmem.tools.permissions import PermissionRules, offers_for_command, offers_for_path, read_rule
 
 ALLOWED = PermissionRules(
     ["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure
-from ragmem.tools.patterns import PermissionRules
-from ragmem.tools.permissions import Permissions
+from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.workspace import Workspace
 
 

@@ -20,7 +20,7 @@ from ragmem.errors import ConfigError
 from ragmem.messages import ToolUse
 from ragmem.tools.base import Decision
 from ragmem.tools.jobs import Jobs
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import (
     LEAST_ABI,
     Confinement,

@@ -10,11 +10,11 @@ import pytest
 from inline_snapshot import snapshot
 
 import ragmem.tools
-from ragmem.agent.seat import standard_toolset
+from ragmem.agent import standard_toolset
 from ragmem.messages import ToolUse
 from ragmem.own_tools import OWN_TOOLS
 from ragmem.tools.base import Toolset
-from ragmem.tools.patterns import PermissionRules
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.planning import UpdateTasks
 from ragmem.tools.workspace import Workspace
 

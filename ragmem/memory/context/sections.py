@@ -558,11 +558,13 @@ def _turn_entry(
     room: int,
     source: str,
 ) -> str:
-    from ragmem.memory.facts.failures import failures
-
     tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
-    failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-    told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
+    told: list[str] = []
+    if turn.tool_calls:
+        from ragmem.memory.facts.failures import failures
+
+        failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
+        told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
     told = told if sum(map(len, told)) < room // 2 else []
     room -= sum(len(line) + 1 for line in told)
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5

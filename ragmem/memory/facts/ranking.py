@@ -17,8 +17,8 @@ from ragmem.memory.date_words import ANYTHING
 from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import plain
 from ragmem.records import MemoryRecord
-from ragmem.similarity import WORDS_AS_COSINE, rarity
-from ragmem.terms import QueryTerm, query_terms, terms
+from ragmem.similarity import WORDS_AS_COSINE
+from ragmem.terms import QueryTerm, query_terms, rarity, terms
 from ragmem.text import Regex
 
 _K1, _B = 1.2, 0.75

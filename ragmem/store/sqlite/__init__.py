@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -88,7 +88,6 @@ class SQLiteStore:
         self._timeout_s = timeout_s
         self._damage: StoreDamaged | None = None
         self._inode = 0
-        self._vectors = VectorCache()
         self.notice = ""
         """What the person should be told of how it was opened."""
         self._writer = self._thread(
@@ -256,6 +255,11 @@ class SQLiteStore:
             failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
+
+    @cached_property
+    def _vectors(self) -> VectorCache:
+        """Those that searches have read."""
+        return VectorCache()
 
     # --- threads and transactions -------------------------------------------------
 

@@ -1,31 +1,25 @@
-"""What a command line runs, and what a person's rules of permission allow and deny of it.
+"""What a line of bash runs, and which files it may name.
 
-A rule is a tool's name, `edit_file`, or with a pattern, `edit_file(src/**)`. A command's is
-compared with each command that the line runs, never with the line's text. What is not wholly
-understood of a line is said to be so: then no rule can allow it, and a rule that denies still
-looks at all that was found.
+What is not wholly understood of a line is said to be so: then no rule can allow it, and a rule
+that denies still looks at all that was found.
 """
 
 import glob
 import os
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from ragmem.errors import UsageError
-from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
 from ragmem.text import Regex
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.workspace import alternatives, matcher
-
-# --- the commands within a bash command line --------------------------------------
+from ragmem.tools.workspace import alternatives
 
 _NAME = Regex(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = Regex(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
@@ -59,6 +53,9 @@ _MOST_WORDS = 300_000
 """Of all that a line runs, a word for each command that it stands in; it takes about a second."""
 _OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 """Options before git's subcommand that take the next word."""
+_WITHIN_WORD = Regex(r"[=:,@]")
+"""Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
+_MOST_FOLDERS, _MOST_LOOKS, _LONGEST_PATH = 16, 5_000, 4_096
 
 
 class CommandWords(msgspec.Struct, frozen=True):
@@ -425,225 +422,7 @@ class _Reader:
         self._bodies.clear()
 
 
-# --- rules ----------------------------------------------------------------------
-
-OUTSIDE = "outside_sandbox"
-"""Rules of this name are for commands too: for their leaving the sandbox."""
-_RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
-_WITHIN_WORD = Regex(r"[=:,@]")
-"""Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
-_MOST_FOLDERS, _MOST_HIDDEN, _MOST_LOOKED_AT = 16, 1_000, 50_000
-_MOST_LOOKS, _LONGEST_PATH = 5_000, 4_096
-
-
-class PermissionRule(msgspec.Struct, frozen=True):
-    """A tool, and which of its calls."""
-
-    tool: str
-    pattern: str = ""
-    """Of commands or paths; empty: each call."""
-
-    def covers_path(self, names: Sequence[str]) -> bool:
-        """Return whether any of a file's names matches."""
-        return not self.pattern or any(map(_path_matcher(self.pattern), names))
-
-    def covers_command(self, command: CommandWords) -> bool:
-        """Return whether it matches, as it is spelled with the quotes that it needs."""
-        return _command_matcher(self.pattern).fullmatch(command.text) is not None
-
-
-def read_rule(text: str) -> PermissionRule:
-    """Read `tool` or `tool(pattern)`; UsageError for what is neither."""
-    found = _RULE.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(
-            f"{text.strip()!r} is no rule.",
-            hint="Rules are like run_command(git status*), edit_file(src/**) or run_command.",
-        )
-    rule = PermissionRule(found[1], (found[2] or "").strip())
-    if rule.pattern and rule.tool not in (RUN_COMMAND, OUTSIDE):
-        try:
-            _path_matcher(rule.pattern)
-        except ToolFailure as error:
-            raise UsageError(f"{text.strip()!r}: {error.text}") from None
-    return rule
-
-
-@lru_cache(256)
-def _path_matcher(pattern: str) -> Callable[[str], bool]:
-    if pattern.startswith("~/"):
-        pattern = f"{Path.home()}{pattern[1:]}"
-    matches = matcher(pattern)
-    # `./a.py` is the one in the folder itself, `a.py` one of that name anywhere.
-    is_here = pattern.startswith("./") and "/" not in pattern[2:]
-    return (lambda path: "/" not in path and matches(path)) if is_here else matches
-
-
-@lru_cache(256)
-def _command_matcher(pattern: str) -> re.Pattern[str]:
-    """`*` is anything; `make *` is `make` too. Quotes are as a shell has them, or as spelled."""
-    parsed = parse(pattern)
-    if len(parsed.commands) == 1 and ("'" in pattern or '"' in pattern):
-        pattern = " ".join(map(spelled, parsed.commands[0].words))
-    head, ends_wide = re.subn(r" \*$", "", pattern)
-    regex = ".*".join(map(re.escape, head.split("*")))
-    return re.compile(regex + (r"(?: .*)?" if ends_wide else ""), re.DOTALL)
-
-
-class PermissionRules:
-    """What a person has allowed and denied, in advance; a rule that denies goes before all else."""
-
-    def __init__(
-        self,
-        allow: Iterable[str] = (),
-        deny: Iterable[str] = (),
-        *,
-        flags: Iterable[str] = (),
-        here: tuple[Iterable[str], Iterable[str]] = ((), ()),
-    ) -> None:
-        """Take what is written, `here` for this project alone; UsageError for what is no rule."""
-        self.allow = list(allow)
-        """For good: from the person's own settings."""
-        self.deny = list(deny)
-        self.allow_here, self.deny_here = map(list, here)
-        self.flags = list(flags)
-        """Allowed in this session: from the command line, or by the person in the chat."""
-        self.remembered: dict[tuple[str, str], str] = {}
-        """What "always" was said to in this session: a kind and the exact thing of it, and how
-        the question called that."""
-        for each in (*self.allow, *self.allow_here, *self._denying, *self.flags):
-            read_rule(each)
-
-    @property
-    def _allowing(self) -> list[PermissionRule]:
-        return list(map(read_rule, (*self.allow, *self.allow_here, *self.flags)))
-
-    @property
-    def _denying(self) -> list[str]:
-        return [*self.deny, *self.deny_here]
-
-    def _denials(self, *tools: str) -> Iterator[tuple[str, PermissionRule]]:
-        """Those that deny something to one of these, with how they are written."""
-        rules = ((text, read_rule(text)) for text in self._denying)
-        return ((text, rule) for text, rule in rules if rule.tool in tools)
-
-    def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
-        """Return the rule that denies any part of a command line; empty where none does.
-
-        The first one where the line is too much for all of it to be looked at.
-        With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
-        """
-        rules = list(self._denials(kind))
-        if not rules:
-            return ""
-        try:
-            commands = list(run_by(parse(line)))
-        except TooMuch:
-            return rules[0][0]
-        covering = (t for t, r in rules if not r.pattern or any(map(r.covers_command, commands)))
-        return next(covering, "")
-
-    def allows_command(self, line: str, kind: str = RUN_COMMAND) -> bool:
-        """Return whether each part of a command line is allowed, and the line does nothing else.
-
-        With `OUTSIDE` as `kind`, whether it may leave the sandbox.
-        """
-        rules = [rule for rule in self._allowing if rule.tool == kind]
-        if any(not rule.pattern for rule in rules):
-            return True
-        if not rules or not (parsed := parse(line)).is_clear or not parsed.commands:
-            return False
-        return all(any(rule.covers_command(each) for rule in rules) for each in parsed.commands)
-
-    def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
-        """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
-
-        One of read_file holds for all that read, one of edit_file for all that edit.
-        """
-        rules = self._denials(tool, "edit_file" if edits else READ_FILE)
-        return next((text for text, rule in rules if rule.covers_path(names)), "")
-
-    def allows_path(self, tool: str, names: Sequence[str]) -> bool:
-        """Return whether this tool may have a file without asking."""
-        return any(rule.tool == tool and rule.covers_path(names) for rule in self._allowing)
-
-    def for_session(self, flags: Iterable[str] = ()) -> "PermissionRules":
-        """Return the rules for good, shared, beside those of one session."""
-        other = PermissionRules(flags=flags)
-        other.allow, other.deny = self.allow, self.deny
-        other.allow_here, other.deny_here = self.allow_here, self.deny_here
-        return other
-
-    def hides(self, real: Path, cwd: Path) -> bool:
-        """Return whether a file at a real path must not be read."""
-        return bool(self._denying and self.denial_of_path(READ_FILE, names_of(real, cwd)))
-
-    @property
-    def _hiding(self) -> dict[str, PermissionRule]:
-        """The rules that keep some files from being read, by how they are written."""
-        return {text: rule for text, rule in self._denials(READ_FILE) if rule.pattern}
-
-    def denial_of_named(self, line: str, cwd: Path) -> str:
-        """Return the rule that denies reading a file that a command line names; else empty.
-
-        ToolFailure where the line may mean more files than can be looked at.
-        """
-        rules = self._hiding
-        try:
-            for path in named_paths(line, cwd) if rules else ():
-                names = names_of(path, cwd)
-                for text, rule in rules.items():
-                    if rule.covers_path(names):
-                        return text
-        except TooMuch:
-            raise ToolFailure(
-                f"The person's rule {next(iter(rules))} keeps files from being read, and this "
-                "command may mean more files than can be held against it: nothing was run. Use "
-                "a shorter one, or no * ? [ ] over large folders.",
-                denied=True,
-                final=True,
-            ) from None
-        return ""
-
-    def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
-        """Return what is there and must not be read, in these folders and where a rule names it.
-
-        Of a folder whose files are all denied it is the folder. At most 1,000 of 50,000 files.
-        """
-        found, wanted = set[Path](), list[PermissionRule]()
-        rules = [(one, each) for one in self._hiding.values() for each in alternatives(one.pattern)]
-        for rule, pattern in rules:
-            above = os.path.expanduser(pattern.removesuffix("/**"))
-            if "/" in above and not glob.has_magic(above):
-                found.add(cwd / above)
-            elif above.startswith("/"):
-                found.update(map(Path, islice(glob.iglob(above, recursive=True), _MOST_HIDDEN)))
-            else:
-                wanted.append(rule)
-        files = (path for root in roots if wanted for path in islice(_files(root), _MOST_LOOKED_AT))
-        denied = (p for p in files if any(each.covers_path(names_of(p, cwd)) for each in wanted))
-        found.update(islice(denied, _MOST_HIDDEN))
-        return {path for path in found if path.exists()}
-
-    def denies(self, tool: str) -> str:
-        """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        # Calls of other tools can't be told apart by a pattern: none is let through.
-        asks = tool in OWN_TOOLS and OWN_TOOLS[tool].is_standard
-        rules = self._denials(tool)
-        return next((text for text, rule in rules if not (rule.pattern and asks)), "")
-
-    def for_no_tool(self, known: Container[str]) -> list[str]:
-        """Return the rules for tools that are none of ours, of `known` ones, or of a server's."""
-        written = [*self.allow, *self.allow_here, *self.flags, *self._denying]
-        named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
-        named = [(text, tool) for text, tool in named if tool not in {OUTSIDE, *OWN_TOOLS}]
-        return [text for text, tool in named if "__" not in tool and tool not in known]
-
-
-def names_of(real: Path, cwd: Path) -> tuple[str, str]:
-    """Return how rules name a file: from the folder, where it lies in it, and in full."""
-    full = real.as_posix()
-    return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
+# --- the files that it names --------------------------------------------------------
 
 
 def named_paths(line: str, cwd: Path) -> Iterator[Path]:
@@ -716,9 +495,3 @@ class _Looks:
             for entry in entries:
                 self.count()
                 yield entry.name
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            yield Path(folder, name)
