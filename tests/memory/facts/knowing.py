@@ -1,14 +1,18 @@
 """Engines of facts for tests, short to make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from ragmem.embedder import Embedder
+import numpy as np
+from numpy.typing import NDArray
+
+from ragmem.embedder import Embedder, Kind
 from ragmem.ids import new_id
 from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.records import Evidence, MemoryQuery, MemoryRecord
 from ragmem.store import Store
+from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.working import opening
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
@@ -29,6 +33,23 @@ class Clock:
     def move(self, **by: float) -> None:
         """Forward."""
         self.now += timedelta(**by)
+
+
+class Alike(HashEmbedder):
+    """An embedder of few texts: the cosine of any two is as told."""
+
+    def __init__(self, cosine: float) -> None:
+        super().__init__()
+        self._cosine = cosine
+        self._known: dict[str, int] = {}
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        """What all have in common, and what each has for itself."""
+        rows = np.zeros((len(texts), self.info.dimension), dtype=np.float32)
+        rows[:, 0] = np.sqrt(self._cosine)
+        for row, text in zip(rows, texts, strict=True):
+            row[self._known.setdefault(text, len(self._known) + 1)] = np.sqrt(1 - self._cosine)
+        return rows
 
 
 def facts_of(

@@ -10,13 +10,13 @@ from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
-from ragmem.records import ToolCall, Turn, Write
+from ragmem.records import MemoryRecord, ToolCall, Turn, Write
 from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 from tests.memory.working import no_wait, opening
 from tests.store.samples import begun, called, created, finished
 
-from .knowing import HERE, NOW, Clock, facts_of
+from .knowing import EVERYTHING, HERE, NOW, Clock, facts_of
 
 NOTHING = Says(json.dumps({"memories": []}))
 
@@ -59,6 +59,17 @@ def read(path: str, text: str) -> dict[str, object]:
     }
 
 
+def edit_failed(error: str) -> dict[str, object]:
+    """An edit_file that did nothing."""
+    return {
+        "tool_name": "edit_file",
+        "arguments": json.dumps({"path": "./src/a.py"}),
+        "success": False,
+        "error": error,
+        "result": json.dumps({"text": error}),
+    }
+
+
 async def happened(
     store: Store,
     user: str,
@@ -89,6 +100,7 @@ class Learner:
         self, store: Store, *script: Step, embedder: Embedder | None = None, asks: bool = True
     ) -> None:
         opened = opening(store)
+        self._opened = opened
         self.clock = Clock()
         self.llm = ScriptedLLM(script)
         self.facts: Facts = facts_of(store, embedder=embedder, clock=self.clock)
@@ -105,9 +117,10 @@ class Learner:
             clock=self.clock,
         )
 
-    async def learn(self) -> None:
-        """All that is due."""
+    async def learn(self) -> list[MemoryRecord]:
+        """All that is due; what is known by then, the newest first."""
         assert await self.worker.drain()
+        return await (await self._opened()).memories(EVERYTHING)
 
 
 def asked_of(llm: ScriptedLLM, place: int = -1) -> str:
