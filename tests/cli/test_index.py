@@ -2,14 +2,13 @@
 
 import select
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
 
 from tests.cli.coding import EVIL, garden, many, on_a_terminal, without_times
-from tests.cli.process import Ragmem
+from tests.cli.process import Ragmem, Started
 
 
 @pytest.fixture
@@ -156,7 +155,7 @@ def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
         (tmp_path / "new").write_text(text)
         (tmp_path / "new").rename(ragmem.project / name)
 
-    process = ragmem.start("index", "--watch", bufsize=0)
+    process = ragmem.start("index", "--watch")
     try:
         assert b"3 files" in _line(process)
         assert b"Watching" in _line(process, stream="stderr")
@@ -176,7 +175,7 @@ def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
     assert ragmem.run("index").out.startswith("4 files, ")
 
 
-def _line(process: "subprocess.Popen[bytes]", stream: str = "stdout") -> bytes:
+def _line(process: Started, stream: str = "stdout") -> bytes:
     """The next one; the process was started without buffers, which would hide a second one."""
     pipe = getattr(process, stream)
     ready, _, _ = select.select([pipe], [], [], 60)
