@@ -69,14 +69,14 @@ def test_an_answer_without_an_end_is_left_and_the_memory_goes_on(tmp_path: Path,
     head = HEAD + (event(_NAMED) if kind == "arguments" else b"")
     with Torrent(block * max(1, (64 << 10) // len(block)), head=head) as server:
         ragmem = Ragmem(tmp_path, server.env)
-        done, resident = measured(ragmem.start("ask", "Think", "--yolo"))
+        done, resident = measured(ragmem.start_fresh("ask", "Think", "--yolo"))
         assert server.requests == 1
     assert done.code == 75, done.err
     assert "MB" in done.err
     assert resident < MOST_RESIDENT
     with LLMServer([Answer("Fine.")] * 2) as server:
         ragmem.env.update(server.env)
-        child = ragmem.start("ask", "And now?", "-c")
+        child = ragmem.start_fresh("ask", "And now?", "-c")
         done, resident = measured(child)
         assert (done.code, done.out) == (0, "Fine.\n"), done.err
         # So much may be written after the process, by the next one, where the disk is busy.
@@ -120,7 +120,7 @@ def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(tmp_path: Path) 
             ("store", "check"),
             ("store", "backup"),
         ):
-            done, resident = measured(ragmem.start(*arguments))
+            done, resident = measured(ragmem.start_fresh(*arguments))
             assert done.code == 0, done.err
             assert resident < MOST_RESIDENT, arguments
     (session,) = ragmem.sessions()
@@ -145,7 +145,7 @@ def test_a_huge_turn_of_another_agent_is_cut_when_it_is_imported(tmp_path: Path)
     folder.mkdir(parents=True)
     lines = "".join(json.dumps(record | each) + "\n" for each in (said, answer))
     (folder / "s.jsonl").write_text(lines)
-    done, resident = measured(ragmem.start("import", "claude-code"))
+    done, resident = measured(ragmem.start_fresh("import", "claude-code"))
     assert done.code == 0, done.err
     assert resident < MOST_RESIDENT
     (session,) = ragmem.sessions()

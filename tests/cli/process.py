@@ -7,8 +7,9 @@ import termios
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import msgspec
 import pexpect
@@ -114,11 +115,19 @@ class Ragmem:
         found = self.read("sessions", "list", *arguments, **options)
         return [session["session_id"] for session in found]
 
-    def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
-        """Start it; the caller waits."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    def start(self, *arguments: str, **streams: Any) -> "Started":
+        """Start it, in a warm process; the caller waits."""
+        return Started(arguments, env=self.env, cwd=self.project, **streams)
+
+    def start_fresh(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start an interpreter of its own for it; the caller waits."""
         return subprocess.Popen(
-            [*COMMAND, *arguments], cwd=self.project, env=self.env, **{**pipes, **options}
+            [*COMMAND, *arguments],
+            cwd=self.project,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def on_terminal(self, *arguments: str, cwd: Path | None = None, columns: int = 100) -> Any:
@@ -139,6 +148,80 @@ class Ragmem:
     def shown(self, session_id: str) -> Any:
         """`sessions show` as JSON."""
         return self.read("sessions", "show", session_id)
+
+
+class Started:
+    """A warm process, with as much of `subprocess.Popen` as tests of processes take."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[Any] = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+    ) -> None:
+        self.returncode: int | None = None
+        given, written = os.pipe()
+        self.stdin = os.fdopen(written, "wb", buffering=0)
+        if stdin == subprocess.DEVNULL:
+            self.stdin.close()
+            os.close(given)
+            given = os.open(os.devnull, os.O_RDONLY)
+        self.stdout, out = _reader(stdout)
+        self.stderr, err = _reader(stderr)
+        streams = [given, out, err]
+        try:
+            self._process = forks().start(arguments, env=env, cwd=cwd, streams=streams)
+        finally:
+            for fd in streams:
+                os.close(fd)
+        self.pid = self._process.pid
+        self.send_signal = self.kill = self._process.kill
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+        self.wait()
+
+    def wait(self, timeout: float = 60) -> int:
+        """Its exit status when it has ended."""
+        self.returncode = self._process.wait(timeout)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit status, if it has ended."""
+        return self.wait() if self._process.ends_within(0) else None
+
+    def communicate(self, words: bytes = b"", timeout: float = 60) -> tuple[bytes, bytes]:
+        """Send the last words to it; what it prints until it ends."""
+        with ThreadPoolExecutor(2) as threads:
+            printed = [threads.submit(each.read) for each in (self.stdout, self.stderr)]
+            with suppress(BrokenPipeError):
+                if not self.stdin.closed:
+                    self.stdin.write(words)
+            self.stdin.close()
+            self.wait(timeout)
+            out, err = (each.result() for each in printed)
+        self.stdout.close()
+        self.stderr.close()
+        return out, err
+
+
+def _reader(stream: int | IO[Any]) -> tuple[IO[bytes], int]:
+    """Where a process's output is read, and the descriptor to print it to."""
+    if stream == subprocess.PIPE:
+        ours, theirs = os.pipe()
+        return os.fdopen(ours, "rb", buffering=0), theirs
+    nothing = BytesIO()
+    if isinstance(stream, int):
+        return nothing, os.open(os.devnull, os.O_WRONLY)
+    return nothing, os.dup(stream.fileno())
 
 
 class Terminal(fdspawn):  # type: ignore[misc]

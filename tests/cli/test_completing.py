@@ -1,5 +1,6 @@
 """What Tab offers in a shell for ids of memories and sessions."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,81 +8,70 @@ import pytest
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 
-COMMANDS = ("show", "why", "pin", "unpin", "forget", "edit")
+FORGETTABLE = ("show", "why", "pin", "unpin", "forget", "edit")
 
 
-def offered(ragmem: Ragmem, *words: str, shell: str = "bash") -> list[str]:
+def offered(ragmem: Ragmem, *words: str, shell: str = "bash", cwd: Path | None = None) -> list[str]:
     """For the last of the words."""
     line = " ".join(("ragmem", *words))
     asked = {"_RAGMEM_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
     asked |= {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
-    done = ragmem.run(env=asked)
-    assert (done.code, done.err) == (0, "")
+    done = ragmem.ok(env=asked, cwd=cwd)
+    assert done.err == ""
     return done.out.split() if shell == "bash" else done.out.splitlines()
 
 
 @pytest.fixture
-def ragmem(tmp_path: Path) -> Ragmem:
-    made = Ragmem(tmp_path)
-    for text in ("Ferns like shade.", "Ben has the key.", "The shed \x1b[31mburns."):
-        assert made.run("memory", "add", text).code == 0
-    return made
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+    """With a session, and with memories."""
+    with LLMServer([Answer("Yes.")], repeat=True) as server:
+        made = Ragmem(tmp_path, server.env)
+        made.ok("ask", "Do ferns like shade?")
+        for text in ("Ferns like shade.", "The shed \x1b[31mburns."):
+            made.ok("memory", "add", text)
+        yield made
 
 
-def ids(ragmem: Ragmem) -> list[str]:
-    listed = ragmem.run("memory", "list", "--format", "json").json
-    return [memory["id"] for memory in listed]
-
-
-def test_ids_of_memories(ragmem: Ragmem) -> None:
+def test_memories_are_offered_by_their_ids_with_what_they_say(ragmem: Ragmem) -> None:
     """By the tails that lists show, or by the whole id; those of this project."""
-    tails = [each[-8:] for each in ids(ragmem)]
-    for command in COMMANDS:
+    ids = [memory["id"] for memory in ragmem.read("memory", "list")]
+    tails = [each[-8:] for each in ids]
+    for command in FORGETTABLE:
         assert sorted(offered(ragmem, "memory", command, "")) == sorted(tails)
     assert offered(ragmem, "memory", "why", tails[0][:6]) == [tails[0]]
-    [whole] = offered(ragmem, "memory", "why", ids(ragmem)[0][:-2])
-    assert whole == ids(ragmem)[0]
+    assert offered(ragmem, "memory", "why", ids[0][:-2]) == [ids[0]]
     assert offered(ragmem, "memory", "why", "zz") == []
-
-
-def test_each_with_what_it_says(ragmem: Ragmem) -> None:
     shown = "\n".join(offered(ragmem, "memory", "why", "", shell="zsh"))
     assert "Ferns like shade." in shown
     assert "\x1b" not in shown
 
 
-def test_ids_of_sessions(tmp_path: Path) -> None:
-    with LLMServer([Answer("Yes.")], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        assert ragmem.run("ask", "Do ferns like shade?").code == 0
-        [session] = ragmem.sessions()
+def test_sessions_of_the_folder_are_offered_by_their_ids_and_names(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """A name of one word, as a person gives it: with blanks no shell takes it as it stands."""
+    [session] = ragmem.sessions()
     tail = session["session_id"][-8:]
     assert offered(ragmem, "sessions", "show", "") == [tail]
     assert offered(ragmem, "sessions", "summarize", tail[:3]) == [tail]
     assert offered(ragmem, "chat", "-r", tail[:3]) == [tail]
     (tmp_path / "elsewhere").mkdir()
-    asked = {"_RAGMEM_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
-    asked |= {"COMP_WORDS": "ragmem sessions show "}
-    assert ragmem.run(env=asked, cwd=tmp_path / "elsewhere").out.strip() == ""
-
-
-def test_sessions_are_offered_by_their_names_too(tmp_path: Path) -> None:
-    """A name of one word, as a person gives it: with blanks no shell takes it as it stands."""
-    with LLMServer([Answer("Yes.")], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        assert ragmem.run("ask", "Do ferns like shade?").code == 0
-        [session] = ragmem.sessions()
-    tail = session["session_id"][-8:]
-    assert ragmem.run("sessions", "rename", tail, "Billing").code == 0
+    assert offered(ragmem, "sessions", "show", "", cwd=tmp_path / "elsewhere") == []
+    ragmem.ok("sessions", "rename", tail, "Billing")
     assert offered(ragmem, "sessions", "show", "") == [tail, "Billing"]
     assert offered(ragmem, "chat", "-r", "Bil") == ["Billing"]
     assert tail in "\n".join(offered(ragmem, "chat", "-r", "Bil", shell="zsh"))
-    assert ragmem.run("sessions", "rename", tail, "$(rm x) y").code == 0
+    ragmem.ok("sessions", "rename", tail, "$(rm x) y")
     assert offered(ragmem, "chat", "-r", "") == [tail]
 
 
-def test_models_and_settings(tmp_path: Path) -> None:
+def test_commands_options_models_and_settings(tmp_path: Path) -> None:
+    """Also through commands that are imported late; nothing is made for it."""
     ragmem = Ragmem(tmp_path, {"ANTHROPIC_API_KEY": "x"})
+    assert set(offered(ragmem, "se")) == {"sessions", "search"}
+    assert set(offered(ragmem, "sessions", "re")) == {"rename", "resume"}
+    assert offered(ragmem, "sessions", "list", "--pro") == ["--project"]
+    assert offered(ragmem, "ask", "--output-format", "str") == ["stream-json"]
     models = offered(ragmem, "ask", "-m", "anthropic/")
     assert models
     assert all(name.startswith("anthropic/") for name in models)

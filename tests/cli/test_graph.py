@@ -13,19 +13,20 @@ from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 
-@pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+@pytest.fixture(scope="module")
+def ragmem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
+    """A session in which a file was read, and a fact: the tests read them."""
     answers = [
         Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
         Answer("It says hello."),
         Answer("Because."),
     ]
     with LLMServer(answers, repeat=True) as server:
-        one = Ragmem(tmp_path, server.env)
+        one = Ragmem(tmp_path_factory.mktemp("graph"), server.env)
         (one.project / "hello.py").write_text("print('hello')\n")
-        assert one.run("ask", "What does hello.py do?").code == 0
-        assert one.run("ask", "-c", "Why?").code == 0
-        assert one.run("memory", "add", "Greetings are short.").code == 0
+        one.ok("ask", "What does hello.py do?")
+        one.ok("ask", "-c", "Why?")
+        one.ok("memory", "add", "Greetings are short.")
         yield one
 
 
@@ -53,21 +54,15 @@ def test_the_page_lies_in_the_own_folder_and_takes_the_place_of_the_one_before(
     page = file.read_text()
     assert "What does hello.py do?" in page
     assert "default-src 'none'" in page
-
-
-def test_a_file_that_is_not_known_makes_no_page(ragmem: Ragmem) -> None:
-    page = ragmem.project.parent / "none.html"
-    done = ragmem.run("graph", "--file", "none.py", "-o", str(page))
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: Nothing is remembered of none.py.\n")
-    assert not page.exists()
+    none = ragmem.project.parent / "none.html"
+    ragmem.refused("graph", "--file", "none.py", "-o", str(none))
+    assert not none.exists()
 
 
 def test_what_is_asked_for_is_shown(ragmem: Ragmem) -> None:
     asked = ["What does hello.py do?", "Why?"]
     whole = shown(ragmem)
-    assert whole["turn"] == asked
-    assert whole["file"] == ["hello.py"]
+    assert (whole["turn"], whole["file"]) == (asked, ["hello.py"])
     assert whole["memory"] == ["Greetings are short."]
     [path] = shown(ragmem, "--all")["file"]  # A long one is cut.
     assert len(path) > 30
@@ -75,15 +70,30 @@ def test_what_is_asked_for_is_shown(ragmem: Ragmem) -> None:
     assert shown(ragmem, "--file", "hello.py")["turn"] == asked[:1]
     [session] = ragmem.sessions()
     assert shown(ragmem, "-r", session["session_id"])["turn"] == asked
-    [memory] = ragmem.run("memory", "list", "--format", "json").json
+    [memory] = ragmem.read("memory", "list")
     assert shown(ragmem, "--memory", memory["id"]) == {"memory": ["Greetings are short."]}
     assert shown(ragmem, "--since", "7d")["turn"] == asked
     file = ragmem.project.parent / "out.graphml"
-    assert ragmem.run("graph", "--format", "graphml", "-o", str(file)).code == 0
+    ragmem.ok("graph", "--format", "graphml", "-o", str(file))
     assert ElementTree.parse(file).getroot().tag.endswith("graphml")
 
 
+def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
+    done = Ragmem(tmp_path).ok("graph")
+    assert done.err.startswith("Nothing is remembered of it yet.")
+    assert Path(done.out.strip()).is_file()
+
+
+def test_numbers_as_a_page(ragmem: Ragmem) -> None:
+    file = Path(ragmem.ok("stats", "--html").out.strip())
+    assert file == ragmem.home / "data" / "stats.html"
+    page = file.read_text()
+    assert '"numbers":[{"day":' in page
+    assert '"input_tokens":' in page
+
+
 def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: Ragmem) -> None:
+    """The last test of the module: it takes the session away."""
     log = RequestLog(ragmem.home / "data")
     kept = list(log.known().values())
     [session] = ragmem.sessions()
@@ -92,28 +102,10 @@ def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: R
     assert sections["Prompt"].chars == len("Why?")
     file = ragmem.home / "data" / REQUESTS_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    page = Path(ragmem.run("graph").out.strip()).read_text()
+    page = Path(ragmem.ok("graph").out.strip()).read_text()
     assert '"request":{"most":' in page
-    assert ragmem.run("ask", "--ephemeral", "Not to be kept?").code == 0
+    ragmem.ok("ask", "--ephemeral", "Not to be kept?")
     assert len(log.known()) == 2
-    assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 0
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
     assert log.known() == {}
     assert session["session_id"] not in file.read_text()
-
-
-def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
-    done = Ragmem(tmp_path).run("graph")
-    assert done.code == 0
-    assert done.err.startswith("Nothing is remembered of it yet.")
-    assert Path(done.out.strip()).is_file()
-
-
-def test_numbers_as_a_page(ragmem: Ragmem) -> None:
-    done = ragmem.ok("stats", "--html")
-    file = Path(done.out.strip())
-    assert file == ragmem.home / "data" / "stats.html"
-    page = file.read_text()
-    assert '"numbers":[{"day":' in page
-    assert '"input_tokens":' in page
-    assert ragmem.run("stats", "--html", "--format", "json").code == 2
-    assert ragmem.run("stats", "-o", "x.html").code == 2

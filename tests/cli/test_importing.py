@@ -15,9 +15,8 @@ from tests.importers.test_more_agents import opencode_database, vibe_session
 
 
 @pytest.fixture
-def ragmem(tmp_path: Path) -> Ragmem:
+def ragmem(ragmem: Ragmem, tmp_path: Path) -> Ragmem:
     """With sessions of both agents where these keep them."""
-    ragmem = Ragmem(tmp_path)
     shutil.copytree(CLAUDE_CODE, tmp_path / ".claude" / "projects" / "-home-ana-garden")
     shutil.copytree(CODEX, tmp_path / ".codex" / "sessions" / "2025" / "12" / "28")
     for file in tmp_path.rglob("*.jsonl"):
@@ -26,6 +25,13 @@ def ragmem(tmp_path: Path) -> Ragmem:
 
 
 def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
+    """And seen to without a chat; by the id that its own agent gave it one is found too, which
+    `claude --resume` and `codex resume` print."""
+    ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
+    tried = ragmem.ok("import", "claude-code", "--dry-run").out
+    assert tried.endswith("Nothing was stored: this was a dry run.\n")
+    assert "3 new sessions" in tried
+    assert not list(ragmem.home.rglob("memory.db"))
     done = ragmem.ok("import", "claude-code", env={"COLUMNS": "100"})
     assert done.err.startswith("note: what comes is summed up in the background like all else")
     assert _without_ids(done.out) == snapshot("""\
@@ -46,36 +52,21 @@ Left out:
 Of unknown kinds, left out:
        1  garden-gnome\
 """)
-    assert ragmem.run("import", "codex").code == 0
+    assert ragmem.read("stats")["pending"]["vectors"] == 0
+    ragmem.ok("import", "codex")
     sessions = ragmem.sessions()
     assert len(sessions) == 6
     assert {session["cwd"] for session in sessions} == {"/home/ana/garden"}
-    shown = ragmem.run("sessions", "show", sessions[-1]["session_id"])
-    assert "● Read" in shown.out
-    assert "The lady fern does." in shown.out
-    found = ragmem.run("search", "copper ring", "--scope", "all", "--format", "json").json
+    shown = ragmem.ok("sessions", "show", sessions[-1]["session_id"]).out
+    assert "● Read" in shown
+    assert "The lady fern does." in shown
+    found = ragmem.read("search", "copper ring", "--scope", "all")
     assert any("copper" in hit["text"] for hit in found)
-    tagged = ragmem.run("sessions", "list", "--all", "--tag", "codex", "--format", "json").json
-    assert len(tagged) == 3
-
-
-def test_what_has_come_is_seen_to_without_a_chat(ragmem: Ragmem) -> None:
-    ragmem.ok("import", "claude-code", "--dry-run", env={"RAGMEM_MEMORY__WORKER": "inline"})
-    ragmem.ok("import", "claude-code", env={"RAGMEM_MEMORY__WORKER": "inline"})
-    pending = ragmem.ok("stats", "--format", "json").json["pending"]
-    assert pending["vectors"] == 0
-
-
-def test_a_session_is_found_by_the_id_that_its_own_agent_gave_it(ragmem: Ragmem) -> None:
-    """What `claude --resume` and `codex resume` print is what a person has."""
-    ragmem.ok("import", "claude-code")
-    ragmem.ok("import", "codex")
+    assert len(ragmem.listed("--all", "--tag", "codex")) == 3
     for agent, foreign in (("claude-code", SPRING.stem), ("codex", _id_of(CODEX))):
         for reference in (foreign, foreign[-8:]):
-            shown = ragmem.ok("sessions", "show", reference, "--format", "json").json
-            assert shown["tags"] == [agent]
-    other = ragmem.run("sessions", "show", "11111111-2222-3333-4444-555555555555")
-    assert (other.code, "not found" in other.err) == (2, True)
+            assert ragmem.shown(reference)["tags"] == [agent]
+    assert "not found" in ragmem.refused("sessions", "show", "11111111-2222-3333-4444-555555555555")
 
 
 def _id_of(folder: Path) -> str:
@@ -84,7 +75,7 @@ def _id_of(folder: Path) -> str:
 
 
 def test_the_report_as_json(ragmem: Ragmem) -> None:
-    report = ragmem.run("import", "codex", "--format", "json").json
+    report = ragmem.read("import", "codex")
     assert sorted(report) == snapshot(
         [
             "agent",
@@ -103,21 +94,10 @@ def test_the_report_as_json(ragmem: Ragmem) -> None:
             "unknown",
         ]
     )
-    assert report["unknown"] == {"response_item gnome_call": 1}
-    assert sorted(report["sessions"][0]) == snapshot(
-        [
-            "cwd",
-            "file",
-            "session_id",
-            "state",
-            "title",
-            "tool_calls_added",
-            "turns_added",
-            "turns_changed",
-            "turns_known",
-        ]
+    assert (report["unknown"], report["dry_run"]) == ({"response_item gnome_call": 1}, False)
+    assert " ".join(sorted(report["sessions"][0])) == (
+        "cwd file session_id state title tool_calls_added turns_added turns_changed turns_known"
     )
-    assert report["dry_run"] is False
 
 
 def test_what_files_hold_can_do_nothing_to_the_terminal() -> None:
@@ -140,31 +120,18 @@ def test_what_files_hold_can_do_nothing_to_the_terminal() -> None:
     assert told.count("\\e]0;owned") == 7
 
 
-def test_a_dry_run(ragmem: Ragmem) -> None:
-    done = ragmem.run("import", "claude-code", "--dry-run")
-    assert done.out.endswith("Nothing was stored: this was a dry run.\n")
-    assert "3 new sessions" in done.out
-    assert not list(ragmem.home.rglob("memory.db"))
-    assert ragmem.sessions() == []
-
-
 def test_another_place_one_folder_one_file(ragmem: Ragmem, tmp_path: Path) -> None:
     """PATH is a folder or a file; --cwd takes the sessions of one folder."""
-    other = ragmem.run("import", "claude-code", "--cwd", "/home/ana", "--format", "json").json
+    other = ragmem.read("import", "claude-code", "--cwd", "/home/ana")
     assert (other["sessions"], other["sessions_by_state"]) == ([], {"other_folder": 3})
-    one = ragmem.run("import", "claude-code", str(SPRING), "--cwd", "/home/ana/garden")
+    one = ragmem.ok("import", "claude-code", str(SPRING), "--cwd", "/home/ana/garden")
     assert "1 new session" in one.out
     off = {"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}
-    assert ragmem.run("import", "claude-code", env=off).err == ""
-    moved = {"CODEX_HOME": str(tmp_path / "elsewhere")}
+    assert ragmem.ok("import", "claude-code", env=off).err == ""
     shutil.move(tmp_path / ".codex", tmp_path / "elsewhere")
-    assert "3 new sessions" in ragmem.run("import", "codex", env=moved).out
-
-
-def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
-    done = ragmem.run("import", "codex", str(tmp_path / "nowhere"))
-    assert done.code == 2
-    assert done.err == (
+    moved = {"CODEX_HOME": str(tmp_path / "elsewhere")}
+    assert "3 new sessions" in ragmem.ok("import", "codex", env=moved).out
+    assert ragmem.refused("import", "codex", str(tmp_path / "nowhere")) == (
         f"error: There are no sessions of Codex at {tmp_path / 'nowhere'}: "
         "no such file or directory.\n"
         "`ragmem import codex PATH` reads them from elsewhere.\n"
@@ -173,11 +140,11 @@ def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
 
 def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
     """The model is told what was said and done there, and what is said now follows it."""
-    ragmem.run("import", "codex")
+    ragmem.ok("import", "codex")
     imported = next(s for s in ragmem.sessions() if s["last_message"] == "And the fern?")
     with LLMServer([Answer("It stands well.")]) as server:
-        asked = ("ask", "-r", imported["session_id"], "Is it well?")
-        done = ragmem.run(*asked, env={**server.env, "RAGMEM_API_KEY": "a-key-for-tests"})
+        ragmem.env |= server.env
+        done = ragmem.ok("ask", "-r", imported["session_id"], "Is it well?")
         [request] = server.requests
     assert done.out == "It stands well.\n"
     told = str(request.body["messages"])
@@ -193,12 +160,12 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
     vibe_session(tmp_path / ".vibe" / "logs" / "session")
     asked = ragmem.run("import", env={"COLUMNS": "200"})
     assert (asked.code, asked.out) == (2, "")
-    claude, codex, opencode, vibe = asked.err.splitlines()[1:5]
-    assert claude.split()[:3] == ["Claude", "Code", "3"]
-    assert claude.endswith("/.claude/projects")
-    assert codex.split()[:2] == ["Codex", "3"]
-    assert opencode.split()[:2] == ["opencode", "2"]
-    assert vibe.split()[:2] == ["mistral-vibe", "1"]
+    listed = [" ".join(row.split()) for row in asked.err.splitlines()[1:5]]
+    for row, begins in zip(
+        listed, ("Claude Code 3 ", "Codex 3 ", "opencode 2 ", "mistral-vibe 1 "), strict=True
+    ):
+        assert row.startswith(begins)
+    assert listed[0].endswith("/.claude/projects")
     assert asked.err.endswith(
         "error: There is nobody to ask here.\nAdd --yes to do it without asking.\n"
     )
@@ -208,19 +175,14 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
     child.sendline("n")
     child.expect_exact("error: Nothing was imported.")
     finish(child)
-    report = ragmem.run("import", "--yes", "--format", "json").json
-    assert [each["agent"] for each in report["agents"]] == [
-        "claude-code",
-        "codex",
-        "opencode",
-        "mistral-vibe",
-    ]
+    report = ragmem.read("import", "--yes")
+    agents = [each["agent"] for each in report["agents"]]
+    assert agents == ["claude-code", "codex", "opencode", "mistral-vibe"]
     assert len(ragmem.sessions()) == 8
 
 
 def test_where_there_are_none_it_says_where_it_looked(tmp_path: Path) -> None:
-    done = Ragmem(tmp_path).run("import")
-    assert done.code == 0
+    done = Ragmem(tmp_path).ok("import")
     assert done.err.startswith("There are no sessions of other agents in any of\n")
     assert f"  {tmp_path}/.gemini/tmp\n" in done.err
 
@@ -229,14 +191,9 @@ def test_only_what_was_written_to_since(ragmem: Ragmem, tmp_path: Path) -> None:
     """By the times of the files."""
     [file] = (tmp_path / ".codex").rglob(EVENTS.name)
     os.utime(file)
-    report = ragmem.run("import", "codex", "--since", "2d", "--format", "json").json
+    report = ragmem.read("import", "codex", "--since", "2d")
     assert (report["sessions_by_state"], report["older_count"]) == ({"new": 1}, 2)
-    assert "2 sessions older than asked for." in ragmem.run("import", "codex", "--since", "2d").out
-    wrong = ragmem.run("import", "codex", "--since", "soon")
-    assert (wrong.code, wrong.err) == (
-        2,
-        "error: --since: 'soon' is no age and no date.\nSuch as 7d, 12h, 2w or 2026-11-01.\n",
-    )
+    assert "2 sessions older than asked for." in ragmem.ok("import", "codex", "--since", "2d").out
 
 
 def _without_ids(text: str) -> str:

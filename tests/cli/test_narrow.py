@@ -1,4 +1,4 @@
-"""On narrow terminals: every row fits, nothing that may have to be typed again is cut."""
+"""Tables, and narrow terminals: every row fits, nothing that may have to be typed again is cut."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.listings import folded, table
-from ragmem.text import display_width
+from ragmem.text import clip_to_width, display_width, hanging
 from tests.cli.coding import garden, on_a_terminal
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -37,9 +37,8 @@ def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
 
 def test_rows_fit(ragmem: Ragmem) -> None:
     (session,) = ragmem.sessions()
-    (memory,) = ragmem.run("memory", "list", "--format", "json").json
+    (memory,) = ragmem.read("memory", "list")
     for command, whole in (
-        ("sessions list", session["session_id"][-8:]),
         ("sessions list --all", session["session_id"][-8:]),
         ("files", DEEP),
         ("files --since 7d", session["session_id"][-8:]),
@@ -51,16 +50,10 @@ def test_rows_fit(ragmem: Ragmem) -> None:
             _, rows = on_a_terminal(ragmem, *command.split(), columns=columns)
             assert max(map(display_width, rows)) <= columns
             assert whole in "".join(row.strip() for row in rows)
-
-
-def test_the_context_fits(ragmem: Ragmem) -> None:
     _, rows = on_a_terminal(ragmem, "context", "Hello", columns=42)
     budgets = rows[: next(i for i, row in enumerate(rows) if row.startswith("["))]
     assert budgets[0].startswith("System  chars ")
     assert max(map(display_width, budgets)) <= 42
-
-
-def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
     _, rows = on_a_terminal(ragmem, "index", "--help", columns=44)
     assert max(map(display_width, rows)) <= 44
     assert rows[1:3] == ["  Bring the index of this project's code", "  up to date."]
@@ -91,13 +84,52 @@ b7214b3d  active  turns 1  3 weeks ago
     st.lists(st.tuples(*[st.text(max_size=40)] * 4), min_size=1, max_size=3),
     st.integers(min_value=24, max_value=70),
 )
-def test_nothing_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+def test_nothing_is_wider_than_the_terminal_and_no_cell_breaks_its_row(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    header = ("ID", "ONE", "TWO", "LAST")
     first = [("4eb4e6d6", "wide enough to leave nothing " * 3, "1", "x" * 50), *rows]
-    shown = table(("ID", "ONE", "TWO", "LAST"), first, width=width)
+    shown = table(header, first, width=width)
     assert max(map(display_width, shown.splitlines())) <= width
+    piped = table(header, rows)
+    assert piped.count("\n") == len(rows) + 1
+    assert all(char.isprintable() or char in "\n\u200d" for char in piped)
 
 
 def test_what_has_no_blanks_is_folded_whole() -> None:
     rows = folded("  ", "日本語" * 9, 20)
     assert max(map(display_width, rows)) <= 20
     assert "".join(row.strip() for row in rows) == "日本語" * 9
+
+
+def test_columns_are_aligned_by_what_a_terminal_shows_and_the_last_is_clipped() -> None:
+    rows = [("ab12", "日本語", "first"), ("c", "e\u0301", "second line\nwith \x1b[31mescape")]
+    assert table(("ID", "NAME", "WHAT"), rows) == snapshot("""\
+ID    NAME    WHAT
+ab12  日本語  first
+c     e\u0301       second line with \\e[31mescape
+""")
+    assert table(("A", "B"), [("x", "yy " * 20)], width=20) == snapshot("""\
+A  B
+x  yy yy yy yy yy y…
+""")
+
+
+def test_a_text_hangs_behind_its_head() -> None:
+    """For a terminal, cut between words; for a pipe, whole; a long path stays whole."""
+    text = "3.11 at /a/rather/long/path and two more words"
+    assert hanging("ok  python ", text) == [f"ok  python {text}"]
+    assert hanging("ok  python ", text, 30) == [
+        "ok  python 3.11 at",
+        "           /a/rather/long/path",
+        "           and two more words",
+    ]
+    assert hanging("ok ", "", 30) == ["ok"]
+    assert hanging("日本 ", "a bb ccc", 8) == ["日本 a", "     bb", "     ccc"]
+
+
+@given(st.text(max_size=60), st.integers(min_value=1, max_value=40))
+def test_clipping_never_exceeds_the_width(text: str, width: int) -> None:
+    clipped = clip_to_width(text, width)
+    assert display_width(clipped) <= width
+    assert clipped == text or clipped.endswith("…")

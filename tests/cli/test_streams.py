@@ -1,91 +1,92 @@
-"""Standard streams: the rules for stdin, and faults of all three."""
+"""Standard streams and new files: the rules for stdin, faults of the streams, whole or no files."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ragmem.cli.output import STDIN_LIMIT, join_prompt
+from ragmem.cli import output
+from ragmem.cli.output import STDIN_LIMIT, new_file, read_prompt
+from ragmem.errors import UsageError
+
+Given = Callable[[bytes], None]
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
+    """Takes what stdin is to hold."""
+    with (tmp_path / "stdin").open("w+b") as file:
+
+        def give(words: bytes) -> None:
+            file.write(words)
+            file.seek(0)
+            monkeypatch.setattr(sys, "stdin", file)
+
+        yield give
 
 
 @pytest.mark.parametrize(
     ("prompt", "piped", "whole"),
     [
-        ("Explain", "a\nb\n", "Explain\n\n<stdin>\na\nb\n</stdin>"),
-        ("Explain", "", "Explain"),
-        ("Explain", " \n", "Explain"),
+        (None, b"from the pipe\n", "from the pipe\n"),
+        ("-", b"from the pipe", "from the pipe"),
+        ("Why?", b"", "Why?"),
+        ("Why?", b" \n", "Why?"),
+        ("Why?", b"a\nb\n", "Why?\n\n<stdin>\na\nb\n</stdin>"),
+        (None, b"\xef\xbb\xbfwith a mark", "with a mark"),
+        (None, b"caf\xe9", "caf\ufffd"),
     ],
+    ids=["pipe", "dash", "prompt", "blank", "both", "bom", "latin-1"],
 )
-def test_piped_text_follows_the_prompt_in_a_block(prompt: str, piped: str, whole: str) -> None:
-    assert join_prompt(prompt, piped) == whole
-
-
-def run_python(code: str, **options: object) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        **options,  # type: ignore[call-overload]
-    )
-
-
-PROMPT = """
-import sys
-from ragmem.cli.output import read_prompt, secure_standard_streams
-from ragmem.errors import UsageError
-secure_standard_streams()
-try:
-    sys.stdout.write(repr(read_prompt({prompt!r})))
-except UsageError as error:
-    sys.stdout.write("UsageError " + str(error))
-"""
+def test_where_the_prompt_comes_from(
+    prompt: str | None, piped: bytes, whole: str, given: Given, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given(piped)
+    assert read_prompt(prompt) == whole
+    assert ("not valid UTF-8" in capfd.readouterr().err) is (b"\xe9" in piped)
 
 
 @pytest.mark.parametrize(
     ("prompt", "piped", "said"),
     [
-        (None, b"from the pipe\n", "'from the pipe\\n'"),
-        ("-", b"from the pipe", "'from the pipe'"),
-        ("Why?", b"", "'Why?'"),
-        ("Why?", b"log", "'Why?\\n\\n<stdin>\\nlog\\n</stdin>'"),
-        (None, b"\xef\xbb\xbfwith a mark", "'with a mark'"),
-        (None, b"  \n", "UsageError The prompt is empty."),
-        ("", b"", "UsageError The prompt is empty."),
-        (None, b"caf\xe9", "'caf\ufffd'"),
-        (None, b"x" * (STDIN_LIMIT + 1), "UsageError Standard input is larger than 10 MB"),
+        (None, b"  \n", "The prompt is empty."),
+        ("", b"", "The prompt is empty."),
+        (None, b"x" * (STDIN_LIMIT + 1), "Standard input is larger than 10 MB"),
     ],
-    ids=["pipe", "dash", "prompt", "both", "bom", "blank", "empty", "latin-1", "too-large"],
+    ids=["blank", "empty", "too-large"],
 )
-def test_where_the_prompt_comes_from(prompt: str | None, piped: bytes, said: str) -> None:
-    done = run_python(PROMPT.format(prompt=prompt), input=piped)
-    assert done.stdout.decode().startswith(said)
-    if b"\xe9" in piped:
-        assert b"not valid UTF-8" in done.stderr
+def test_what_is_no_prompt(prompt: str | None, piped: bytes, said: str, given: Given) -> None:
+    given(piped)
+    with pytest.raises(UsageError, match=said):
+        read_prompt(prompt)
 
 
-def test_stdin_that_can_not_be_read_is_a_usage_error(tmp_path: Path) -> None:
-    only_written = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
-    done = run_python(PROMPT.format(prompt=None), stdin=only_written)
-    os.close(only_written)
-    assert done.stdout.decode().startswith("UsageError Standard input can't be read")
+def test_stdin_that_can_not_be_read_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "file").open("w") as only_written:
+        monkeypatch.setattr(sys, "stdin", only_written)
+        with pytest.raises(UsageError, match="Standard input can't be read"):
+            read_prompt(None)
 
 
-def test_a_pipe_that_stays_silent_is_waited_for_and_said() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-c", PROMPT.format(prompt="Why?")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert child.stderr
-    assert child.stderr.readline() == (
-        b"waiting for standard input to end (`< /dev/null` if there is none)\n"
-    )
-    out, _ = child.communicate(b"late", timeout=60)
-    assert out == b"'Why?\\n\\n<stdin>\\nlate\\n</stdin>'"
+def test_a_pipe_that_stays_silent_is_waited_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    (out, late), (told, err) = os.pipe(), os.pipe()
+    with os.fdopen(out) as stdin, os.fdopen(told) as heard, os.fdopen(err, "w") as stderr:
+        monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(read_prompt, "Why?")
+            said = heard.readline()
+            os.write(late, b"late")
+            os.close(late)
+            assert read.result() == "Why?\n\n<stdin>\nlate\n</stdin>"
+    assert said == "waiting for standard input to end (`< /dev/null` if there is none)\n"
 
 
 CLOSED = """
@@ -109,34 +110,15 @@ def test_closed_streams_never_lend_their_numbers_to_files(tmp_path: Path) -> Non
     assert file.read_text() == "number 3"
 
 
-def test_a_full_disk_on_stdout_is_an_error_not_a_traceback() -> None:
-    code = """
-import sys
-from ragmem.cli.main import run
-sys.exit(run(["config", "path"]))
-"""
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == b"error: The output could not be written: No space left on device.\n"
-
-
-def test_a_reader_that_left_ends_the_command_quietly() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    code = "import sys\nfrom ragmem.cli.main import run\nsys.exit(run(['config', 'path']))"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
+def test_a_new_file_is_private_whole_and_never_over_another(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    with new_file(file) as part:
+        assert part.read_bytes() == b""
+        part.write_text("whole")
+    assert file.read_text() == "whole"
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UsageError, match="is there already"), new_file(file):
+        pass
+    with pytest.raises(KeyError), new_file(tmp_path / "other"):
+        raise KeyError
+    assert os.listdir(tmp_path) == ["talk.json"]

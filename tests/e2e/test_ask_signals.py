@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.process import Ragmem
+from tests.cli.process import Ragmem, Started
 from tests.fakes.llm_server import Answer, LLMServer
 
 SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
@@ -24,7 +24,7 @@ def slow(tmp_path: Path) -> Iterator[Ragmem]:
         yield Ragmem(tmp_path, server.env)
 
 
-def read_words(child: "subprocess.Popen[bytes]", count: int) -> str:
+def read_words(child: Started, count: int) -> str:
     """The session's id, once so many pieces of the answer have come."""
     assert child.stdout
     while count:

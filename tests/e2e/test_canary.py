@@ -168,7 +168,7 @@ def test_no_command_line_holds_it(tmp_path: Path) -> None:
     answers = [Answer(tools=[Call("run_command", {"command": "sleep 30; true"})]), Answer("Done.")]
     with LLMServer(answers) as server:
         house = House(tmp_path, server.env)
-        process = house.ragmem.start("ask", "Go", "--yolo")
+        process = house.ragmem.start_fresh("ask", "Go", "--yolo")
         try:
             lines: dict[str, bytes] = {}
             deadline = time.monotonic() + 30

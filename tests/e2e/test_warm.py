@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ragmem.files import is_held
-from tests.cli.process import SOURCE, Done, Ragmem
+from tests.cli.process import SOURCE, Done, Ragmem, Started
 from tests.fakes.llm_server import Answer, LLMServer
 
 LONG_S = 600.0
@@ -39,7 +39,7 @@ def house(tmp_path: Path) -> Iterator[Ragmem]:
 
 
 @contextmanager
-def warm(house: Ragmem) -> Iterator["subprocess.Popen[bytes]"]:
+def warm(house: Ragmem) -> Iterator[Started]:
     """`ragmem work`, which has done its work and answers."""
     asking = house.home / "data" / "embedder.sock"
     with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
