@@ -1,5 +1,7 @@
 """Errors and waits: pure."""
 
+import json
+
 import pytest
 
 from ragmem.errors import (
@@ -23,46 +25,83 @@ PEER = Peer(
     secrets=("sk-secret-1234", "hunter22"),
 )
 
+TOO_MANY = "The input token count (1200000) exceeds the maximum number of tokens allowed"
+
+NO_KEY = "API key not valid. Please pass a valid API key."
+
+
+def refusal(message: str) -> str:
+    """As Anthropic and others tell it."""
+    return json.dumps({"type": "error", "error": {"type": "x", "message": message}})
+
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind"),
+    ("status", "body", "kind", "hint"),
     [
-        (400, '{"error": {"message": "bad"}}', RequestRefused),
-        (400, '{"error": {"code": "context_length_exceeded"}}', ContextTooLong),
-        (400, '{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}', ContextTooLong),
-        (413, "request too large: reduce the length of the input", ContextTooLong),
-        (402, "", ProviderRefused),
-        (429, '{"error": {"code": "insufficient_quota"}}', ProviderRefused),
-        (429, '{"error": "slow down"}', Passing),
-        (301, "", ProviderRefused),
-        (418, "[1, 2", RequestRefused),
-        (500, "\x1b[2J<html>", Passing),
-        (529, '{"detail": [{"msg": "overloaded"}]}', Passing),
-        (599, "", Passing),
+        (400, refusal("bad"), RequestRefused, ""),
+        (400, '{"error": {"code": "context_length_exceeded"}}', ContextTooLong, "window"),
+        (400, refusal("prompt is too long: 9 tokens > 8 maximum"), ContextTooLong, "window"),
+        (400, refusal(TOO_MANY), ContextTooLong, "window"),
+        (413, refusal("Request exceeds the maximum size"), ContextTooLong, "window"),
+        (413, "request too large: reduce the length of the input", ContextTooLong, "window"),
+        (400, refusal("Your credit balance is too low"), ProviderRefused, "credit"),
+        (401, refusal("invalid x-api-key"), ProviderRefused, "OPENAI_API_KEY was refused"),
+        (400, refusal(NO_KEY), ProviderRefused, "OPENAI_API_KEY was refused"),
+        (402, "", ProviderRefused, ""),
+        (404, refusal("model: claude-x"), ProviderRefused, "ragmem models"),
+        (429, '{"error": {"code": "insufficient_quota"}}', ProviderRefused, ""),
+        (429, '{"error": "slow down"}', Passing, ""),
+        (301, "", ProviderRefused, ""),
+        (418, "[1, 2", RequestRefused, ""),
+        (500, "\x1b[2J<html>", Passing, ""),
+        (529, '{"detail": [{"msg": "overloaded"}]}', Passing, ""),
+        (529, refusal("Overloaded"), Passing, "moment"),
+        (599, "", Passing, ""),
     ],
 )
-def test_a_status_becomes_an_error(status: int, body: str, kind: type[LLMError]) -> None:
+def test_a_status_becomes_an_error(status: int, body: str, kind: type[LLMError], hint: str) -> None:
+    """It says what to do, and shows nothing that steers a terminal."""
     error = faults.from_status(PEER, status, body)
     assert type(error) is kind
     assert error.hint
+    assert hint in error.hint
     assert str(error).isprintable()
 
 
-def test_the_message_inside_a_body_is_what_is_said() -> None:
+def test_what_is_said_is_the_message_inside_a_body_and_what_is_missing() -> None:
+    """A key that was not sent and one that was refused need different deeds."""
     error = faults.from_status(PEER, 400, '{"error": {"message": "No such tool: x", "code": 3}}')
     assert str(error) == "openai answered 400: No such tool: x."
-
-
-@pytest.mark.parametrize("missing", [True, False])
-def test_401_says_whether_the_key_is_missing_or_wrong(missing: bool) -> None:
-    """A key that was not sent and one that was refused need different deeds."""
-    peer = Peer(name="openai", model="m", key_variable="K", secrets=() if missing else ("s3cr3t",))
-    hint = faults.from_status(peer, 401, "").hint
-    assert hint == (
-        "No key was sent, for K is not set: set it to a valid one."
-        if missing
-        else "The key in K was refused: set a valid one."
+    without = Peer(name="openai", model="m", key_variable="K")
+    hint = faults.from_status(without, 401, "").hint
+    assert hint == "No key was sent, for K is not set: set it to a valid one."
+    refused = Peer(name="openai", model="m", key_variable="K", secrets=("s3cr3t",))
+    assert faults.from_status(refused, 401, "").hint == (
+        "The key in K was refused: set a valid one."
     )
+
+
+def test_a_limit_that_passes_is_not_one_of_credit() -> None:
+    """Gemini speaks of plan and billing in both, and says how long to wait in one."""
+    told = "You exceeded your current quota, please check your plan and billing details."
+    body = json.dumps({"error": {"message": told, "details": [{"retryDelay": "17s"}]}})
+    seconds = faults.retry_after(None, body)
+    assert seconds == 17
+    assert type(faults.from_status(PEER, 429, body, retry_after_s=seconds)) is Passing
+    assert type(faults.from_status(PEER, 429, body)) is ProviderRefused
+
+
+def test_where_an_address_is_mended_is_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The variable wins over the file: to look there helps nobody."""
+    peer = Peer(name="gateway", model="x", custom=True)
+    for name in ("llm.api_base", "RAGMEM_API_BASE"):
+        if name.isupper():
+            monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
+        for status in (302, 404, 405):
+            assert name in faults.from_status(peer, status, "").hint
+        assert f"is {name} right" in faults.unreachable(peer, "refused").hint
 
 
 @pytest.mark.parametrize(
@@ -81,10 +120,6 @@ def test_keys_are_scrubbed(text: str) -> None:
     assert "***" in shown
     for part in ("secret-1234", "hunter22", "abcdefgh", "wxyz", "SyA123"):
         assert part not in shown
-
-
-def test_a_peer_never_shows_its_secrets() -> None:
-    assert "secret" not in repr(PEER)
 
 
 def test_error_events_inside_a_200() -> None:
@@ -107,32 +142,29 @@ def test_waits_double_and_stay_below_a_minute() -> None:
     assert wait_s(1, 3600) == LONGEST_WAIT_S
 
 
-async def test_an_error_after_the_first_chunk_is_never_retried() -> None:
+@pytest.mark.parametrize(
+    ("said", "problem", "end"),
+    [
+        ("half an ", Passing("the line dropped."), StreamCut),
+        ("", ProviderUnavailable("silent"), ProviderUnavailable),
+    ],
+    ids=["after the first chunk", "what does not pass"],
+)
+async def test_some_errors_are_never_retried(
+    said: str, problem: LLMError, end: type[LLMError]
+) -> None:
     tries = 0
 
     async def attempt():  # type: ignore[no-untyped-def]
         nonlocal tries
         tries += 1
-        yield TextChunk("half an ")
-        raise Passing("the line dropped.")
+        if said:
+            yield TextChunk(said)
+        raise problem
 
     chunks = retried(attempt, 5)
-    assert await anext(chunks) == TextChunk("half an ")
-    with pytest.raises(StreamCut):
+    if said:
+        assert await anext(chunks) == TextChunk(said)
+    with pytest.raises(end):
         await anext(chunks)
-    assert tries == 1
-
-
-async def test_what_does_not_pass_is_not_retried() -> None:
-    tries = 0
-
-    async def attempt():  # type: ignore[no-untyped-def]
-        nonlocal tries
-        tries += 1
-        if tries:
-            raise ProviderUnavailable("silent")
-        yield TextChunk("")
-
-    with pytest.raises(ProviderUnavailable, match="silent"):
-        await anext(retried(attempt, 5))
     assert tries == 1

@@ -16,7 +16,7 @@ from ragmem.llm.base import Assembler, ModelInfo
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
 from tests.fakes.llm_server import Answer, Call, LLMServer, render_anthropic
-from tests.llm.adapters import KEY, all_text_of, asking, complete, feed, litellm_client
+from tests.llm.adapters import KEY, all_text_of, ask, asking, complete, feed, litellm_client
 
 PROBE = """
 import sys, os, socket
@@ -34,29 +34,25 @@ print("MCP", "mcp" in sys.modules)
 """
 
 
-def run_probe(how: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Import litellm in a folder with a hostile `.env`, as `python -c` or as a script."""
-    (folder / ".env").write_text("RAGMEM_CANARY=read\nOPENAI_API_BASE=http://evil.invalid\n")
-    script = folder / "probe.py"
+@pytest.mark.parametrize("how", [pytest.param("-c", marks=pytest.mark.campaign), "script"])
+def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
+    """Imported in a folder with a hostile `.env`, by `python -c` or by a script."""
+    (tmp_path / ".env").write_text("RAGMEM_CANARY=read\nOPENAI_API_BASE=http://evil.invalid\n")
+    script = tmp_path / "probe.py"
     script.write_text(PROBE)
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("LITELLM", "PYTHON"))}
-    environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    environ["LITELLM_MODE"] = "DEV"
-    environ["LITELLM_LOG"] = "DEBUG"
-    return subprocess.run(
+    environ |= {
+        "PYTHONPATH": str(Path(__file__).parents[2]), "LITELLM_MODE": "DEV", "LITELLM_LOG": "DEBUG",
+    }  # fmt: skip
+    done = subprocess.run(
         [sys.executable, *(["-c", PROBE] if how == "-c" else [str(script)])],
-        cwd=folder,
+        cwd=tmp_path,
         env=environ,
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
-
-
-@pytest.mark.parametrize("how", [pytest.param("-c", marks=pytest.mark.campaign), "script"])
-def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
-    done = run_probe(how, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ASKED []", "CANARY None None", "MCP False"]
     assert done.stderr == ""
@@ -78,18 +74,14 @@ async def test_tools_do_not_import_mcp(monkeypatch: pytest.MonkeyPatch) -> None:
     # Another test of this process may have imported it.
     monkeypatch.delitem(sys.modules, "mcp", raising=False)
     with LLMServer([Answer("ok")]) as server:
-        llm = litellm_client(server.url)
-        await complete(llm, asking())
-        await llm.aclose()
+        await ask(litellm_client, server.url)
     assert "mcp" not in sys.modules
 
 
 async def test_a_malformed_call_is_a_cut() -> None:
-    with LLMServer([Answer(tools=[Call("f", '{"cmd": "rm -rf /tmp/x')])]) as server:
-        llm = litellm_client(server.url)
-        with pytest.raises(StreamCut, match="not whole"):
-            await complete(llm)
-        await llm.aclose()
+    malformed = Answer(tools=[Call("f", '{"cmd": "rm -rf /tmp/x')])
+    with LLMServer([malformed]) as server, pytest.raises(StreamCut, match="not whole"):
+        await ask(litellm_client, server.url)
 
 
 # --- a provider that speaks another format ----------------------------------------
@@ -101,10 +93,10 @@ EVENTS = render_anthropic(LOOKS)
 
 
 @asynccontextmanager
-async def anthropic(answer: Answer) -> AsyncIterator[tuple[LiteLLMClient, LLMServer]]:
+async def anthropic(*answers: Answer) -> AsyncIterator[tuple[LiteLLMClient, LLMServer]]:
     """The adapter for Anthropic, at a server of ours."""
     name = "anthropic/claude-sonnet-5-5"
-    with LLMServer([answer]) as server:
+    with LLMServer(answers) as server:
         at = {"api_key": KEY, "api_base": server.url.removesuffix("/v1"), "retries": 0}
         llm = LiteLLMClient(ModelInfo(name=name), model=name, **at)
         yield llm, server
@@ -127,12 +119,14 @@ async def test_anthropic_answers_whole() -> None:
     assert sent["messages"][-1]["content"][-1]["cache_control"] == marker
 
 
-@pytest.mark.parametrize("count", range(0, len(EVENTS) - 1, 2))
-async def test_anthropic_cut_anywhere(count: int) -> None:
+async def test_anthropic_cut_anywhere() -> None:
     """A body that ends properly before stop_reason is a cut, after any event."""
-    cut = structs.replace(LOOKS, mode="cut_clean", cut_at=len(b"".join(EVENTS[:count])))
-    assembler = Assembler()
-    async with anthropic(cut) as (llm, _):
-        with pytest.raises(LLMError) as caught:
-            await feed(assembler, llm)
-    assert not assembler.text or isinstance(caught.value, StreamCut)
+    counts = range(0, len(EVENTS) - 1, 2)
+    ends = [len(b"".join(EVENTS[:count])) for count in counts]
+    cut = [structs.replace(LOOKS, mode="cut_clean", cut_at=end) for end in ends]
+    async with anthropic(*cut) as (llm, _):
+        for count in counts:
+            assembler = Assembler()
+            with pytest.raises(LLMError) as caught:
+                await feed(assembler, llm)
+            assert not assembler.text or isinstance(caught.value, StreamCut), count

@@ -5,6 +5,7 @@ installs; `-m "not local_model"` leaves them out.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import stat
@@ -12,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from ragmem.errors import ContextTooLong, ProviderRefused
 from ragmem.llm import local
@@ -57,15 +59,14 @@ def test_a_conversation_without_tools() -> None:
     assert not any(m.tool_uses for m in after)
 
 
-def test_the_socket_folder_is_private_and_short(tmp_path: Path) -> None:
+def test_the_socket_folder_is_private_and_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
     for folder in made:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert len(os.fsencode(folder / "llm.sock")) <= local.MAX_SOCKET_PATH
         folder.rmdir()
-
-
-def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(local, "MAX_SOCKET_PATH", 10)
     with pytest.raises(ProviderRefused) as caught:
         socket_folder(tmp_path)
@@ -75,19 +76,88 @@ def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 # --- with the model ---------------------------------------------------------------
 
 
-@pytest.fixture
-def folder() -> AsyncIterator[Path]:
+def one_model(test: Callable[..., object]) -> object:
+    """Mark a test that asks a model which others ask too."""
+    return pytest.mark.local_model(pytest.mark.asyncio(loop_scope="module")(test))
+
+
+def local_llm(folder: Path, file: Path | None) -> LocalLLM:
+    """The model, which must be installed where these tests are selected."""
+    assert file is not None, "install ragmem[local] and the model first"
+    log = folder / "local-model.log"
+    return LocalLLM(LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=log)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """With modules that a model that starts there must not import."""
     with tempfile.TemporaryDirectory(prefix="rm") as name:
+        for module in ("json", "xllamacpp", "sitecustomize"):
+            Path(name, f"{module}.py").write_text(f"open('{name}/hit', 'w')\n")
         yield Path(name)
 
 
-def local_llm(folder: Path) -> LocalLLM:
-    """The model, which must be installed where these tests are selected."""
-    file = find_local_model({})
-    assert file is not None, "install ragmem[local] and the model first"
-    return LocalLLM(
-        LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
-    )
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def llm(folder: Path) -> AsyncIterator[LocalLLM]:
+    """A model for all that ask one."""
+    llm = local_llm(folder, find_local_model({}))
+    with contextlib.chdir(folder):
+        await llm.prepare()
+    yield llm
+    await llm.aclose()
+
+
+SAY_HELLO = Request(messages=(user("Say hello."),))
+
+
+@one_model
+async def test_it_answers(llm: LocalLLM, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No key, no account, no service; nothing is printed, no module of the folder is imported."""
+    request = Request(messages=(system("Be brief."), user("What is the capital of France?")))
+    done = await complete(llm, request)
+    assert "Paris" in done.text
+    assert done.usage.output_tokens
+    assert [p.name for p in folder.rglob("*.sock")] == ["llm.sock"]
+    assert stat.S_IMODE((folder / "local-model.log").stat().st_mode) == 0o600
+    assert capfd.readouterr() == ("", "")
+    assert not (folder / "hit").exists()
+
+
+@one_model
+async def test_it_listens_on_no_port(llm: LocalLLM) -> None:
+    sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
+    inodes = {s.removeprefix("socket:[").rstrip("]") for s in sockets if s.startswith("socket:")}
+    assert inodes
+    for table in ("tcp", "tcp6"):
+        rows = Path(f"/proc/{llm.pid}/net/{table}").read_text().splitlines()[1:]
+        assert not inodes & {row.split()[9] for row in rows}
+
+
+@one_model
+async def test_a_prompt_that_is_too_long(llm: LocalLLM) -> None:
+    with pytest.raises(ContextTooLong):
+        await complete(llm, Request(messages=(user("word " * 5000),)))
+    assert (await complete(llm, SAY_HELLO)).text
+
+
+@one_model
+async def test_it_comes_back_after_its_death_and_closed_leaves_nothing(
+    llm: LocalLLM, folder: Path
+) -> None:
+    first = llm.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        while llm.pid is not None:
+            await asyncio.sleep(0.01)
+    assert (await complete(llm, SAY_HELLO)).text
+    pid = llm.pid
+    assert pid not in (None, first)
+    await llm.aclose()
+    await llm.aclose()
+    wait_until_gone(pid)
+    assert list(folder.rglob("*.sock")) == []
+    assert [p.name for p in folder.iterdir() if p.suffix != ".py"] == ["local-model.log"]
 
 
 def alive(pid: int) -> bool:
@@ -107,62 +177,7 @@ def wait_until_gone(pid: int) -> None:
 
 
 @pytest.mark.local_model
-async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """No key, no account, no service; nothing is printed, nothing is left."""
-    llm = local_llm(folder)
-    request = Request(messages=(system("Be brief."), user("What is the capital of France?")))
-    done = await complete(llm, request)
-    pid = llm.pid
-    assert pid is not None
-    assert "Paris" in done.text
-    assert done.usage.output_tokens
-    assert [p.name for p in folder.rglob("*.sock")] == ["llm.sock"]
-    await llm.aclose()
-    await llm.aclose()
-    wait_until_gone(pid)
-    assert [p.name for p in folder.iterdir()] == ["local-model.log"]
-    assert stat.S_IMODE((folder / "local-model.log").stat().st_mode) == 0o600
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.local_model
-async def test_it_listens_on_no_port(folder: Path) -> None:
-    llm = local_llm(folder)
-    await llm.prepare()
-    sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
-    inodes = {s.removeprefix("socket:[").rstrip("]") for s in sockets if s.startswith("socket:")}
-    for table in ("tcp", "tcp6"):
-        rows = Path(f"/proc/{llm.pid}/net/{table}").read_text().splitlines()[1:]
-        assert not inodes & {row.split()[9] for row in rows}
-    await llm.aclose()
-
-
-@pytest.mark.local_model
-async def test_a_prompt_that_is_too_long(folder: Path) -> None:
-    llm = local_llm(folder)
-    with pytest.raises(ContextTooLong):
-        await complete(llm, Request(messages=(user("word " * 5000),)))
-    assert (await complete(llm, Request(messages=(user("Say hello."),)))).text
-    await llm.aclose()
-
-
-@pytest.mark.local_model
-async def test_it_comes_back_after_its_death(folder: Path) -> None:
-    llm = local_llm(folder)
-    await llm.prepare()
-    first = llm.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while llm.pid is not None:
-            await asyncio.sleep(0.01)
-    assert (await complete(llm, Request(messages=(user("Say hello."),)))).text
-    assert llm.pid != first
-    await llm.aclose()
-
-
-@pytest.mark.local_model
-def test_it_dies_with_its_parent(folder: Path) -> None:
+def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys, time\n"
         "from pathlib import Path\n"
@@ -177,37 +192,22 @@ def test_it_dies_with_its_parent(folder: Path) -> None:
         "asyncio.run(main())\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert alive(child)
         parent.kill()
     wait_until_gone(child)
-    assert list(folder.rglob("*.sock")) == []
+    assert list(tmp_path.rglob("*.sock")) == []
 
 
 @pytest.mark.local_model
-async def test_a_file_that_is_no_model(folder: Path) -> None:
-    file = folder / "model.gguf"
+async def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF" + os.urandom(1000))
-    llm = LocalLLM(
-        LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
-    )
+    llm = local_llm(tmp_path, file)
     with pytest.raises(ProviderRefused, match="did not start") as caught:
         await llm.prepare()
     assert "local-model.log" in caught.value.hint
     assert llm.pid is None
-
-
-@pytest.mark.local_model
-async def test_modules_of_the_current_folder_are_not_imported(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("json", "xllamacpp", "sitecustomize"):
-        (folder / f"{name}.py").write_text(f"open('{folder}/hit', 'w')\n")
-    monkeypatch.chdir(folder)
-    llm = local_llm(folder)
-    await llm.prepare()
-    await llm.aclose()
-    assert not (folder / "hit").exists()

@@ -1,6 +1,5 @@
 """What the direct adapter does beyond the common contract."""
 
-import json
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import trustme
 
 from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, Request
+from ragmem.llm.faults import Peer
 from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.llm.wire import event_data
 from ragmem.messages import user
@@ -23,13 +23,17 @@ from tests.llm.adapters import ask, complete, feed, openai_client
 
 INFO = ModelInfo(name="openai/scripted")
 
+STREAM = b"Content-Type: text/event-stream; charset=utf-8\r\n"
+
 
 async def test_over_a_unix_socket(tmp_path: Path) -> None:
+    """And closed twice."""
     uds = tmp_path / "llm.sock"
     with LLMServer([Answer("over a socket")], uds=uds):
         endpoint = Endpoint(base_url="http://local/v1", model="scripted", uds=uds)
         llm = OpenAIClient(INFO, endpoint)
         assert (await complete(llm)).text == "over a socket"
+        await llm.aclose()
         await llm.aclose()
 
 
@@ -55,37 +59,39 @@ async def test_a_server_that_wants_max_completion_tokens() -> None:
 async def test_usage_that_never_comes_is_not_waited_for() -> None:
     """Once the end was said, a server that keeps the line open holds nobody up."""
     end = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
-    with RawServer(b"Content-Type: text/event-stream\r\n", end, hold=True) as server:
+    with RawServer(STREAM, end, hold=True) as server:
         started = time.monotonic()
         assert (await ask(openai_client, server.url)).text == "ok"
         assert time.monotonic() - started < 20
 
 
-async def test_a_whole_answer_in_one_json() -> None:
-    """Servers that ignore `stream` answer at once; that is an answer too."""
-    body = {"choices": [{"message": {"content": "all at once"}, "finish_reason": "stop"}]}
-    head = b"Content-Type: application/json\r\n"
-    with RawServer(head, json.dumps(body).encode()) as server:
-        assert (await ask(openai_client, server.url)).text == "all at once"
-
-
-async def test_comments_and_odd_line_ends() -> None:
-    """OpenRouter keeps the line open with comments; CR LF ends lines for some."""
-    stream = (
-        b": OPENROUTER PROCESSING\r\n\r\n"
-        b'data:{"choices":[{"delta":{"content":"o"}}]}\r\n\r\n: more\r\n\r\n'
-        b'data: {"choices":[{"delta":{"content":"k"}}]}\r\n\r\ndata: [DONE]\r\n\r\n'
-    )
-    with RawServer(b"Content-Type: text/event-stream; charset=utf-8\r\n", stream) as server:
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        pytest.param(
+            b"Content-Type: application/json\r\n",
+            b'{"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}',
+            id="all in one JSON, of a server that ignores `stream`",
+        ),
+        pytest.param(
+            STREAM,
+            b": OPENROUTER PROCESSING\r\n\r\n"
+            b'data:{"choices":[{"delta":{"content":"o"}}]}\r\n\r\n: more\r\n\r\n'
+            b'data: {"choices":[{"delta":{"content":"k"}}]}\r\n\r\ndata: [DONE]\r\n\r\n',
+            id="comments that keep the line open, and CR LF",
+        ),
+    ],
+)
+async def test_answers_in_odd_forms_are_answers(head: bytes, body: bytes) -> None:
+    with RawServer(head, body) as server:
         done = await ask(openai_client, server.url)
     assert (done.text, done.end_reason) == ("ok", "stop")
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
 async def test_events_that_are_no_events(data: bytes) -> None:
-    head = b"Content-Type: text/event-stream\r\n"
     stream = b"data: " + data + b"\n\n"
-    with RawServer(head, stream) as server, pytest.raises(ProviderUnavailable):
+    with RawServer(STREAM, stream) as server, pytest.raises(ProviderUnavailable):
         await ask(openai_client, server.url)
 
 
@@ -108,6 +114,15 @@ async def test_a_proxy_is_honoured_but_not_for_this_machine(
         assert (await ask(openai_client, own.url)).text == "direct"
         assert (await ask(openai_client, "http://far.invalid")).text == "through the proxy"
         assert proxy.requests[0].path == "http://far.invalid/chat/completions"
+    for broken in ("socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"):
+        monkeypatch.setenv("HTTP_PROXY", broken)
+        with pytest.raises(ProviderUnavailable):
+            await ask(openai_client, "http://far.invalid/v1")
+
+
+def test_nothing_that_is_shown_of_whom_one_speaks_to_has_a_key() -> None:
+    assert "secret" not in repr(Endpoint(base_url="http://x", model="m", api_key="sk-secret"))
+    assert "secret" not in repr(Peer(name="openai", model="m", secrets=("sk-secret",)))
 
 
 async def test_a_proxy_is_told_its_own_name_and_left_out_for_hosts_that_need_none(
@@ -137,7 +152,7 @@ async def test_a_server_is_believed_by_the_certificates_that_the_environment_nam
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     body = b'data: {"choices":[{"delta":{"content":"sealed"},"finish_reason":"stop"}]}\n\n'
-    with RawServer(b"Content-Type: text/event-stream\r\n", body, tls=context) as server:
+    with RawServer(STREAM, body, tls=context) as server:
         with pytest.raises(ProviderUnavailable, match="certificate"):
             await ask(openai_client, server.url)
         authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
@@ -158,13 +173,6 @@ async def test_events_end_with_any_end_of_line_and_come_in_any_pieces(end: bytes
         assert [data async for data in event_data(pieces())] == ["caf\u00e9\n\n two"] * 2
 
 
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
-async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    monkeypatch.setenv("HTTP_PROXY", proxy)
-    with pytest.raises(ProviderUnavailable):
-        await ask(openai_client, "http://far.invalid/v1")
-
-
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmem.llm.wire.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
@@ -174,12 +182,6 @@ async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch)
             await feed(assembler, llm)
         await llm.aclose()
     assert len(assembler.text) < 20_000
-
-
-async def test_closing_twice() -> None:
-    llm = openai_client("http://127.0.0.1:9/v1")
-    await llm.aclose()
-    await llm.aclose()
 
 
 def test_the_import_stays_small() -> None:
@@ -200,11 +202,6 @@ def test_the_import_stays_small() -> None:
         "assert (early, late) == ([], []), (early, late)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_what_is_shown_of_an_endpoint_has_no_key() -> None:
-    shown = repr(Endpoint(base_url="http://x/v1", model="m", api_key="sk-secret"))
-    assert "secret" not in shown
 
 
 class RawServer:

@@ -21,6 +21,13 @@ def environ(tmp_path: Path) -> dict[str, str]:
     }
 
 
+SET = ModelConfig(main="openai/gpt-5.4")
+
+BOTH = ModelConfig(main="openai/gpt-5.4", summary="ollama/x")
+
+OWN_SERVER = LLMConfig(api_base="http://127.0.0.1:1/v1")
+
+
 @pytest.mark.parametrize(
     ("main", "small"),
     [
@@ -66,42 +73,29 @@ def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
         assert (info.context_window or 0) >= 100_000
         if main.input_usd_per_token is not None and main.output_usd_per_token is not None:
             assert info.cost_usd(800, 100) < main.cost_usd(800, 100)  # type: ignore[operator]
-
-
-def test_each_default_main_model_has_one_or_is_it() -> None:
     without = [p.name for p in PROVIDERS if p.main and not small_sibling(f"{p.name}/{p.main}")]
-    assert without == ["openrouter", "cerebras"]
+    assert without == ["openrouter", "cerebras"], "their main models are as small"
 
 
 @pytest.mark.parametrize(
-    ("config", "name", "why"),
+    ("config", "flag", "name", "why"),
     [
-        (ModelConfig(main="openai/gpt-5.4"), "openai/gpt-6-luna", "sibling of openai/gpt-5.4"),
-        (ModelConfig(main="openai/gpt-5.4", summary="ollama/x"), "ollama/x", "model.summary"),
-        (ModelConfig(main="openai/mine"), "openai/mine", "model.main"),
-        (ModelConfig(main="ollama/qwen3:8b"), "ollama/qwen3:8b", "model.main"),
-        (ModelConfig(), "openai/gpt-6-luna", "sibling of openai/gpt-6.1-sol"),
+        (Config(model=SET), "", "openai/gpt-6-luna", "sibling of openai/gpt-5.4"),
+        (Config(model=BOTH), "", "ollama/x", "model.summary"),
+        (Config(model=ModelConfig(main="openai/mine")), "", "openai/mine", "model.main"),
+        (Config(model=ModelConfig(main="ollama/qwen3:8b")), "", "ollama/qwen3:8b", "model.main"),
+        (Config(), "", "openai/gpt-6-luna", "sibling of openai/gpt-6.1-sol"),
+        (Config(), "anthropic/claude-opus-5", "anthropic/claude-haiku-5-5", "sibling"),
+        (Config(model=SET, llm=OWN_SERVER), "", "openai/gpt-5.4", ""),
     ],
-    ids=["sibling", "set", "unknown", "ollama", "by-key"],
+    ids=["sibling", "set", "unknown", "ollama", "by-key", "by-flag", "a server of one's own"],
 )
 def test_the_choice_says_why(
-    environ: dict[str, str], config: ModelConfig, name: str, why: str
+    environ: dict[str, str], config: Config, flag: str, name: str, why: str
 ) -> None:
-    choice = choose_summary_model(Config(model=config), environ)
+    keys = {"ANTHROPIC_API_KEY": "k"} if flag else {}
+    choice = choose_summary_model(config, environ | keys, flag=flag)
     assert (choice.name, why in choice.why) == (name, True)
-
-
-def test_the_flag_names_the_main_model(environ: dict[str, str]) -> None:
-    environ["ANTHROPIC_API_KEY"] = "k"
-    choice = choose_summary_model(Config(), environ, flag="anthropic/claude-opus-5")
-    assert choice.name == "anthropic/claude-haiku-5-5"
-
-
-def test_a_server_of_ones_own_is_asked_for_the_main_model_only(environ: dict[str, str]) -> None:
-    config = Config(
-        model=ModelConfig(main="openai/gpt-5.4"), llm=LLMConfig(api_base="http://127.0.0.1:1/v1")
-    )
-    assert choose_summary_model(config, environ).name == "openai/gpt-5.4"
 
 
 def test_without_a_key_the_local_model_summarises(

