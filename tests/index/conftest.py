@@ -12,6 +12,7 @@ from ragmem.agent.calls import CallRunner
 from ragmem.agent.seat import standard_toolset
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
+from ragmem.index import rows
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
@@ -119,6 +120,12 @@ class Desk(msgspec.Struct):
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)
         return recording.turn
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are given ten files at a time, so that some dozens are many batches."""
+    monkeypatch.setattr(rows, "_BATCH", 10)
 
 
 @pytest.fixture

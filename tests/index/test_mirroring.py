@@ -17,7 +17,7 @@ from ragmem.records import (
 )
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
-from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
+from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree, held
 from tests.memory.working import opening
 from tests.store.samples import created, whole_turn
 
@@ -206,23 +206,16 @@ async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, store, open
         assert await _stored(store) == tree.ids()
 
 
-async def test_only_one_process_tells(tree, tmp_path, open_store):
-    import fcntl
-    import os
-
+async def test_only_one_process_tells(tree, open_store):
     async with tree.index(open_store=open_store) as index:
         await index.refresh()
         await index.mirror()
-        lock = os.open(tree.database.with_suffix(".mirror.lock"), os.O_RDWR)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
+        with held(tree.database, "mirror"):
             assert not await index.mirror()
-        finally:
-            os.close(lock)
         assert await index.mirror()
 
 
-async def test_a_change_while_the_store_is_told_stays_marked(tree, tmp_path):
+async def test_a_change_while_the_store_is_told_stays_marked(tree):
     async with tree.indexed() as index:
         batch = await index._read(
             lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()

@@ -2,17 +2,23 @@
 
 import os
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
 from ragmem.embedder import Embedder
+from ragmem.files import lock
+from ragmem.index import scan
 from ragmem.index.database import database_of
 from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex
+from ragmem.index.rows import FileRow
 from ragmem.records import Project, utc_now
 from ragmem.store import Store
 
@@ -142,6 +148,16 @@ class Tree:
         assert (documents, terms, texts, orphans) == (scopes, summed, scopes, 0)
 
 
+@contextmanager
+def held(database: Path, what: str) -> Iterator[None]:
+    """The lock of this name beside an index is held, as another process does."""
+    handle = lock(database.with_suffix(f".{what}.lock"), timeout_s=30)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def children() -> list[int]:
     """This process's children that cut files."""
     found = []
@@ -161,6 +177,28 @@ def small(folder: Path) -> Tree:
     made.write("app/clock.py", CLOCK)
     made.write("README.md", "# Garden\n\nHow to grow things.\n\n## Install\n\nWater daily.\n")
     return made
+
+
+@contextmanager
+def held_up(patch: pytest.MonkeyPatch, *, after: int) -> Iterator[threading.Event]:
+    """A refresh waits behind so many batches of files, until it is told to stop or to go on."""
+    real, goes_on = scan.cut_files, threading.Event()
+
+    def cut_files(
+        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+    ) -> Iterator[list[FileRow]]:
+        batches = real(root, paths, most=most, stop=stop)
+        yield from islice(batches, after)
+        while not (stop.is_set() or goes_on.wait(0.02)):
+            pass
+        yield from batches
+
+    with patch.context() as patched:
+        patched.setattr(scan, "cut_files", cut_files)
+        try:
+            yield goes_on
+        finally:
+            goes_on.set()
 
 
 async def names_found(index: CodeIndex, text: str) -> list[str]:
