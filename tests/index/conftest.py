@@ -26,31 +26,10 @@ from ragmem.tools.patterns import PermissionRules
 from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
-from tests.index.trees import CLOCK, Tree, small
+from tests.index.trees import AUTH, CLOCK, Tree, small
 from tests.memory.working import opening
 
 __all__ = ["AUTH", "CLOCK"]
-
-AUTH = '''\
-"""Who may come in."""
-
-
-class AuthService:
-    """Checks tokens."""
-
-    def validate(self, token: str) -> bool:
-        """Whether a token has not expired yet."""
-        return self.lookup(token) is not None
-
-    def lookup(self, token: str) -> str | None:
-        """The person of a token."""
-        return token or None
-
-
-def login(name: str) -> AuthService:
-    """Let a person in by the name."""
-    return AuthService()
-'''
 
 
 class Desk(msgspec.Struct):

@@ -69,17 +69,17 @@ KEY = "sk-ant-api03-" + "a1B2" * 12
 
 async def test_scopes_by_place_and_by_name(tree):
     async with tree.index() as index:
-        assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
+        assert await index.scopes_at("app/auth.py", [(1, 7)]) == []
         await index.refresh()
 
         async def at(*lines: tuple[int, int]) -> list[str]:
             return [each.qualified_name for each in await index.scopes_at("app/auth.py", lines)]
 
-        assert await at((10, 10)) == ["AuthService.validate"]
-        assert await at((11, 15), (20, 20)) == [
+        assert await at((8, 8)) == ["AuthService.validate"]
+        assert await at((9, 13), (18, 18)) == [
             "AuthService", "AuthService.validate", "AuthService.lookup", "login",
         ]  # fmt: skip
-        assert await at((7, 7)) == ["AuthService"]
+        assert await at((5, 5)) == ["AuthService"]
         assert await at((500, 900)) == []
         for number in range(6):
             tree.write(f"many/m{number}.py", "def common():\n    pass\n")

@@ -30,14 +30,11 @@ def open_store(store: Store) -> Opened:
 
 
 @pytest.fixture
-def tree(tmp_path) -> Tree:
-    """Two files of code, and one that imports them."""
-    made = Tree(tmp_path)
-    made.write("app/__init__.py", "")
-    made.write("app/auth.py", AUTH)
-    made.write("app/clock.py", CLOCK)
-    made.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
-    return made
+def tree(tree) -> Tree:
+    """The small project, with a file that imports another."""
+    tree.write("app/__init__.py", "")
+    tree.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
+    return tree
 
 
 async def _told(index: CodeIndex) -> None:
@@ -184,12 +181,8 @@ async def test_an_index_that_is_not_whole_tells_nothing(tree, store, open_store)
 async def test_another_store_is_told_all(tree, tmp_path):
     for name in ("first", "second"):
         store = await SQLiteStore.open(tmp_path / name / "m.db", locks_dir=tmp_path / name / "l")
-
-        async def open_store(store: Store = store) -> Store:
-            return store
-
         try:
-            async with tree.indexed(open_store=open_store):
+            async with tree.indexed(open_store=opening(store)):
                 assert await _stored(store) == tree.ids()
         finally:
             await store.aclose()
@@ -220,9 +213,9 @@ async def test_a_change_while_the_store_is_told_stays_marked(tree):
         batch = await index._read(
             lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()
         )
-        assert [file.path for file in batch.files] == [
-            "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",
-        ]  # fmt: skip
+        assert {file.path for file in batch.files} == {
+            "README.md", "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",
+        }  # fmt: skip
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
         await index.refresh()
         await index._write(lambda connection: mirror.told(connection, batch))

@@ -83,7 +83,7 @@ async def test_an_edit_touches_what_it_changes(tree):
         assert done.changed == ("app/auth.py",)
         assert tree.ids() == before
         lines = dict(tree.rows("SELECT qualified_name, start_line FROM scopes"))
-        assert lines["AuthService.lookup"] == 15
+        assert lines["AuthService.lookup"] == 13
     tree.sound()
 
 

@@ -53,16 +53,14 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
             "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
         )
         (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {"login": "named"}
+        assert await linked(desk, codebase, turn) == {"login": "named"}
         index = desk.index(codebase)
         assert not await index.scopes_named(["unlisted"])
         inside = str(desk.folder / "src" / "inside.py")
         turn = await desk.turn(
             "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
         )
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {"here": "edited"}
+        assert await linked(desk, codebase, turn) == {"here": "edited"}
 
 
 async def test_two_edits_of_a_file(desk: Desk) -> None:
@@ -83,8 +81,7 @@ async def test_two_edits_of_a_file(desk: Desk) -> None:
                 {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"},
             ),
         )
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {
+        assert await linked(desk, codebase, turn) == {
             **{f"added_{n}": "edited" for n in range(4)},
             "login": "edited",
             "AuthService.validate": "read",
@@ -103,12 +100,9 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
             ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"}),
         )
         shutil.rmtree(desk.folder)
-        assert await a_worker(desk, codebase).drain(90)
+        found = await linked(desk, codebase, turn)
+        assert found == {"parse_duration": "edited", "login": "named"}
         assert await pending(desk) == 0
-        assert await linked(desk.store, turn.turn_id) == {
-            "parse_duration": "edited",
-            "login": "named",
-        }
     assert not metrics.counts["code.failures"]
 
 

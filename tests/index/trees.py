@@ -3,7 +3,7 @@
 import os
 import textwrap
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -12,34 +12,29 @@ from typing import Any
 import apsw
 import pytest
 
-from ragmem.embedder import Embedder
 from ragmem.files import lock
 from ragmem.index import scan
 from ragmem.index.database import database_of
-from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex
 from ragmem.index.rows import FileRow
 from ragmem.records import Project, utc_now
-from ragmem.store import Store
 
 PROJECT_ID = "11111111-1111-4111-8111-111111111111"
 
 AUTH = '''\
 """Who may come in."""
 
-import hashlib
-
 
 class AuthService:
     """Checks tokens."""
 
     def validate(self, token: str) -> bool:
-        """Whether a token is still good."""
+        """Whether a token has not expired yet."""
         return self.lookup(token) is not None
 
     def lookup(self, token: str) -> str | None:
         """The person of a token."""
-        return hashlib.sha256(token.encode()).hexdigest()
+        return token or None
 
 
 def login(name: str) -> AuthService:
@@ -83,24 +78,10 @@ class Tree:
         return paths
 
     @asynccontextmanager
-    async def index(
-        self,
-        *,
-        embedder: Embedder | None = None,
-        open_store: Callable[[], Awaitable[Store]] | None = None,
-        limits: IndexLimits | None = None,
-        on_told: Callable[[], None] = lambda: None,
-    ) -> AsyncIterator[CodeIndex]:
-        """An index of the folder; closed at the end."""
+    async def index(self, **settings: Any) -> AsyncIterator[CodeIndex]:
+        """An index of the folder, with settings of the constructor; closed at the end."""
         project = Project(project_id=PROJECT_ID, path=str(self.root), created_at=utc_now())
-        index = CodeIndex(
-            project,
-            self.database,
-            embedder=embedder,
-            open_store=open_store,
-            limits=limits or IndexLimits(),
-            on_told=on_told,
-        )
+        index = CodeIndex(project, self.database, **settings)
         try:
             yield index
         finally:
