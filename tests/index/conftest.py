@@ -12,6 +12,7 @@ from ragmem.agent import standard_toolset
 from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
+from ragmem.index import rows
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
@@ -25,31 +26,10 @@ from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
-from tests.index.trees import CLOCK, Tree, small
+from tests.index.trees import AUTH, CLOCK, Tree, small
 from tests.memory.working import opening
 
 __all__ = ["AUTH", "CLOCK"]
-
-AUTH = '''\
-"""Who may come in."""
-
-
-class AuthService:
-    """Checks tokens."""
-
-    def validate(self, token: str) -> bool:
-        """Whether a token has not expired yet."""
-        return self.lookup(token) is not None
-
-    def lookup(self, token: str) -> str | None:
-        """The person of a token."""
-        return token or None
-
-
-def login(name: str) -> AuthService:
-    """Let a person in by the name."""
-    return AuthService()
-'''
 
 
 class Desk(msgspec.Struct):
@@ -119,6 +99,12 @@ class Desk(msgspec.Struct):
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)
         return recording.turn
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are given ten files at a time, so that some dozens are many batches."""
+    monkeypatch.setattr(rows, "_BATCH", 10)
 
 
 @pytest.fixture

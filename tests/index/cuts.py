@@ -52,12 +52,32 @@ def row(
     return FileRow(path, hash="h", language=language, scopes=rows, imports=tuple(imports))
 
 
+def a_hit(
+    *why: str,
+    path: str = "a.py",
+    lines: tuple[int, int] = (1, 2),
+    similarity: float | None = None,
+) -> CodeHit:
+    """A function that a search has found, by this."""
+    return CodeHit(
+        scope_id="s", kind="function", path=path, name="parse", qualified_name="Text.parse",
+        signature="", docstring="", start_line=lines[0], end_line=lines[1], score=1.0,
+        similarity=similarity, why=why,
+    )  # fmt: skip
+
+
 class Index:
     """The file of an index, and what a search over it keeps in memory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, Sequence[CutScope]] = {}) -> None:
         self.connection: apsw.Connection = open_for_writing(folder / "index.sqlite")
         self.resident = ScopeVectors()
+        self.put(files)
+
+    @property
+    def qualified_names(self) -> dict[int, str]:
+        """Of each scope, by its number."""
+        return dict(self.connection.execute("SELECT scope, qualified_name FROM scopes"))
 
     def put(self, files: Mapping[str, Sequence[CutScope]]) -> None:
         """These files are so now."""

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,10 +28,10 @@ from ragmem.errors import SearchTooLong
 from ragmem.index import CodeHit, codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
 from ragmem.memory.worker import Worker
-from ragmem.records import PutReferences
-from ragmem.store import Store
+from ragmem.records import PutReferences, ScopeQuery, Turn
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.index.cuts import a_hit
 
 from .conftest import Desk
 
@@ -50,15 +50,12 @@ def a_worker(desk: Desk, codebase: Codebase, *, everywhere: bool | None = True) 
     )
 
 
-async def linked(store: Store, turn_id: str) -> dict[str, str]:
-    """Qualified name to how, of a turn's references."""
-    from ragmem.records import ScopeQuery
-
-    names = {
-        f.scope.scope_id: f.scope.qualified_name for f in await store.find_scopes(ScopeQuery())
-    }
-    found: list[PutReferences] = await store.get(PutReferences, [turn_id])
-    return {names[r.scope_id]: r.how for each in found for r in each.references}
+async def linked(desk: Desk, codebase: Codebase, turn: Turn) -> dict[str, str]:
+    """Link what waits for it; qualified name to how, of the turn's references."""
+    assert await a_worker(desk, codebase).drain(90)
+    scopes = {f.scope.scope_id: f.scope for f in await desk.store.find_scopes(ScopeQuery())}
+    found: list[PutReferences] = await desk.store.get(PutReferences, [turn.turn_id])
+    return {scopes[r.scope_id].qualified_name: r.how for each in found for r in each.references}
 
 
 # --- what bears on a prompt -----------------------------------------------------
@@ -79,14 +76,6 @@ async def test_small_talk_gets_no_code_and_what_is_named_does(desk: Desk) -> Non
         for prompt in (*OF_CODE, *SMALL_TALK):
             passages = await codebase.passages(desk.project, prompt)
             assert bool(passages) is (prompt in OF_CODE), prompt
-
-
-def a_hit(*why: str, similarity: float | None = None) -> CodeHit:
-    return CodeHit(
-        scope_id="s", kind="function", path="a.py", name="parse", qualified_name="Text.parse",
-        signature="", docstring="", start_line=1, end_line=2, score=1.0, similarity=similarity,
-        why=why,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -212,8 +201,7 @@ async def test_references_of_a_turn(desk: Desk) -> None:
             ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 60.0"}),
             ("create_file", {"path": "src/new.py", "content": "def fresh():\n    return 1\n"}),
         )
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {
+        assert await linked(desk, codebase, turn) == {
             "parse_duration": "edited",
             "fresh": "edited",
             "login": "read",
@@ -230,39 +218,30 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [
             turn.turn_id
         ]
-        assert await a_worker(desk, codebase).drain(90)
+        assert await linked(desk, codebase, turn) == {}
         assert await desk.store.pending("references", limit=9) == []
-        assert await desk.store.get(PutReferences, [turn.turn_id]) == []
-
-
-class GrowingProject(HashEmbedder):
-    """While it embeds, files are added: more than it makes vectors for, at first."""
-
-    def __init__(self, grow: Callable[[int], Awaitable[None]]) -> None:
-        super().__init__()
-        self._grow = grow
-
-    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
-        made = await super().embed(texts, kind)
-        if self.spent.calls <= 3:
-            await self._grow(self.spent.calls)
-        return made
 
 
 async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Files come faster, at first, than vectors are made for them."""
     monkeypatch.setattr(codebase_module, "_EMBEDDED_S", 0.0)
+    embedder = HashEmbedder()
+    embed = embedder.embed
 
-    async def grow(round_: int) -> None:
-        for number in range(50):
-            name = f"grown_{round_}_{number}"
-            (desk.folder / "src" / f"{name}.py").write_text(f"def {name}():\n    return {number}\n")
-        assert index is not None
-        await index.refresh()
+    async def growing(texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        made = await embed(texts, kind)
+        if (call := embedder.spent.calls) <= 3:
+            for number in range(50):
+                name = f"grown_{call}_{number}"
+                file = desk.folder / "src" / f"{name}.py"
+                file.write_text(f"def {name}():\n    return {number}\n")
+            await index.refresh()
+        return made
 
+    monkeypatch.setattr(embedder, "embed", growing)
     await desk.turn("hello", "hi")
-    embedder = GrowingProject(grow)
     async with desk.codebase(embedder=embedder) as codebase:
         index = desk.index(codebase)
         await index.refresh()

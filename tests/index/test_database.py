@@ -1,7 +1,6 @@
 """The file of the index, and the threads that own its connections."""
 
 import asyncio
-import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
-from ragmem.files import lock
 from ragmem.index import database as index_database
 from ragmem.index.database import (
     IndexThread,
@@ -22,6 +20,7 @@ from ragmem.index.database import (
     reading,
     transaction,
 )
+from tests.index.trees import held
 
 
 @pytest.fixture
@@ -130,12 +129,8 @@ async def test_one_that_can_not_be_made_anew_is_told(database, thread, monkeypat
     monkeypatch.setattr(index_database, "_ALONE_WITHIN_S", 0.05)
     writer = thread()
     assert await writer.run(_raise, otherwise=0) == 1
-    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
-    try:
-        with pytest.raises(StoreUnavailable):
-            await writer.run(_raise, otherwise=0, anew=True)
-    finally:
-        os.close(held)
+    with held(database, "open"), pytest.raises(StoreUnavailable):
+        await writer.run(_raise, otherwise=0, anew=True)
     assert await writer.run(_epoch, otherwise=0) == 1
     assert await writer.run(_raise, otherwise=0, anew=True) == 1
 

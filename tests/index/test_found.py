@@ -1,12 +1,10 @@
 """What a person looks for in the code, with its past."""
 
-import os
-from pathlib import Path
-
-from ragmem.files import lock
+from ragmem.index.database import database_of
 from ragmem.index.index import CodeIndex
 from ragmem.index.links import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
+from tests.index.trees import held
 
 from .conftest import AUTH, Desk
 
@@ -47,7 +45,7 @@ async def test_renamed_its_past_is_found_by_the_old_name(desk: Desk) -> None:
         assert about(first) == [session]
 
 
-async def test_what_came_back_is_there_once(desk: Desk, tmp_path: Path) -> None:
+async def test_what_came_back_is_there_once(desk: Desk) -> None:
     """Also while another process is about to tell the store of it."""
     async with desk.codebase() as codebase:
         index = await desk.indexed(codebase)
@@ -55,14 +53,11 @@ async def test_what_came_back_is_there_once(desk: Desk, tmp_path: Path) -> None:
         auth = desk.folder / "src" / "auth.py"
         auth.write_text(AUTH.replace("validate", "check"))
         await desk.indexed(codebase)
-        (held,) = tmp_path.rglob("*.mirror.lock")
-        handle = lock(held, timeout_s=30)
-        try:
+        database = database_of(desk.paths.data_dir, desk.project.project_id)
+        with held(database, "mirror"):
             auth.write_text(AUTH)
             await index.refresh()
             hits = [each for each in await found(desk, index, "validate") if each.named]
-        finally:
-            os.close(handle)
         assert [each.defined for each in hits] == [True]
 
 

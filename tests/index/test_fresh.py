@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 
 from ragmem import redact as module
-from ragmem.ids import new_id
-from ragmem.index import CodeHit
-from ragmem.index.database import database_of
 from ragmem.index.files import FileStamp, read, with_texts
-from ragmem.index.index import CodeIndex
-from ragmem.records import Project, utc_now
 from ragmem.redact import know, reaches_over_lines, redact_lines
+from tests.index.cuts import a_hit
+from tests.index.trees import Tree
 from tests.test_redact import BODY, KEYS
 
 OF_LINES = "-----BEGIN " + f"PRIVATE KEY-----\n{BODY}\n-----END " + "PRIVATE KEY-----"
@@ -25,36 +22,11 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_known", {})
 
 
-async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]:
-    root = folder / new_id()
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    project = Project(project_id=root.name, path=str(root), created_at=utc_now())
-    index = CodeIndex(project, database_of(folder / "data", root.name))
-    try:
-        await index.refresh()
-        return [hit.text for hit in await index.search(question, limit=500)]
-    finally:
-        await index.aclose()
-
-
 def lines_of(folder: Path, first: int, last: int) -> str:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     held = read(handle, "notes.txt", 1_000_000)
     os.close(handle)
-    hit = CodeHit(
-        scope_id="s",
-        kind="text",
-        path="notes.txt",
-        name="",
-        qualified_name="",
-        signature="",
-        docstring="",
-        start_line=first,
-        end_line=last,
-        score=1.0,
-    )
+    hit = a_hit(path="notes.txt", lines=(first, last))
     stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash)}
     (found,) = with_texts(folder, [hit], stands, 1_000_000)
     return found.text
@@ -95,15 +67,18 @@ def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secr
         assert not any(line in found for line in lines)
 
 
-async def test_a_short_key_and_a_known_value_are_not_shown(tmp_path: Path) -> None:
+async def test_a_short_key_and_a_known_value_are_not_shown(tree: Tree) -> None:
     know({"HARVEST_PASSWORD": "pumpkin-and-cherry"})
     token = KEYS["GitHub token"]
     text = f'def harvest():\n    """The harvest."""\n    return "{token}", "pumpkin-and-cherry"\n'
-    (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
-    assert found.endswith('return "[redacted: GitHub token]", "[redacted: HARVEST_PASSWORD]"')
+    tree.write("harvest.py", text)
+    async with tree.indexed() as index:
+        (found,) = await index.search("harvest")
+    assert found.text.endswith('return "[redacted: GitHub token]", "[redacted: HARVEST_PASSWORD]"')
 
 
-async def test_lines_of_a_file_with_other_ends_of_lines(tmp_path: Path) -> None:
-    text = "\ufeffdef harvest():\r\n    return 1\r\n"
-    (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
-    assert found == "def harvest():\n    return 1"
+async def test_lines_of_a_file_with_other_ends_of_lines(tree: Tree) -> None:
+    tree.write("harvest.py", "\ufeffdef harvest():\r\n    return 1\r\n")
+    async with tree.indexed() as index:
+        (found,) = await index.search("harvest")
+    assert found.text == "def harvest():\n    return 1"

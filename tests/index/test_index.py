@@ -1,12 +1,7 @@
 """The index asked."""
 
-import asyncio
-
-import pytest
-
-from ragmem.errors import StoreError
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.index.trees import CLOCK, PROJECT_ID, Tree
+from tests.index.trees import CLOCK, PROJECT_ID
 
 
 async def test_lines_are_those_of_the_disk(tree):
@@ -74,17 +69,17 @@ KEY = "sk-ant-api03-" + "a1B2" * 12
 
 async def test_scopes_by_place_and_by_name(tree):
     async with tree.index() as index:
-        assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
+        assert await index.scopes_at("app/auth.py", [(1, 7)]) == []
         await index.refresh()
 
         async def at(*lines: tuple[int, int]) -> list[str]:
             return [each.qualified_name for each in await index.scopes_at("app/auth.py", lines)]
 
-        assert await at((10, 10)) == ["AuthService.validate"]
-        assert await at((11, 15), (20, 20)) == [
+        assert await at((8, 8)) == ["AuthService.validate"]
+        assert await at((9, 13), (18, 18)) == [
             "AuthService", "AuthService.validate", "AuthService.lookup", "login",
         ]  # fmt: skip
-        assert await at((7, 7)) == ["AuthService"]
+        assert await at((5, 5)) == ["AuthService"]
         assert await at((500, 900)) == []
         for number in range(6):
             tree.write(f"many/m{number}.py", "def common():\n    pass\n")
@@ -135,26 +130,3 @@ async def test_vectors_follow(tree):
         assert await index.search("token")
         assert await index.embed()
         assert any(hit.similarity is not None for hit in await index.search("a token"))
-
-
-async def test_closing_twice_and_asking_afterwards(tree):
-    async with tree.indexed() as index:
-        await index.aclose()
-        await index.aclose()
-        with pytest.raises(StoreError, match="closed"):
-            await index.refresh()
-
-
-async def test_closing_ends_a_refresh(tmp_path):
-    tree = Tree(tmp_path)
-    tree.many(900)
-    async with tree.index() as index:
-        begun = asyncio.Event()
-        running = asyncio.create_task(index.refresh(show=lambda done, _: done and begun.set()))
-        await begun.wait()
-        await index.aclose()
-        with pytest.raises(StoreError, match="closed"):
-            await running
-    ((files,),) = tree.rows("SELECT count(*) FROM files")
-    assert 0 < files < 900
-    tree.sound()

@@ -17,7 +17,7 @@ from ragmem.records import (
 )
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
-from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
+from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree, held
 from tests.memory.working import opening
 from tests.store.samples import created, whole_turn
 
@@ -30,14 +30,11 @@ def open_store(store: Store) -> Opened:
 
 
 @pytest.fixture
-def tree(tmp_path) -> Tree:
-    """Two files of code, and one that imports them."""
-    made = Tree(tmp_path)
-    made.write("app/__init__.py", "")
-    made.write("app/auth.py", AUTH)
-    made.write("app/clock.py", CLOCK)
-    made.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
-    return made
+def tree(tree) -> Tree:
+    """The small project, with a file that imports another."""
+    tree.write("app/__init__.py", "")
+    tree.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
+    return tree
 
 
 async def _told(index: CodeIndex) -> None:
@@ -184,12 +181,8 @@ async def test_an_index_that_is_not_whole_tells_nothing(tree, store, open_store)
 async def test_another_store_is_told_all(tree, tmp_path):
     for name in ("first", "second"):
         store = await SQLiteStore.open(tmp_path / name / "m.db", locks_dir=tmp_path / name / "l")
-
-        async def open_store(store: Store = store) -> Store:
-            return store
-
         try:
-            async with tree.indexed(open_store=open_store):
+            async with tree.indexed(open_store=opening(store)):
                 assert await _stored(store) == tree.ids()
         finally:
             await store.aclose()
@@ -206,30 +199,23 @@ async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, store, open
         assert await _stored(store) == tree.ids()
 
 
-async def test_only_one_process_tells(tree, tmp_path, open_store):
-    import fcntl
-    import os
-
+async def test_only_one_process_tells(tree, open_store):
     async with tree.index(open_store=open_store) as index:
         await index.refresh()
         await index.mirror()
-        lock = os.open(tree.database.with_suffix(".mirror.lock"), os.O_RDWR)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
+        with held(tree.database, "mirror"):
             assert not await index.mirror()
-        finally:
-            os.close(lock)
         assert await index.mirror()
 
 
-async def test_a_change_while_the_store_is_told_stays_marked(tree, tmp_path):
+async def test_a_change_while_the_store_is_told_stays_marked(tree):
     async with tree.indexed() as index:
         batch = await index._read(
             lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()
         )
-        assert [file.path for file in batch.files] == [
-            "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",
-        ]  # fmt: skip
+        assert {file.path for file in batch.files} == {
+            "README.md", "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",
+        }  # fmt: skip
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
         await index.refresh()
         await index._write(lambda connection: mirror.told(connection, batch))

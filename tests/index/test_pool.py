@@ -5,93 +5,95 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from ragmem import redact
-from ragmem.errors import StoreRefused, StoreUnavailable, UsageError
-from ragmem.index import Refreshed, scan
-from ragmem.index.rows import FileRow
-from tests.index.trees import AUTH, PROJECT_ID, Tree, children, names_found
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable, UsageError
+from ragmem.index import Refreshed
+from ragmem.index.index import CodeIndex
+from tests.index.trees import AUTH, PROJECT_ID, Tree, children, held, held_up, names_found
 
 SOURCE = Path(__file__).parents[2]
+
+
+pytestmark = pytest.mark.usefixtures("small_batches")
 
 
 async def test_many_files_go_through_children(tmp_path):
     """The pool gives what one thread gives, and leaves no process behind."""
     tree = Tree(tmp_path)
-    tree.many(150, times=1)
+    tree.many(80, times=1)
     redact.know({"TEST_SECRET": "hunter2-hunter2"})
     tree.write("leak.py", 'def leak():\n    """The word is hunter2-hunter2."""\n')
     async with tree.index() as index:
         done = await index.refresh()
-        assert done.files == 151
+        assert done.files == 81
         assert children() == []
         assert (await names_found(index, "function_77"))[0] == "function_77"
-    ids = tree.ids()
-    assert len(ids) == 151
+    assert len(tree.ids()) == 81
     tree.sound()
     assert b"hunter2" not in tree.database.read_bytes()
 
 
-async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
+async def test_refreshes_that_are_cancelled_or_closed_leave_a_sound_index(tmp_path, monkeypatch):
+    """What each has done stays, and the next one does the rest."""
     tree = Tree(tmp_path)
-    tree.many(900)
-    real = scan.cut_files
+    tree.many(90)
 
-    def until_stopped(
-        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
-    ) -> Iterator[list[FileRow]]:
-        """Some hundred files; the others don't come before it is cancelled."""
-        for number, rows in enumerate(real(root, paths, most=most, stop=stop)):
-            yield rows
-            if number == 6:
-                stop.wait(60)
+    async def begun(index: CodeIndex) -> "asyncio.Task[Refreshed]":
+        done = asyncio.Event()
+        running = asyncio.create_task(index.refresh(show=lambda files, _: files and done.set()))
+        await done.wait()
+        return running
 
     async with tree.index() as index:
-        begun = asyncio.Event()
-        with monkeypatch.context() as patch:
-            patch.setattr(scan, "cut_files", until_stopped)
-            running = asyncio.create_task(index.refresh(show=lambda done, _: done and begun.set()))
-            await begun.wait()
+        with held_up(monkeypatch, after=3):
+            running = await begun(index)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
         assert children() == []
         tree.sound()
+        with held_up(monkeypatch, after=2):
+            running = await begun(index)
+            await index.aclose()
+            with pytest.raises(StoreError, match="closed"):
+                await running
+        tree.sound()
+        await index.aclose()
+        with pytest.raises(StoreError, match="closed"):
+            await index.refresh()
+    async with tree.index() as index:
         done = await index.refresh()
-        assert done.files == 900
-        assert 0 < len(done.changed) < 900
+    assert done.files == 90
+    assert 0 < len(done.changed) < 90
     tree.sound()
 
 
 _REFRESH = """
 import asyncio, sys
 from pathlib import Path
+from ragmem.index import rows
 from ragmem.index.index import CodeIndex
 from ragmem.records import Project, utc_now
+rows._BATCH = 10
 project = Project(project_id=sys.argv[1], path=sys.argv[2], created_at=utc_now())
 asyncio.run(CodeIndex(project, Path(sys.argv[3])).refresh(show=lambda *n: print(*n, flush=True)))
 """
 
 
-def _refreshing(tree: Tree) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+async def test_killed_in_the_middle(tmp_path):
+    """Kill -9; its children end with it, and the next refresh does the rest."""
+    tree = Tree(tmp_path)
+    tree.many(200)
+    with subprocess.Popen(
         [sys.executable, "-c", _REFRESH, PROJECT_ID, str(tree.root), str(tree.database)],
         cwd=SOURCE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-
-
-async def test_killed_in_the_middle(tmp_path):
-    """Kill -9; its children end with it, and the next refresh does the rest."""
-    tree = Tree(tmp_path)
-    tree.many(900)
-    with _refreshing(tree) as process:
+    ) as process:
         assert process.stdout is not None
         while not int((process.stdout.readline() or "1").split()[0]):
             pass
@@ -102,7 +104,7 @@ async def test_killed_in_the_middle(tmp_path):
     tree.sound()
     async with tree.index() as index:
         done = await index.refresh()
-    assert (done.files, done.elsewhere) == (900, False)
+    assert (done.files, done.elsewhere) == (200, False)
     tree.sound()
 
 
@@ -121,14 +123,8 @@ def _cutting_in(tree: Tree) -> list[str]:
 async def test_one_process_at_a_time(tree):
     async with tree.index() as index, tree.index() as other:
         first = await index.refresh()
-        lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
+        with held(tree.database, "refresh"):
             done = await other.refresh()
-        finally:
-            os.close(lock)
         assert done == Refreshed(files=3, scopes=first.scopes, elsewhere=True)
         assert not (await other.refresh()).elsewhere
 

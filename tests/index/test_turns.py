@@ -2,8 +2,6 @@
 
 import asyncio
 import shutil
-import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,7 @@ import pytest
 
 from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
-from ragmem.index import links, scan
-from ragmem.index.rows import FileRow
+from ragmem.index import links
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
 from ragmem.store import Store
 from ragmem.tools.seen import SeenFiles
@@ -20,12 +17,10 @@ from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.index.trees import held_up
 
 from .conftest import CLOCK, Desk
 from .test_codebase import a_worker, linked
-
-MANY = 400
-"""Files that take longer to be cut than a turn."""
 
 
 class Counting:
@@ -58,16 +53,14 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
             "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
         )
         (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {"login": "named"}
+        assert await linked(desk, codebase, turn) == {"login": "named"}
         index = desk.index(codebase)
         assert not await index.scopes_named(["unlisted"])
         inside = str(desk.folder / "src" / "inside.py")
         turn = await desk.turn(
             "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
         )
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {"here": "edited"}
+        assert await linked(desk, codebase, turn) == {"here": "edited"}
 
 
 async def test_two_edits_of_a_file(desk: Desk) -> None:
@@ -88,8 +81,7 @@ async def test_two_edits_of_a_file(desk: Desk) -> None:
                 {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"},
             ),
         )
-        assert await a_worker(desk, codebase).drain(90)
-        assert await linked(desk.store, turn.turn_id) == {
+        assert await linked(desk, codebase, turn) == {
             **{f"added_{n}": "edited" for n in range(4)},
             "login": "edited",
             "AuthService.validate": "read",
@@ -108,12 +100,9 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
             ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"}),
         )
         shutil.rmtree(desk.folder)
-        assert await a_worker(desk, codebase).drain(90)
+        found = await linked(desk, codebase, turn)
+        assert found == {"parse_duration": "edited", "login": "named"}
         assert await pending(desk) == 0
-        assert await linked(desk.store, turn.turn_id) == {
-            "parse_duration": "edited",
-            "login": "named",
-        }
     assert not metrics.counts["code.failures"]
 
 
@@ -136,8 +125,8 @@ async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
     assert await pending(desk) == 3
 
 
-def many(desk: Desk) -> None:
-    for n in range(MANY):
+def nine(desk: Desk) -> None:
+    for n in range(9):
         (desk.folder / f"f{n}.py").write_text(f"def function_{n}():\n    return {n}\n" * 3)
 
 
@@ -155,35 +144,26 @@ async def test_a_look_that_goes_on_is_waited_for(
     async with desk.codebase() as codebase:
         if is_known:
             await desk.indexed(codebase)
-        many(desk)
-        codebase.begin(desk.project)
-        turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
-        worker = a_worker(desk, codebase, everywhere=False)
-        assert await worker.drain(90)
+        nine(desk)
+        with held_up(monkeypatch, after=0) as goes_on:
+            codebase.begin(desk.project)
+            turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
+            asyncio.get_running_loop().call_later(0.3, goes_on.set)
+            assert await a_worker(desk, codebase, everywhere=False).drain(90)
         assert await hows(desk, turn) == {"named"}
 
 
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at many changes takes longer than a turn; it is linked afterwards."""
     monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
-    real, may_end = scan.cut_files, threading.Event()
-
-    def cut_files(
-        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
-    ) -> Iterator[list[FileRow]]:
-        yield from real(root, paths, most=most, stop=stop)
-        may_end.wait(60)
-
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
-        monkeypatch.setattr(scan, "cut_files", cut_files)
-        many(desk)
-        codebase.begin(desk.project)
-        turn = await desk.turn("What does function_7 do?", "ok")
-        worker = a_worker(desk, codebase, everywhere=None)
-        assert await worker.drain(90)
-        assert await pending(desk) == 1
-        may_end.set()
+        nine(desk)
+        with held_up(monkeypatch, after=0):
+            codebase.begin(desk.project)
+            turn = await desk.turn("What does function_7 do?", "ok")
+            assert await a_worker(desk, codebase, everywhere=None).drain(90)
+            assert await pending(desk) == 1
         async with asyncio.timeout(60):
             while await pending(desk):
                 await asyncio.sleep(0.05)

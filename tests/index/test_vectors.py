@@ -21,9 +21,8 @@ def names_by_cosine(index: Index, resident: ScopeVectors | None = None) -> dict[
     scopes, cosines = (resident or index.resident).similarities(
         index.connection, vector_of(EAST), MODEL
     )
-    names = dict(index.connection.execute("SELECT scope, qualified_name FROM scopes"))
     assert scopes.tolist() == sorted(scopes.tolist()), "a search looks them up"
-    found = [str(names[scope]) for scope in scopes.tolist()]
+    found = [index.qualified_names[scope] for scope in scopes.tolist()]
     assert len(set(found)) == len(found), "a scope has one cosine"
     return {name: round(cosine, 2) for name, cosine in zip(found, cosines.tolist(), strict=True)}
 

@@ -2,38 +2,39 @@
 
 import os
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
-from ragmem.embedder import Embedder
+from ragmem.files import lock
+from ragmem.index import scan
 from ragmem.index.database import database_of
-from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex
+from ragmem.index.rows import FileRow
 from ragmem.records import Project, utc_now
-from ragmem.store import Store
 
 PROJECT_ID = "11111111-1111-4111-8111-111111111111"
 
 AUTH = '''\
 """Who may come in."""
 
-import hashlib
-
 
 class AuthService:
     """Checks tokens."""
 
     def validate(self, token: str) -> bool:
-        """Whether a token is still good."""
+        """Whether a token has not expired yet."""
         return self.lookup(token) is not None
 
     def lookup(self, token: str) -> str | None:
         """The person of a token."""
-        return hashlib.sha256(token.encode()).hexdigest()
+        return token or None
 
 
 def login(name: str) -> AuthService:
@@ -77,24 +78,10 @@ class Tree:
         return paths
 
     @asynccontextmanager
-    async def index(
-        self,
-        *,
-        embedder: Embedder | None = None,
-        open_store: Callable[[], Awaitable[Store]] | None = None,
-        limits: IndexLimits | None = None,
-        on_told: Callable[[], None] = lambda: None,
-    ) -> AsyncIterator[CodeIndex]:
-        """An index of the folder; closed at the end."""
+    async def index(self, **settings: Any) -> AsyncIterator[CodeIndex]:
+        """An index of the folder, with settings of the constructor; closed at the end."""
         project = Project(project_id=PROJECT_ID, path=str(self.root), created_at=utc_now())
-        index = CodeIndex(
-            project,
-            self.database,
-            embedder=embedder,
-            open_store=open_store,
-            limits=limits or IndexLimits(),
-            on_told=on_told,
-        )
+        index = CodeIndex(project, self.database, **settings)
         try:
             yield index
         finally:
@@ -142,6 +129,16 @@ class Tree:
         assert (documents, terms, texts, orphans) == (scopes, summed, scopes, 0)
 
 
+@contextmanager
+def held(database: Path, what: str) -> Iterator[None]:
+    """The lock of this name beside an index is held, as another process does."""
+    handle = lock(database.with_suffix(f".{what}.lock"), timeout_s=30)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def children() -> list[int]:
     """This process's children that cut files."""
     found = []
@@ -161,6 +158,28 @@ def small(folder: Path) -> Tree:
     made.write("app/clock.py", CLOCK)
     made.write("README.md", "# Garden\n\nHow to grow things.\n\n## Install\n\nWater daily.\n")
     return made
+
+
+@contextmanager
+def held_up(patch: pytest.MonkeyPatch, *, after: int) -> Iterator[threading.Event]:
+    """A refresh waits behind so many batches of files, until it is told to stop or to go on."""
+    real, goes_on = scan.cut_files, threading.Event()
+
+    def cut_files(
+        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+    ) -> Iterator[list[FileRow]]:
+        batches = real(root, paths, most=most, stop=stop)
+        yield from islice(batches, after)
+        while not (stop.is_set() or goes_on.wait(0.02)):
+            pass
+        yield from batches
+
+    with patch.context() as patched:
+        patched.setattr(scan, "cut_files", cut_files)
+        try:
+            yield goes_on
+        finally:
+            goes_on.set()
 
 
 async def names_found(index: CodeIndex, text: str) -> list[str]:
