@@ -85,6 +85,25 @@ def session(number: int = 1, **fields: Any) -> Session:
     )
 
 
+def tool_done(display: str, **fields: Any) -> ToolFinished:
+    """The end of a tool call that went well."""
+    given = {"tool_call_id": "1", "name": "t", "success": True, "text": "", "duration_ms": 12}
+    return ToolFinished(**{**given, "display": display, **fields})
+
+
+def turn_finished(subtype: Subtype, **fields: Any) -> TurnFinished:
+    """The end of a turn without an answer, and what it has used."""
+    given = {
+        "session_id": session(2).session_id,
+        "turn_id": "t",
+        "result": "",
+        "model": "openai/scripted",
+        "usage": Usage(input_tokens=1234, output_tokens=56, cost_usd=0.0123, model_calls=2),
+        "duration_ms": 2345,
+    }
+    return TurnFinished(**{**given, "subtype": subtype, **fields})
+
+
 def past_turn(index: int, said: str, answered: str) -> Turn:
     """A completed turn."""
     return Turn(
@@ -196,18 +215,7 @@ class FakeAgent:
             subtype = "interrupted"
         self._app.log("finished", prompt=prompt, subtype=subtype)
         lingers = prompt == "lingering"
-        emit(
-            TurnFinished(
-                **ids,
-                subtype=subtype,
-                result="",
-                error=error,
-                hint=hint,
-                model=self.model,
-                usage=Usage(input_tokens=1234, output_tokens=56, cost_usd=0.0123, model_calls=2),
-                duration_ms=2345,
-            )
-        )
+        emit(turn_finished(subtype, **ids, error=error, hint=hint, model=self.model))
         if lingers:
             await self._app.held("end")
 
@@ -243,7 +251,7 @@ class FakeAgent:
                 say("It is an app.")
             case ["evil"]:
                 emit(ToolStarted(tool_call_id="1", name="read_file", title=f"read_file {EVIL}"))
-                emit(_tool_done("1", "read_file", EVIL, 1))
+                emit(tool_done(EVIL, name="read_file"))
                 emit(Notice(level="warning", text=EVIL))
                 for char in f"{EVIL} [x](http://h/\x1b]8;;) &#x202e;&#x9b; ```{EVIL}```\n\n{EVIL}":
                     say(char)
@@ -272,7 +280,7 @@ class FakeAgent:
         emit(ToolStarted(tool_call_id=call_id, name="read_file", title="read_file ragmem/app.py"))
         if held:
             await self._app.held("tool")
-        emit(_tool_done(call_id, "read_file", "120 lines", 12))
+        emit(tool_done("120 lines", tool_call_id=call_id, name="read_file"))
         self._app.log("read")
 
     async def _approve(
@@ -299,7 +307,7 @@ class FakeAgent:
         self._app.log("decided", **{f: getattr(decision, f) for f in DECIDED})
         await asyncio.sleep(0)  # as recording it takes: a turn that was stopped ends here
         display = body if kind == "diff" else "exit code 0"
-        emit(_tool_done("1", tool, display, 3, success=decision.allowed))
+        emit(tool_done(display, name=tool, success=decision.allowed))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
 
     def interrupt(self, *, by_person: bool = True) -> None:
@@ -319,14 +327,6 @@ class FakeAgent:
 
     async def aclose(self) -> None:
         self.interrupt()
-
-
-def _tool_done(
-    call_id: str, name: str, display: str, ms: int, *, success: bool = True
-) -> ToolFinished:
-    return ToolFinished(
-        tool_call_id=call_id, name=name, success=success, text="", display=display, duration_ms=ms
-    )
 
 
 class FakeBackground:

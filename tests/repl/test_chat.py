@@ -420,6 +420,7 @@ def test_slash_commands(chat: FakeChat) -> None:
         r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
     )
     chat.send("/help\r", prints=r"^/init +let the agent write .*\n\n@path +names a file")
+    chat.send("/context\r", prints=r"^This chat has sent no request yet\.[\s\S]*/context and what")
     chat.send("/cost\r", prints=r"^this chat +0 model calls")
     chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")
     chat.send("hello\r/cost\r")
@@ -492,15 +493,6 @@ def test_resizing(chat: FakeChat) -> None:
     chat.resize(80, 24)
     chat.leave()
     assert chat.is_restored()
-
-
-@pytest.mark.chat(env={"NO_COLOR": "1"})
-def test_without_colour(chat: FakeChat) -> None:
-    """NO_COLOR."""
-    chat.send("edit\r", shows=r"^Allow this change\?")
-    chat.send("y", prints=r"Done so\.")
-    numbers = set(re.findall(rb"\x1b\[([0-9;]*)m", chat.raw))
-    assert {int(n) for code in numbers for n in code.split(b";") if n} <= {0, 1, 2, 3, 4, 7}
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])

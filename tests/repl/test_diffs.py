@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
-from ragmem.events import ToolFinished
 from ragmem.repl.diffs import (
     CODE_COLORS,
     FOLD_ROWS,
@@ -24,7 +23,7 @@ from ragmem.repl.turn import ProposalBlock
 from ragmem.text import reveal
 from ragmem.tools.base import Proposal
 from ragmem.tools.files import unified_diff
-from tests.repl.fake_app import EVIL, long_diff
+from tests.repl.fake_app import EVIL, long_diff, tool_done
 
 OLD = "import os\n\n\ndef add(a, b):\n    return a - b\n\n\n" + "x = 1\n" * 9 + "done = 0"
 NEW = "import os\n\n\ndef add(a, b):\n    return a + b\n\n\n" + "x = 1\n" * 9 + "done = 1\n"
@@ -120,18 +119,14 @@ def test_a_fold_counts_every_row_that_it_leaves_out(height: int) -> None:
 def test_a_change_that_was_asked_about_is_told_in_one_row() -> None:
     """Else all of it is shown; what is no change of a file is not taken for one."""
 
-    def done(display: str, name: str = "edit_file") -> ToolFinished:
-        return ToolFinished(
-            tool_call_id="1", name=name, success=True, text="", display=display, duration_ms=1
-        )
-
     def said(display: str, *, asked: bool) -> str:
-        return paint(edit_result(done(display), asked=asked) or "", width=80, mode="none")
+        done = tool_done(display, name="edit_file")
+        return paint(edit_result(done, asked=asked) or "", width=80, mode="none")
 
     assert said(unified_diff("a\n", "b\nc\n", "a.py")[0], asked=True) == "  ✓ edited a.py  +2 −1\n"
     assert said(long_diff(3), asked=True) == "  ✓ created a.py  +3\n"
     assert said(long_diff(3), asked=False).startswith("● Create a.py  +3\n│ 1 + line_1 = 1\n")
-    assert edit_result(done(long_diff(3), "mcp_tool"), asked=True) is None
+    assert edit_result(tool_done(long_diff(3), name="mcp_tool"), asked=True) is None
 
 
 def test_a_title_that_names_something_else_is_kept() -> None:

@@ -65,6 +65,7 @@ def test_the_first_letter_after_esc_is_typed(chat: FakeChat) -> None:
     for typed in ("banana", "/x1"):
         chat.send("\x1b", shows=r"^  Esc again")
         chat.send(typed, shows=rf"^› {typed}$")
+        assert "Esc again" not in chat.screen
         chat.send(CTRL_C, shows=r"^›$")
 
 

@@ -9,9 +9,6 @@ from ragmem.events import ContextBuilt, Recalled
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import items_text, memory_line
 from ragmem.repl.turn import TurnView
-from tests.e2e.house import House
-from tests.e2e.test_chat_pty import AGO
-from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.fake_app import EVIL
 from tests.repl.paper import Chat, chat
 from tests.repl.pty_chat import FakeChat
@@ -93,15 +90,6 @@ def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
 # --- in a chat --------------------------------------------------------------------
 
 
-def test_the_row_stands_between_the_prompt_and_the_answer(tmp_path: Path) -> None:
-    row = "◆ recalled 2 memories · 1 turn · 1 place"
-    with FakeChat(tmp_path, columns=42, rows=20) as chat:
-        chat.wait_until_loaded()
-        chat.send("recall it\r", prints=rf"^› recall it\n{row}\n\nYou said 'recall it'\.")
-        chat.send("/why\r", prints=r"^1  the deploy key rotates on Mon")
-        chat.wait_for(r"^4  ragmem/app\.py:3-9 App$")
-
-
 def test_the_row_is_there_without_any_ink_too(tmp_path: Path) -> None:
     with FakeChat(tmp_path, env={"TERM": "dumb"}) as chat:
         chat.wait_for(r"^›")
@@ -112,43 +100,28 @@ def test_the_row_is_there_without_any_ink_too(tmp_path: Path) -> None:
         assert b"\x1b" not in chat.raw
 
 
-def test_what_was_remembered_is_told_of_down_to_its_words(tmp_path: Path) -> None:
-    """On the real thing: a fact, the row that counts it, the list, and where it comes from."""
-    with LLMServer() as server:
-        house = House(tmp_path, server)
-        server.extend(Answer("On Mondays."), Answer("{}"))
-        with house.chat("chat") as chat:
-            chat.wait_for_screen("openai/scripted")
-            chat.send("/context\r")
-            chat.wait_for(r"^This chat has sent no request yet\.[\s\S]*/context and what")
-            chat.send("/why\r", prints=r"^✗ This chat has sent no request yet\.")
-            chat.send("#the deploy key rotates on Mondays\r", prints=r"^· remembered fact")
-            chat.send("when does the deploy key rotate?\r")
-            chat.wait_for(r"^◆ recalled 1 memory.*    \d+ tokens?\n\nOn Mondays\.")
-            chat.send("/why\r")
-            chat.wait_for(
-                rf"^1  the deploy key rotates on Mondays\n   memory · told by you · {AGO}"
-            )
-            chat.send("/why 1\r", prints=r"^Where it comes from\n  .* · told by you directly")
-            chat.send("/why 9\r", prints=r"^✗ There is no 9 in the list\.")
-            chat.leave()
-
-
-async def test_a_turn_is_told_of_with_what_was_asked_and_answered(chat: Chat) -> None:
-    memory, session = chat.app.memory, chat.session.session
-    project = await chat.app._places.project_of(session)
-    recording = await memory.begin_turn(session, project, "why do deploys fail?", model="x/y")
-    await recording.finish("completed", "The key is old.\n\nRenew it.")
-    turn_id = recording.turn.turn_id
+async def test_what_was_recalled_is_told_of_with_all_that_was_said_by_its_number(
+    chat: Chat,
+) -> None:
+    """A turn with what was asked and answered, a fact with where it comes from."""
+    turn = await chat.turn("why do deploys fail?", "The key is old.\n\nRenew it.")
+    fact = await chat.said("#the deploy key rotates on Mondays")
+    (kept,) = await chat.stored()
+    assert fact.startswith("· remembered fact")
+    gone = "0190a000-0000-7000-8000-000000000009"
     chat.session.recalled = [
-        an_item("Relevant Turns", "Turn 1: why do deploys fail?", id=turn_id),
-        an_item("Relevant Turns", "Turn 2: gone", id="0190a000-0000-7000-8000-000000000009"),
+        an_item("Relevant Turns", "Turn 1: why do deploys fail?", id=turn.turn_id),
+        an_item("Relevant Turns", "Turn 2: gone", id=gone),
+        an_item("Remembered Facts", kept.content, id=kept.memory_id),
     ]
     said = await chat.said("/why 1")
     assert "You: why do deploys fail?" in said
     assert "Answer: The key is old.\n    Renew it." in said
     assert "turn 1 of session" in said
     assert "That turn is not kept any more." in await chat.said("/why 2")
+    assert "Where it comes from\n" in (said := await chat.said("/why 3"))
+    assert "told by you directly" in said
+    assert "There is no 9 in the list." in await chat.said("/why 9")
 
 
 async def test_why_says_that_the_code_search_took_too_long(chat: Chat) -> None:

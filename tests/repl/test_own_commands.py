@@ -1,6 +1,5 @@
 """`!command`: the person's own commands in a chat, real processes on a pty, real store."""
 
-import os
 import re
 from pathlib import Path
 
@@ -21,42 +20,30 @@ def left(chat: PtyChat) -> None:
 
 
 def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) -> None:
-    """`!command` runs a command and shows its output to the agent."""
-    house.server.extend(Answer("It says hello."))
+    """`!command` shows its output to the agent, of this chat and of the one after a restart."""
+    typed = "!python3 a.py; ls /nowhere; exit 3"
+    told = r"<output-[0-9a-f]{10}>\\nExit code 3\\nhello\\nls: "
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("!python3 a.py; ls /nowhere; exit 3\r")
-        chat.wait_for(r"^  hello\n  ls: .*/nowhere.*\n  ✗ exit 3 · .*$")
+        chat.send(f"{typed}\r", prints=r"^  hello\n  ls: .*/nowhere.*\n  ✗ exit 3 · .*$")
         assert not house.server.requests  # it is the person's, not the model's
+        left(chat)
+        assert "Resume with: ragmem chat -r" in chat.text
+    house.server.extend(Answer("It says hello."))
+    with house.chat("chat", "-c") as chat:
+        chat.wait_for(r"^› !python3 a\.py")
+        loaded(chat)
         chat.send("what did it say?\r", prints=r"^It says hello\.")
-        assert re.search(r"<output-[0-9a-f]{10}>\\nExit code 3\\nhello\\nls: ", house.last_prompt())
-        assert "!python3 a.py; ls /nowhere; exit 3" in house.last_prompt()
+        assert re.search(told, house.last_prompt())
+        assert typed in house.last_prompt()
         left(chat)
     (session,) = house.sessions()
     own, asked = session["turns"]
-    assert (own["user_message"], own["status"]) == (
-        "!python3 a.py; ls /nowhere; exit 3",
-        "completed",
-    )
+    assert (own["user_message"], own["status"]) == (typed, "completed")
     (call,) = own["tool_calls"]
     assert call["tool_name"] == "run_command"
     assert "hello" in str(call["result"])
     assert (asked["user_message"], asked["tool_calls"]) == ("what did it say?", [])
-
-
-def test_it_is_known_after_a_restart(house: House) -> None:
-    """What was run yesterday is in the session that is resumed."""
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("!echo kumquat | tr a-z A-Z\r", prints=r"^  KUMQUAT\n  ✓ ")
-        left(chat)
-        assert "Resume with: ragmem chat -r" in chat.text
-    house.server.extend(Answer("A fruit."))
-    with house.chat("chat", "-c") as chat:
-        chat.wait_for(r"^› !echo kumquat")
-        loaded(chat)
-        chat.send("what is that?\r", prints=r"^A fruit\.")
-        assert "Exit code 0\\nKUMQUAT" in house.last_prompt()
 
 
 def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> None:
@@ -90,20 +77,6 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
     assert not (house.project / "never").exists()
 
 
-def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
-    """No escape sequence passes; the middle of what is long is left out."""
-    (house.project / "evil").write_text("\x1b]0;owned\x07\x9b31mred\n")
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("!cat evil; seq 5000\r", prints=r"^  5000\n  ✓ ")
-        assert re.search(
-            r"^  59\n  … [\d,]+ more lines · Ctrl-O …\n  \d+$", chat.text, re.MULTILINE
-        )
-        assert b"\x1b]0;owned" not in chat.raw
-        assert b"\x9b31m" not in chat.raw
-        left(chat)
-
-
 def test_what_is_no_command(house: House) -> None:
     """Nothing runs that was not meant to; the hint says what to type."""
     house.server.extend(Answer("A picture."), Answer("As you say."))
@@ -133,24 +106,20 @@ def test_which_prompts_are(text: str) -> None:
     assert is_own_command(text) is (text in ("!ls", "! ls", "!"))
 
 
-@pytest.mark.parametrize("typed", ["!cat a.py | vim -", "!!edit a.py"])
 def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
-    house: House, tmp_path: Path, typed: str
+    house: House, tmp_path: Path
 ) -> None:
     """With its keys; then the chat is as it was, and takes prompts."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    draws = (
+    edit = tmp_path / "edit"
+    edit.write_text(
         "#!/bin/bash\ntest -t 1 || exit 9\necho full screen\n"
         "read -rsn1 key </dev/tty\n[ $key = q ] && exit 3\n"
     )
-    for name in ("vim", "sudo", "edit"):
-        (programs / name).write_text(draws)
-        (programs / name).chmod(0o755)
+    edit.chmod(0o755)
     house.server.extend(Answer("All here."))
-    with house.chat("chat", env={"PATH": f"{programs}:{os.environ['PATH']}"}) as chat:
+    with house.chat("chat") as chat:
         loaded(chat)
-        chat.send(f"{typed}\r", shows=r"^full screen$")
+        chat.send(f"!!{edit} a.py\r", shows=r"^full screen$")
         chat.send("q", shows=r"^  ✗ exit 3 · ")
         chat.send("and now?\r", ends=r"^All here\.")
         assert len(house.server.requests) == 1
@@ -158,7 +127,11 @@ def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
 
 
 def test_what_the_terminal_is_needed_for() -> None:
-    for typed in ("!less x", "!git log | less", "!python3", "!ssh host", "!FOO=1 vim", "!!make x"):
+    needing = (
+        "!less x", "!git log | less", "!cat a.py | vim -", "!sudo ls", "!python3", "!ssh host",
+        "!FOO=1 vim", "!!make x",
+    )  # fmt: skip
+    for typed in needing:
         assert needs_terminal(typed), typed
     for typed in ("!which vim", "!echo vim", "!python3 a.py", "!ssh host ls", "!git log", "!make"):
         assert not needs_terminal(typed), typed

@@ -48,7 +48,11 @@ def test_words_in_any_order_find_a_session_and_enter_goes_on_with_it(picker: Fak
 @pytest.mark.chat("past", "continue", "more=3")
 def test_a_picker_that_is_left_leaves_no_row_of_it_behind(chat: FakeChat) -> None:
     """Nor does Esc Esc; what is picked stands below the command that it was picked for."""
-    chat.send(ESC + ESC, shows=r"^  Back to .*› [\s\S]*^  ▸ ")
+    chat.send(
+        ESC + ESC,
+        shows=r"^  Back to before .*› [\s\S]*^  ▸ and then\?.* turn 2  \d+ (month|year)s?",
+    )
+    chat.wait_for_screen(r"^    1 turn from there on\n    no files changed$")
     chat.send(CTRL_C, shows=r"^›$")
     assert "Back to" not in chat.text
     chat.send("/resume\r", shows=r"^  ▸ ")
@@ -97,19 +101,6 @@ def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> 
         assert ("───" in chat.screen) == (rows >= 12)
         chat.send("\r", until=lambda: len(chat.log("agent")) == 2)
         assert chat.log("agent")[1]["session"].endswith("00000001")
-
-
-@pytest.mark.chat("past", "resume=00000001")
-def test_esc_twice_goes_back_to_before_an_earlier_prompt(chat: FakeChat) -> None:
-    """On an empty draft; the first says so, and another key takes that away."""
-    chat.send(ESC, shows=r"^  Esc again to go back to before a prompt$")
-    chat.send("x\x7f", until=lambda: "Esc again" not in chat.screen)
-    chat.send(ESC, shows=r"^  Esc again to go back to before a prompt$")
-    chat.send(ESC, shows=r"^  Back to before ›")
-    chat.wait_for_screen(r"^  ▸ and then\?.* turn 2  \d+ (month|year)s?")
-    chat.send(DOWN, shows=r"^  ▸ what is it\? +turn 1 ")
-    chat.wait_for_screen(r"^    2 turns from there on\n    no files changed$")
-    chat.send(ESC, shows=r"^›$")
 
 
 def test_sessions_of_one_name_are_told_apart() -> None:

@@ -4,7 +4,6 @@ import re
 from datetime import UTC, datetime
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
@@ -13,11 +12,9 @@ from rich.console import RenderableType
 from ragmem.events import (
     Notice,
     ReasoningDelta,
-    Subtype,
     TextDelta,
     ToolFinished,
     ToolStarted,
-    TurnFinished,
 )
 from ragmem.listings import files_table, sessions_table
 from ragmem.records import Usage
@@ -41,7 +38,15 @@ from ragmem.repl.recalled import picture
 from ragmem.repl.turn import ProposalBlock, TurnView
 from ragmem.text import clip_to_width, clusters, display_width, duration, folder_name
 from ragmem.tools.base import Proposal
-from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
+from tests.repl.fake_app import (
+    DIFF,
+    EVIL,
+    FakeAgent,
+    FakeMemory,
+    session,
+    tool_done as done,
+    turn_finished as finished,
+)
 from tests.repl.paper import Paper
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -153,20 +158,12 @@ Neo4j   a server                                    teams
 """)
 
 
-def done(
-    display: str, *, success: bool = True, ms: int = 12, call: str = "1", name: str = "t"
-) -> ToolFinished:
-    return ToolFinished(
-        tool_call_id=call, name=name, success=success, text="", display=display, duration_ms=ms
-    )
-
-
 def test_tool_results() -> None:
     """Their first lines, and how long it took."""
     events = (
         done("120 lines"),
-        done("nothing there", success=False, ms=0),
-        done("\n".join(f"line {i}" for i in range(9)), ms=61_000),
+        done("nothing there", success=False, duration_ms=0),
+        done("\n".join(f"line {i}" for i in range(9)), duration_ms=61_000),
     )
     wide, narrow = ("".join(plain(tool_result(e), w) for e in events) for w in (80, 30))
     assert wide == snapshot("""\
@@ -181,12 +178,6 @@ def test_tool_results() -> None:
     … 3 more lines · /expand
 """)
     assert narrow == wide
-
-
-def finished(subtype: Subtype, **fields: object) -> TurnFinished:
-    usage = Usage(input_tokens=12_345, output_tokens=678, cost_usd=0.0123, model_calls=3)
-    given = {"session_id": "s", "turn_id": "t", "subtype": subtype, "result": "", "model": "m"}
-    return TurnFinished(**{**given, "usage": usage, "duration_ms": 2_345, **fields})  # type: ignore[arg-type]
 
 
 def test_what_would_take_a_row_to_say_that_a_row_is_left_out_is_shown() -> None:
@@ -209,23 +200,20 @@ def test_how_turns_end() -> None:
         )
     )
     assert shown == snapshot("""\
-  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
-  $0.0123
+  2.3 s · 2 model calls · 1,234 tokens in, 56 out · $0.0123
   2.3 s · 1 model call
   interrupted
-  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
-  $0.0123
+  2.3 s · 2 model calls · 1,234 tokens in, 56 out · $0.0123
 ✗ The limit was reached.
   Go on with `-c`.
-  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
-  $0.0123
+  2.3 s · 2 model calls · 1,234 tokens in, 56 out · $0.0123
 ✗ 429 from the provider.
   Wait.
-  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
-  $0.0123
+  2.3 s · 2 model calls · 1,234 tokens in, 56 out · $0.0123
 ✗ It is away.
   2.3 s
 """)
+    assert plain(closing(finished("success")), 50).endswith(" 56 out\n  · $0.0123\n")
 
 
 def proposal(**fields: object) -> Proposal:
@@ -262,6 +250,8 @@ def everything() -> list[RenderableType]:
         failure(EVIL, EVIL),
         ProposalBlock(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
         ProposalBlock(proposal(title=EVIL, body=EVIL, kind="command")),
+        command_block(EVIL, ended(EVIL)),
+        command_result(ended(EVIL)),
         listing(sessions_table([known], NOW, width=60, current="")),
     ]
 
@@ -457,7 +447,9 @@ def test_an_edit_that_nobody_was_asked_about_stands_apart_as_a_question_does() -
         (("read_file", "15 lines"), ("edit_file", DIFF), ("read_file", "15 lines"))
     ):
         view.show(ToolStarted(tool_call_id=str(call), name=name, title=f"{name} a.py"))
-        for kind, part in view.show(done(display, call=str(call), name=name, ms=0)):
+        for kind, part in view.show(
+            done(display, tool_call_id=str(call), name=name, duration_ms=0)
+        ):
             output.show(part, kind)
     read = "● read_file a.py\n  ⎿ 15 lines\n"
     edit = "● Edit a.py  +1 −1\n│ 1 - print('old')\n│ 1 + print('new')\n"
@@ -483,7 +475,7 @@ def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
         assert view.show(started) == []
     now[0] = 0.5
     assert shown_live(view)[1:3] == ["● read_file 1.py", "● read_file 2.py"]
-    parts = view.show(done("9 lines", call="2", name="read_file", ms=3))
+    parts = view.show(done("9 lines", tool_call_id="2", name="read_file", duration_ms=3))
     assert [plain(part) for _, part in parts] == ["● read_file 2.py\n", "  ⎿ 9 lines (3 ms)\n"]
     assert shown_live(view)[1:2] == ["● read_file 1.py"]
 
@@ -550,15 +542,8 @@ def test_what_stands_in_one_place_is_measured_as_one_and_never_cut(text: str, ce
 
 def ended(text: str, **fields: object) -> ToolFinished:
     """The end of a command."""
-    event = ToolFinished(
-        tool_call_id="1",
-        name="run_command",
-        success=True,
-        text=text,
-        display=" ".join(text.split()),
-        duration_ms=1500,
-    )
-    return msgspec.structs.replace(event, **fields)
+    given = {"name": "run_command", "text": text, "duration_ms": 1500}
+    return done(**{"display": " ".join(text.split()), **given, **fields})
 
 
 def test_how_a_command_ended_has_room_beside_the_longest_title() -> None:
@@ -578,6 +563,10 @@ def test_what_one_ran_says_in_the_same_words_how_it_ended_and_what_it_left() -> 
     )
     late = ended("Stopped after 1 s. Make it do less.\nhi", success=False)
     assert plain(command_result(late)) == "  hi\n  ✗ Stopped after 1 s · 1.5 s\n"
+    long = ended("\n".join(["Exit code 0", *map(str, range(1, 5001))]), exit_code=0)
+    rows = plain(command_result(long)).splitlines()
+    assert rows[58:61] == ["  59", "  60", "  … 4,800 more lines · /expand …"]
+    assert rows[-2:] == ["  5000", "  ✓ 1.5 s"]
 
 
 def test_what_a_stopped_command_had_printed_keeps_its_lines() -> None:

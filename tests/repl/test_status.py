@@ -1,11 +1,12 @@
 """The row below the prompt and the live one above it: what is going on, and how much of it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragmem.events import ModelCallStarted, RetryWaiting, TextDelta, TurnFinished
+from ragmem.events import ModelCallStarted, RetryWaiting, TextDelta
 from ragmem.llm.base import RetryChunk, TextChunk
 from ragmem.records import Usage
 from ragmem.repl.about import Status, dollars, next_mode, toolbar
@@ -13,7 +14,7 @@ from ragmem.repl.output import paint
 from ragmem.repl.turn import TurnView
 from ragmem.text import display_width
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.repl.fake_app import EVIL
+from tests.repl.fake_app import EVIL, turn_finished
 from tests.repl.pty_chat import FakeChat
 
 SHIFT_TAB, ESC = "\x1b[Z", "\x1b"
@@ -183,15 +184,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
     view.go_on()
     time.now = 61
     assert live(view) == "waiting for the model · 3.0 s · Esc stops"
-    ended = TurnFinished(
-        session_id="s",
-        turn_id="t",
-        subtype="success",
-        result="",
-        model="m",
-        usage=Usage(),
-        duration_ms=61_000,
-    )
+    ended = turn_finished("success", usage=Usage(), duration_ms=61_000)
     (_, told) = view.show(ended)[-1]
     assert paint(told, width=80, mode="none") == "  3.0 s\n"
 
@@ -199,19 +192,17 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
 # --- in a chat --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "rows", "env"), [(120, 40, {}), (42, 20, {"NO_COLOR": "1"})])
-def test_what_goes_on_is_told_on_a_screen_of_any_size(
-    tmp_path: Path, columns: int, rows: int, env: dict[str, str]
-) -> None:
-    with FakeChat(tmp_path, columns=columns, rows=rows, env=env) as chat:
-        chat.wait_until_loaded()
-        chat.send("limited\r", shows=r"^rate limited.* · try 2 of 4 in \d+ s")
-        chat.wait_for_screen(r"41%")
-        chat.let("limit")
-        chat.wait_for(r"^At last\.")
-        chat.wait_for_screen(r"^  (openai/)?scripted .*41%")
-        assert ("▓▓▓▓░░░░░░ 41%" in chat.screen) is (columns > 42)
-        assert all(len(line) <= columns for line in chat.screen.split("\n"))
+@pytest.mark.chat(columns=42, rows=20, env={"NO_COLOR": "1"})
+def test_what_goes_on_is_told_on_a_small_screen_without_colours(chat: FakeChat) -> None:
+    chat.send("limited\r", shows=r"^rate limited.* · try 2 of 4 in \d+ s")
+    chat.wait_for_screen(r"41%")
+    chat.let("limit")
+    chat.wait_for(r"^At last\.")
+    chat.wait_for_screen(r"^  (openai/)?scripted .*41%")
+    assert "▓" not in chat.screen
+    assert all(len(line) <= 42 for line in chat.screen.split("\n"))
+    numbers = set(re.findall(rb"\x1b\[([0-9;]*)m", chat.raw))
+    assert {int(n) for code in numbers for n in code.split(b";") if n} <= {0, 1, 2, 3, 4, 7}
 
 
 def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: FakeChat) -> None:
@@ -223,13 +214,6 @@ def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: Fak
     chat.send(ESC, prints=r"^  interrupted$")
     chat.send(SHIFT_TAB, until=lambda: "plan" not in chat.screen.split("\n")[-1])
     assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
-
-
-def test_what_was_allowed_always_is_told_of_below(chat: FakeChat) -> None:
-    chat.send("edit\r", shows=r"^Allow this change\?")
-    chat.wait_for_screen(r"^waiting for you · Esc stops$")
-    chat.send("a", prints=r"^Done so\.")
-    chat.wait_for_screen(r"· 1 allowed always")
 
 
 def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(tmp_path: Path) -> None:
