@@ -485,7 +485,8 @@ class Alike(msgspec.Struct, frozen=True):
 
 async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
     """How alike these turns are; none is to another where there is no embedder. StoreError."""
-    ids = list(dict.fromkeys(turn.turn_id for turn in turns))
+    # One that runs is like none yet.
+    ids = list(dict.fromkeys(turn.turn_id for turn in turns if turn.status != "running"))
     if floor is None or len(ids) < 2:
         return Alike()
     found = await store.get(PutVectors, ids)
