@@ -523,7 +523,7 @@ async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) ->
 async def test_many_quiet_sessions_hide_no_work(store: Store) -> None:
     """An old session's work is done though many newer ones wait for more turns."""
     old = await a_session(store, 8)
-    for number in range(60):
+    for number in range(20):
         await a_session(store, 2, chars=12, start_minute=1_000 + number * 10)
     worker = a_worker(store)
     assert await worker.drain()
