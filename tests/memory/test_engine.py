@@ -12,11 +12,10 @@ import pytest
 
 from ragmem.agent import Agent
 from ragmem.app import App
-from ragmem.config import Config, ContextConfig, EmbeddingsConfig, MemoryConfig, find_paths
+from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import Question
-from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import scope_of
 from ragmem.memory.window import COMPRESSION_MARKER
@@ -252,18 +251,8 @@ async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
         assert "So far: Ferns it is." in bridge
         assert "- Beds were planned." in bridge
         assert "- user: Never plant roses." in bridge
-        # Nine of the latest behind it, the last one said in this process.
-        tail = text.split(bridge)[1]
-        assert tail.count("\nuser: ") + tail.count("\nassistant: ") == 9
-        assert "assistant: Shade." in tail
+        # What was said in this process stands behind it.
+        assert "assistant: Shade." in text.split(bridge)[1]
         assert text.endswith("And now?")
-        # Within its budget, also where there is little room.
-        config = MemoryConfig(context=ContextConfig(max_chars=1_500))
-        small = ContextBuilder(config, ModelInfo(name="openai/x"))
-        built = await chat.asks("And now?", resumed, builder=small)
-        (section,) = [s for s in built.sections if s.name == "Conversation History"]
-        assert section.chars <= section.budget == 600
-        assert "The goal" in built.messages[-1].text
-        assert "Shade." in built.messages[-1].text
         line.set("fine")
         assert not (await chat.asks("And now?", resumed, builder=a_builder(8_000))).fallback
