@@ -33,13 +33,18 @@ def git(folder: Path, *arguments: str) -> None:
     )
 
 
-@pytest.fixture
-def main(tmp_path: Path) -> Path:
-    folder = tmp_path / "garden"
+def repository(folder: Path) -> Path:
+    """One with its first commit, made there."""
     folder.mkdir()
     git(folder, "init", "-q")
-    git(folder, "remote", "add", "origin", "https://example.org/garden")
     git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+@pytest.fixture
+def main(tmp_path: Path) -> Path:
+    folder = repository(tmp_path / "garden")
+    git(folder, "remote", "add", "origin", "https://example.org/garden")
     return folder
 
 
@@ -49,10 +54,16 @@ def tree(main: Path) -> Path:
     return main.parent / "tree"
 
 
-def claims(folder: Path, text: str) -> Path:
-    folder.mkdir()
-    (folder / ".git").write_text(text)
-    return folder
+def known(
+    path: Path | str, remote: str | None = None, project_id: str = "p1", joined_into: str = ""
+) -> Project:
+    return Project(
+        project_id=project_id,
+        path=str(path),
+        remote=remote,
+        created_at=NOW,
+        joined_into=joined_into or None,
+    )
 
 
 def test_a_worktree_is_its_repositorys(main: Path, tree: Path) -> None:
@@ -84,16 +95,13 @@ def test_a_head_of_no_git_names_no_branch(main: Path, head: str) -> None:
 
 
 def test_the_repository_may_be_known_by_another_id(main: Path, tree: Path) -> None:
-    known = Project(project_id="p1", path=str(main), created_at=NOW)
-    located = locate(tree, [known], now=NOW)
+    located = locate(tree, [known(main)], now=NOW)
     assert located.project.root_id == "p1"
     assert [write.project.path for write in registrations(located.project)] == [str(tree)]
 
 
 def test_a_worktree_that_was_a_project_stays_one_until_it_is_joined(main: Path, tree: Path) -> None:
-    whole, apart = (
-        Project(project_id=path.name, path=str(path), created_at=NOW) for path in (main, tree)
-    )
+    whole, apart = (known(path, project_id=path.name) for path in (main, tree))
     located = locate(tree, [whole, apart], now=NOW)
     assert located.project == apart
     assert located.apart_from
@@ -104,8 +112,7 @@ def test_a_worktree_that_was_a_project_stays_one_until_it_is_joined(main: Path, 
 
 def test_a_worktree_that_was_split_off_is_left_alone(main: Path, tree: Path) -> None:
     """Only a person joins it again."""
-    whole = Project(project_id="main", path=str(main), created_at=NOW)
-    split = Project(project_id="tree", path=str(tree), created_at=NOW, joined_into="tree")
+    whole, split = known(main), known(tree, project_id="tree", joined_into="tree")
     located = locate(tree, [whole, split], now=NOW)
     assert (located.project, located.apart_from) == (split, None)
     assert [write.project for write in registrations(split)] == [split]
@@ -114,8 +121,8 @@ def test_a_worktree_that_was_split_off_is_left_alone(main: Path, tree: Path) -> 
 
 def test_what_others_were_joined_to_is_not_split_but_they_are(main: Path, tree: Path) -> None:
     """The folder that is named may be gone."""
-    whole = Project(project_id="main", path=str(main), created_at=NOW)
-    joined = Project(project_id="gone", path="/the/old place", created_at=NOW, joined_into="main")
+    whole = known(main)
+    joined = known("/the/old place", project_id="gone", joined_into=whole.project_id)
     with pytest.raises(UsageError, match="is the project that others were joined to") as caught:
         project_to_split(main, [whole, joined], now=NOW)
     assert caught.value.hint == "Split one of those: `ragmem sessions split '/the/old place'`"
@@ -149,8 +156,9 @@ def test_a_submodule_and_a_checkout_are_their_own(main: Path) -> None:
 
 
 def test_a_folder_that_only_says_so_is_believed_nothing(main: Path, tree: Path) -> None:
-    link = f"gitdir: {main}/.git/worktrees/tree\n"
-    evil = claims(main.parent / "evil", link)
+    evil = main.parent / "evil"
+    evil.mkdir()
+    (evil / ".git").write_text(f"gitdir: {main}/.git/worktrees/tree\n")
     assert main_checkout(evil) is None
     # A worktrees folder of its own, whose common folder is somebody else's.
     own = evil / "worktrees" / "x"

@@ -7,7 +7,6 @@ from ragmem.records import (
     CodeFile,
     CodeReference,
     CodeScope,
-    DropCodeFiles,
     FileAccess,
     PutCodeFile,
     PutReferences,
@@ -16,7 +15,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Store
-from ragmem.store.spool import SpooledStore
 from tests.store.samples import at, begun, called, created, finished, remembered, said
 
 GARDEN = "project-garden"
@@ -136,13 +134,6 @@ async def test_what_was_done_with_its_methods_was_done_with_a_class(asked: Store
     ]
 
 
-async def test_the_past_stays_when_the_code_goes(asked: Store) -> None:
-    """What no file defines any more is told of by its id."""
-    await asked.apply([DropCodeFiles(project_id=GARDEN, paths=(AUTH,))])
-    [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]})).values()
-    assert past.session_count == 3
-
-
 async def test_which_sessions_touched_a_file(asked: Store) -> None:
     """By its accesses and by what it defines; what stood in it was decided there."""
     past = await past_of_file(asked, GARDEN, AUTH)
@@ -161,15 +152,6 @@ async def test_many_sessions_are_counted_and_the_newest_told(asked: Store) -> No
     [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]}, sessions=1)).values()
     assert [each.session.title for each in past.sessions] == ["Search"]
     assert past.session_count == 3
-
-
-async def test_a_deleted_session_is_left_out(asked: Store) -> None:
-    """Nothing is told of what was deleted."""
-    if isinstance(asked, SpooledStore):
-        pytest.skip("what is deleted is deleted in the store behind it")
-    await asked.delete_session("met")  # type: ignore[attr-defined]
-    [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]})).values()
-    assert [each.session.title for each in past.sessions] == ["Tokens", "Login"]
 
 
 async def test_a_command_that_failed_is_told_of_a_file_that_it_names(asked: Store) -> None:

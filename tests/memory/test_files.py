@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
@@ -17,7 +18,7 @@ from ragmem.memory.files import (
 )
 from ragmem.records import AccessType, FileAccess, ToolCall
 
-from .builders import T0, a_call
+from .builders import T0, a_call, access
 
 
 def call(name: str, arguments: object = None, result: object = None, **other: object) -> ToolCall:
@@ -26,32 +27,15 @@ def call(name: str, arguments: object = None, result: object = None, **other: ob
     return a_call(tool_name=name, arguments=given, result=told, **other)
 
 
-def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "") -> FileAccess:
-    names = {
-        "read": "read_file",
-        "write": "edit_file",
-        "search": "grep_files",
-        "list": "glob_files",
-    }
-    return FileAccess(
-        path=path,
-        tool_name=tool or names[kind],
-        access_type=kind,
-        accessed_at=T0 + timedelta(minutes=turn),
-        turn_index=turn,
-        order=order,
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param("read_file", "read", id="read_file"),
-        pytest.param("write_file", "write", id="write_file"),
-        pytest.param("edit_file", "write", id="edit_file"),
-        pytest.param("create_file", "write", id="create_file"),
-        pytest.param("list_directory", "list", id="list_directory"),
-        pytest.param("glob_files", "list", id="glob_files"),
+        ("read_file", "read"),
+        ("write_file", "write"),
+        ("edit_file", "write"),
+        ("create_file", "write"),
+        ("list_directory", "list"),
+        ("glob_files", "list"),
     ],
 )
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
@@ -66,12 +50,11 @@ def test_path_argument_gives_the_file(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "result",
     [
-        pytest.param([{"file": "a.py", "path": "x"}, {"path": "b.py"}, {"line": 3}], id="list"),
-        pytest.param({"files": [{"path": "a.py"}, {"path": "b.py"}]}, id="wrapped"),
-        pytest.param(
-            {"matches": [{"file": "a.py"}, {"file": "b.py"}, {"file": "a.py"}]}, id="matches"
-        ),
+        [{"file": "a.py", "path": "x"}, {"path": "b.py"}, {"line": 3}],
+        {"files": [{"path": "a.py"}, {"path": "b.py"}]},
+        {"matches": [{"file": "a.py"}, {"file": "b.py"}, {"file": "a.py"}]},
     ],
+    ids=["list", "wrapped", "matches"],
 )
 def test_searches_give_the_files_of_their_results(name: str, result: object) -> None:
     found = extract_accessed_files(call(name, {"path": "ignored"}, result))
@@ -118,32 +101,27 @@ def test_paths_have_one_form(tmp_path: Path) -> None:
 
 def test_latest_access_of_a_path_counts() -> None:
     """Read in turn 1 and again in turn 5 is one entry, Turn 5, first."""
-    found = recently_accessed(
-        [access("a", "read", 1), access("b", "read", 2), access("a", "read", 5)]
-    )
+    found = recently_accessed([access("a", 1), access("b", 2), access("a", 5)])
     assert [(f.path, f.turn_index) for f in found] == [("a", 5), ("b", 2)]
 
 
 def test_order_is_by_sequence_not_by_clock() -> None:
     """A clock that jumped back changes nothing."""
-    late = FileAccess(
-        path="b", tool_name="read_file", access_type="read", accessed_at=T0 - timedelta(days=9),
-        turn_index=9, order=1,
-    )  # fmt: skip
-    assert [f.path for f in recently_accessed([late, access("a", "read", 8)])] == ["b", "a"]
+    late = msgspec.structs.replace(access("b", 9), accessed_at=T0 - timedelta(days=9))
+    assert [f.path for f in recently_accessed([late, access("a", 8)])] == ["b", "a"]
 
 
 def test_written_stays_modified() -> None:
     """A path written within the window stays under Modified whatever came later."""
-    (found,) = recently_accessed([access("a", "write", 1), access("a", "read", 2)])
+    (found,) = recently_accessed([access("a", 1, "write"), access("a", 2)])
     assert (found.access_type, found.turn_index) == ("write", 1)
-    (later,) = recently_accessed([access("a", "read", 1), access("a", "search", 2)])
+    (later,) = recently_accessed([access("a", 1), access("a", 2, "search")])
     assert later.access_type == "search"
 
 
 def test_no_more_than_a_hundred_by_default_and_modified_first() -> None:
     """Floor(5000 / 50) files; when they are too many, written ones stay."""
-    many = [access("old.py", "write", 1), *(access(f"f{i}", "read", 2, i) for i in range(300))]
+    many = [access("old.py", 1, "write"), *(access(f"f{i}", 2, order=i) for i in range(300))]
     found = recently_accessed(many)
     assert len(found) == 100
     assert found[0].path == "f299"
@@ -154,10 +132,10 @@ def test_section_format() -> None:
     """Groups in order, their line formats, an empty line at the end."""
     text, dropped = format_accessed_files(
         [
-            access("app.py", "write", 3),
-            access("read.py", "read", 2),
-            access("x/found.py", "search", 2, tool="grep_files"),
-            access("src", "list", 1),
+            access("app.py", 3, "write"),
+            access("read.py", 2),
+            access("x/found.py", 2, "search"),
+            access("src", 1, "list"),
         ]
     )
     assert dropped == 0
@@ -181,7 +159,7 @@ Files that were accessed by tools in recent turns:
 
 def test_nothing_is_shown_for_no_files() -> None:
     assert format_accessed_files([]) == ("", 0)
-    text, _ = format_accessed_files([access("a", "read", 1)])
+    text, _ = format_accessed_files([access("a", 1)])
     assert "Modified" not in text
 
 
@@ -197,7 +175,7 @@ def test_nothing_is_shown_for_no_files() -> None:
 )
 def test_section_keeps_its_budget(items: list[tuple[str, AccessType]], budget: int) -> None:
     """Also with long paths."""
-    files = [access(path, kind, i + 1) for i, (path, kind) in enumerate(items)]
+    files = [access(path, i + 1, kind) for i, (path, kind) in enumerate(items)]
     text, dropped = format_accessed_files(files, max_chars=budget)
     assert len(text) <= budget
     assert 0 <= dropped <= len(files)

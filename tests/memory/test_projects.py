@@ -4,7 +4,6 @@ import os
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ragmem.memory.projects import (
@@ -22,7 +21,9 @@ from ragmem.memory.projects import (
 from ragmem.records import Project
 from ragmem.text import mark_for
 
-from .test_checkouts import NOW, git
+from .test_checkouts import NOW, git, known, repository
+
+URL = "https://example.org/team/app.git"
 
 
 def checkout(path: Path, remote: str = "") -> Path:
@@ -32,10 +33,6 @@ def checkout(path: Path, remote: str = "") -> Path:
     )
     (path / ".git" / "config").write_text(text)
     return path
-
-
-def known(path: Path | str, remote: str | None = None, project_id: str = "p1") -> Project:
-    return Project(project_id=project_id, path=str(path), remote=remote, created_at=NOW)
 
 
 def test_folder_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +46,7 @@ def test_folder_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_checkout_is_the_project(tmp_path: Path) -> None:
-    """The nearest ancestor with .git, be it a folder or a worktree's file."""
+    """The nearest ancestor with .git, be it a folder or a worktree's file; else a known one."""
     top = checkout(tmp_path / "repo")
     inner = top / "a" / "b"
     inner.mkdir(parents=True)
@@ -80,9 +77,8 @@ def test_home_is_never_a_project_of_its_folders(tmp_path: Path) -> None:
 
 def test_moved_checkout_keeps_its_memory(tmp_path: Path) -> None:
     """Same remote, old folder gone."""
-    url = "https://example.org/team/app.git"
-    new = checkout(tmp_path / "new", url)
-    found = locate(new, [known(tmp_path / "gone", url)], now=NOW)
+    new = checkout(tmp_path / "new", URL)
+    found = locate(new, [known(tmp_path / "gone", URL)], now=NOW)
     assert found.project.project_id == "p1"
     assert found.project.path == str(new)
     assert found.moved_from == str(tmp_path / "gone")
@@ -90,20 +86,11 @@ def test_moved_checkout_keeps_its_memory(tmp_path: Path) -> None:
 
 def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
     """A cloned repository can't claim another project's memory."""
-    url = "https://example.org/team/app.git"
-    old, new = checkout(tmp_path / "old", url), checkout(tmp_path / "new", url)
-    found = locate(new, [known(old, url)], now=NOW)
+    old, new = checkout(tmp_path / "old", URL), checkout(tmp_path / "new", URL)
+    found = locate(new, [known(old, URL)], now=NOW)
     assert found.is_new
     assert found.project.project_id != "p1"
     assert found.moved_from is None
-
-
-def repository(folder: Path) -> Path:
-    """One with its first commit, made there."""
-    folder.mkdir()
-    git(folder, "init", "-q")
-    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
-    return folder
 
 
 def met(folder: Path, *others: Project) -> Project:
@@ -118,10 +105,10 @@ def test_a_repository_that_got_its_remote_later_is_known_when_it_moves(
     """Whether or not a session was there in between; and where the remote was removed since."""
     old, new = repository(tmp_path / "old"), tmp_path / "new"
     project = met(old)
-    git(old, "remote", "add", "origin", "https://example.org/team/app.git")
+    git(old, "remote", "add", "origin", URL)
     if met_since:
         project = met(old, project)
-        assert project.remote == "https://example.org/team/app.git"
+        assert project.remote == URL
     old.rename(new)
     found = locate(new, [project], now=NOW)
     assert found.moved_from == str(old)
@@ -179,22 +166,20 @@ def test_strange_git_folders_are_no_error(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
     """Stored as text, found again, and not taken for one that is gone."""
-    url = "https://example.org/team/app.git"
-    folder = checkout(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), url)
+    folder = checkout(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), URL)
     name = folder_name(folder)
     assert name == f"{tmp_path}/caf\\xe9"
-    found = locate(folder, [known(name, url)], now=NOW)
+    found = locate(folder, [known(name, URL)], now=NOW)
     assert (found.project.project_id, found.is_new) == ("p1", False)
     assert real_folder(name, folder / "x") == folder
     assert real_folder("/elsewhere", folder) == Path("/elsewhere")
-    other = checkout(tmp_path / "other", url)
-    assert locate(other, [known(name, url)], now=NOW).moved_from is None
+    other = checkout(tmp_path / "other", URL)
+    assert locate(other, [known(name, URL)], now=NOW).moved_from is None
 
 
 def test_a_project_may_have_several_folders(tmp_path: Path) -> None:
     """Of the joined ones the one around the folder counts, else its own."""
-    root, joined = known("/a", project_id="a"), known(tmp_path, project_id="b")
-    joined = msgspec.structs.replace(joined, joined_into="a")
+    root, joined = known("/a", project_id="a"), known(tmp_path, None, "b", "a")
     every = [root, joined, known("/c", project_id="c")]
     assert project_at(tmp_path / "x", "a", every) == joined
     assert project_at(Path("/elsewhere"), "a", every) == root
@@ -204,10 +189,9 @@ def test_a_project_may_have_several_folders(tmp_path: Path) -> None:
 
 def test_what_can_be_joined(tmp_path: Path) -> None:
     """The same remote, another project, and not one that is joined already."""
-    url = "https://example.org/team/app.git"
-    here = known(checkout(tmp_path / "here", url), None, "here")
-    one, other = known("/one", url, "one"), known("/other", "https://example.org/x.git", "other")
-    joined = msgspec.structs.replace(known("/two", url, "two"), joined_into="one")
+    here = known(checkout(tmp_path / "here", URL), None, "here")
+    one, other = known("/one", URL, "one"), known("/other", "https://example.org/x.git", "other")
+    joined = known("/two", URL, "two", "one")
     every = [here, one, other, joined]
     assert joinable(here, every, tmp_path / "here") == [one]
     assert joinable(joined, every, Path("/two")) == []
@@ -263,13 +247,12 @@ def test_nothing_outside_the_project_is_read(tmp_path: Path) -> None:
     project.mkdir()
     (tmp_path / "AGENTS.md").write_text("of the parent")
     (tmp_path / "secret").write_text("secret")
-    (project / "AGENTS.md").symlink_to(tmp_path / "secret")
-    assert find_instructions(project, project).text == ""
-    (project / "AGENTS.md").unlink()
-    os.mkfifo(project / "AGENTS.md")
-    assert find_instructions(project, project).text == ""
-    (project / "AGENTS.md").unlink()
-    (project / "AGENTS.md").mkdir()
+    rules = project / "AGENTS.md"
+    for make in (lambda: rules.symlink_to(tmp_path / "secret"), lambda: os.mkfifo(rules)):
+        make()
+        assert find_instructions(project, project).text == ""
+        rules.unlink()
+    rules.mkdir()
     assert find_instructions(project, project).text == ""
 
 

@@ -163,7 +163,7 @@ def test_it_is_bounded_whatever_the_turn(
 @pytest.mark.parametrize(
     "text",
     [
-        part * 100_000
+        part * 50_000
         for part in [*"-/`.。{[( \na", "a_", "aB", "1.", "- ", '."', " 1\t", "a-", "```\n"]
     ],
     ids=lambda text: repr(text[:2]),

@@ -156,8 +156,8 @@ async def test_a_part_that_fails_fails_the_whole() -> None:
 
 
 async def test_the_longest_turn_costs_a_bounded_number_of_calls() -> None:
-    """A paste of ten million characters is clipped in its middle."""
-    turn = a_turn(1, "line of a log\n" * 700_000)
+    """What is pasted is clipped in its middle, however long it is."""
+    turn = a_turn(1, "line of a log\n" * 50_000)
     summarizer, llm = a_summarizer(*[Says(GOOD)] * 9)
     await summarizer.summarize_turn(turn)
     assert len(llm.requests) == 9

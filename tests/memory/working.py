@@ -74,15 +74,6 @@ async def a_memory(
         await memory.aclose()
 
 
-async def tell(
-    memory: Memory, session: Session, project: Project, prompt: str, answer: str
-) -> None:
-    """A turn, recorded as the agent records it."""
-    recording = await memory.begin_turn(session, project, prompt, model="openai/x")
-    await recording.finish("completed", answer)
-    memory.finished(session, recording.turn)
-
-
 class Chat:
     """A person at work in a folder: their memory, and the session that they are in."""
 

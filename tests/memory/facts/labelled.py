@@ -108,9 +108,8 @@ async def measured(labelled: Sequence[Labelled], folder: Path, llm: LLM | None =
         recorded = await happened(
             store, turn.user, turn.answer, *turn.calls, at=NOW, project_id=project
         )
-        before = {m.memory_id for m in await store.memories(EVERYTHING)}
         await extractor.learn(store, recorded)
-        made = [m for m in await store.memories(EVERYTHING) if m.memory_id not in before]
+        made = await store.memories(EVERYTHING)
         good = [m for m in made if _is_right(m, turn)]
         kept, right = kept + len(made), right + len(good)
         found += bool(good)

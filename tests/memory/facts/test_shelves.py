@@ -14,7 +14,7 @@ from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.facts.knowing import HERE, NOW, Clock, facts_of, put, told
 from tests.store.conftest import OpenStore
-from tests.store.samples import created, whole_turn
+from tests.store.samples import created, remembered, whole_turn
 
 
 class Counted:
@@ -92,8 +92,6 @@ async def test_who_was_not_alone_reads_again(open_store: OpenStore) -> None:
     facts = facts_of(cast("Store", held))
     await told(facts, "Ana planted ferns")
     await facts.search("ferns", project_id=HERE)
-    from tests.store.samples import remembered
-
     sneaks.append([remembered("sneaked", "Bea cut the ferns", project_id=HERE)])
     await told(facts, "The ferns stand by the pond")
     assert len(await facts.search("ferns", project_id=HERE)) == 3
@@ -108,7 +106,7 @@ async def test_what_is_held_is_what_would_be_read(store: Store) -> None:
     stranger = facts_of(store, embedder=HashEmbedder(), clock=clock)
     chance = random.Random(7)
     words = ["ferns", "pond", "hedge", "rake", "north bed", "compost"]
-    for step in range(60):
+    for step in range(40):
         clock.move(minutes=1)
         who = chance.choice([facts, facts, stranger])
         known = await who.current(HERE)
