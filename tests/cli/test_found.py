@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,7 +67,12 @@ def test_an_excerpt_stands_about_the_first_word_that_was_looked_for() -> None:
     assert display_width(row) <= 60
 
 
-def hits() -> list[Hit | FactHit]:
+def a_session(**fields: Any) -> Session:
+    times = dict.fromkeys(("started_at", "updated_at", "last_activity_at"), NOW)
+    return Session(session_id=new_id(), cwd="/home/a/garden", project_id="p", **times, **fields)
+
+
+def hits() -> tuple[Hit, FactHit]:
     turn = Turn(
         turn_id=new_id(),
         session_id=f"{new_id()[:-8]}0000000a",
@@ -84,7 +90,7 @@ def hits() -> list[Hit | FactHit]:
     hit = Hit(
         type="turn", turn=turn, score=1, session_id=turn.session_id, session_title="x", at=NOW
     )
-    return [hit, FactHit(memory=memory, score=1, why="its words" + EVIL)]
+    return hit, FactHit(memory=memory, score=1, why="its words" + EVIL)
 
 
 def test_finds_on_a_terminal() -> None:
@@ -110,33 +116,23 @@ Memory 0000000b · fact · told by you · just now
 def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed() -> None:
     """On a terminal, in a pipe, below its session, in JSON, and to the agent."""
     (hit, _) = hits()
-    assert isinstance(hit, Hit)
     assert hit.turn
     now = "Replaced since by: Ferns stand in the sun."
-    session = Session(
-        session_id=hit.session_id,
-        cwd="/home/a/garden",
-        project_id="p",
-        started_at=NOW,
-        updated_at=NOW,
-        last_activity_at=NOW,
-    )
     hit = hit.judged({hit.turn.turn_id: Replaced("Ferns stand in the sun.")})
-    paint = Paint("none")
+    below = [(a_session(), [hit])]
     listed = [
         hits_text([hit], NOW, width=90, close=1),
-        found_sessions([(session, [hit])], NOW, width=90, paint=paint, query="fern", close=1),
+        found_sessions(below, NOW, width=90, paint=Paint("none"), query="fern", close=1),
         hit_entry(hit, "fern", "", NOW),
     ]
     for text in listed:
-        assert text.rstrip().endswith(f"\n    {now}") or text.rstrip().endswith(f"\n  {now}")
+        assert text.rstrip().endswith((f"\n    {now}", f"\n  {now}"))
     assert hit_document(hit)["since"] == now
 
 
 @pytest.mark.parametrize("width", [42, 80, 120])
 def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
     (hit, _) = hits()
-    assert isinstance(hit, Hit)
     assert hit.turn
     call = ToolCall(
         tool_call_id=new_id(),
@@ -149,24 +145,15 @@ def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
         error="exit code 1, " * 9 + EVIL,
         started_at=NOW,
     )
-    session = Session(
-        session_id=new_id(),
-        cwd="/home/a/garden",
-        project_id="p",
-        title="Ferns" + EVIL,
-        started_at=NOW,
-        updated_at=NOW,
-        last_activity_at=NOW,
-    )
     ran = msgspec.structs.replace(
         call, success=True, error=None, tool_name="ran", result='{"text": "no", "exit_code": 3}'
     )
+    session = a_session(title="Ferns" + EVIL)
     turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
     text = conversation_text(session, turns, width=width, paint=Paint("none"), results=True)
     assert max(map(display_width, text.splitlines())) <= width
-    assert "\n✗ make ship" in text
-    assert "\n✗ ran" in text
-    assert "\nFerns\n" in text  # no `## ` before it
+    for shown in ("\n✗ make ship", "\n✗ ran", "\nFerns\n"):  # no `## ` before it
+        assert shown in text
     assert text.replace("\n", "").isprintable()
     colored = conversation_text(session, turns, width=width, paint=Paint("color"))
     assert "\x1b[31m✗\x1b[0m \x1b[1mmake ship\x1b[0m" in colored

@@ -96,10 +96,18 @@ def show(output: TextOutput | JsonOutput | StreamJsonOutput, events: Sequence[Ev
 
 
 def test_text_in_a_pipe_is_the_answer_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where it did not stream, and of answers that are checked only the one that fits."""
+    said = FINISHED.result + "\n"
     show(TextOutput(QUIET, live=False), EVENTS)
-    out, err = capfd.readouterr()
-    assert out == "It prints hello.\n"
-    assert err == "warning: The same call again.\n"
+    assert capfd.readouterr() == (said, "warning: The same call again.\n")
+    show(TextOutput(QUIET, live=True), [FINISHED])
+    assert capfd.readouterr().out == said
+    tried = (TextDelta(text="nope\n"), MessageFinished(text="nope\n"))
+    show(TextOutput(QUIET, live=True, checked=True), [*tried, FINISHED])
+    assert capfd.readouterr().out == said
+    misfit = ended("error_during_execution", result="nope", error="It does not fit.", exit_code=1)
+    show(TextOutput(QUIET, live=False, checked=True), [*tried, misfit])
+    assert capfd.readouterr().out == ""
 
 
 def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -117,87 +125,53 @@ def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFix
 
 def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b]0;title\x07 \x9b2J \x1b[6n"
+    told = {"text": evil, "display": evil, "duration_ms": 1}
+    error = {"result": evil, "error": evil, "hint": evil, "exit_code": 1, "model": evil}
     show(
         TextOutput(Progress(live=True, paint=Paint("none")), live=True),
         (
             TextDelta(text=evil),
             MessageFinished(text=evil),
             ToolStarted(tool_call_id="1", name=evil, title=evil),
-            ToolFinished(
-                tool_call_id="1", name=evil, success=False, text=evil, display=evil, duration_ms=1
-            ),
+            ToolFinished(tool_call_id="1", name=evil, success=False, **told),
             Notice(level="error", text=evil),
-            ended(
-                "error_during_execution",
-                result=evil,
-                error=evil,
-                hint=evil,
-                exit_code=1,
-                model=evil,
-            ),
+            ended("error_during_execution", **error),
         ),
     )
-    out, err = capfd.readouterr()
-    for text in (out, err):
+    for text in capfd.readouterr():
         assert "\\e]0;title" in text
         assert not {"\x1b", "\x9b", "\x07"} & set(text)
-
-
-def test_of_answers_that_are_checked_only_the_one_that_fits_is_printed(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """On a terminal too, where words stream as they come."""
-    tried = (TextDelta(text="nope\n"), MessageFinished(text="nope\n"))
-    show(TextOutput(QUIET, live=True, checked=True), [*tried, FINISHED])
-    assert capfd.readouterr().out == "It prints hello.\n"
-    misfit = ended("error_during_execution", result="nope", error="It does not fit.", exit_code=1)
-    show(TextOutput(QUIET, live=False, checked=True), [*tried, misfit])
-    assert capfd.readouterr().out == ""
-
-
-def test_an_answer_that_did_not_stream_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
-    show(TextOutput(QUIET, live=True), [FINISHED])
-    assert capfd.readouterr().out == "It prints hello.\n"
 
 
 def test_json_is_one_result_object(capfd: pytest.CaptureFixture[str]) -> None:
     show(JsonOutput(QUIET), EVENTS)
     out, err = capfd.readouterr()
-    assert json.loads(out) == snapshot(
-        {
-            "type": "result",
-            "subtype": "success",
-            "is_error": False,
-            "session_id": "01900000-0000-7000-8000-0000000000aa",
-            "turn_id": "01900000-0000-7000-8000-0000000000bb",
-            "num_turns": 2,
-            "duration_ms": 1500,
-            "duration_api_ms": 80,
-            "result": "It prints hello.",
-            "error": None,
-            "model": "openai/scripted",
-            "usage": {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 0},
-            "total_cost_usd": 0.0021,
-            "permission_denials": [],
-            "structured_output": None,
-            "context": {"System": 900, "Recent window": 120},
-        }
-    )
+    assert json.loads(out) == {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "session_id": SESSION,
+        "turn_id": TURN,
+        "num_turns": 2,
+        "duration_ms": 1500,
+        "duration_api_ms": 80,
+        "result": "It prints hello.",
+        "error": None,
+        "model": "openai/scripted",
+        "usage": {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 0},
+        "total_cost_usd": 0.0021,
+        "permission_denials": [],
+        "structured_output": None,
+        "context": {"System": 900, "Recent window": 120},
+    }
     assert err == "warning: The same call again.\n"
 
 
 def test_json_of_a_turn_that_was_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
+    denied = PermissionDenial("run_command", "call_1", '{"command": "ls"}')
     show(
         JsonOutput(QUIET),
-        [
-            ended(
-                "interrupted",
-                result="It pri",
-                permission_denials=(
-                    PermissionDenial("run_command", "call_1", '{"command": "ls"}'),
-                ),
-            )
-        ],
+        [ended("interrupted", result="It pri", permission_denials=(denied,))],
     )
     out, err = capfd.readouterr()
     told = json.loads(out)
@@ -209,7 +183,7 @@ def test_json_of_a_turn_that_was_interrupted(capfd: pytest.CaptureFixture[str]) 
     assert err == "interrupted\n"
 
 
-def stream(capfd: pytest.CaptureFixture[str], *, include_partial: bool) -> list[object]:
+def stream(capfd: pytest.CaptureFixture[str], *, include_partial: bool) -> list[Any]:
     show(
         StreamJsonOutput(
             SESSION, cwd="/project", permission_mode="plan", include_partial=include_partial
@@ -220,95 +194,69 @@ def stream(capfd: pytest.CaptureFixture[str], *, include_partial: bool) -> list[
 
 
 def test_stream_json_is_one_event_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    def said(kind: str, role: str, *content: dict[str, Any]) -> dict[str, Any]:
+        return {"type": kind, "message": {"role": role, "content": list(content)}}
+
     lines = stream(capfd, include_partial=False)
-    assert lines[:-1] == snapshot(
-        [
+    assert {line.pop("session_id") for line in lines} == {SESSION}
+    *events, result = lines
+    assert events == [
+        {
+            "type": "system",
+            "subtype": "init",
+            "turn_id": TURN,
+            "turn_index": 3,
+            "cwd": "/project",
+            "model": "openai/scripted",
+            "permission_mode": "plan",
+        },
+        {
+            "type": "system",
+            "subtype": "memory_recall",
+            "sections": {"System": 900, "Recent window": 120},
+            "fallback": False,
+            "recalled": [
+                {"id": "t-1", "section": "Relevant Turns", "score": 1.5, "why": "its words"}
+            ],
+        },
+        said(
+            "assistant",
+            "assistant",
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "a.py"}},
+        ),
+        said(
+            "user",
+            "user",
             {
-                "type": "system",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "subtype": "init",
-                "turn_id": "01900000-0000-7000-8000-0000000000bb",
-                "turn_index": 3,
-                "cwd": "/project",
-                "model": "openai/scripted",
-                "permission_mode": "plan",
+                "type": "tool_result",
+                "tool_use_id": "call_1",
+                "content": "1\tprint('hello')",
+                "is_error": False,
             },
-            {
-                "type": "system",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "subtype": "memory_recall",
-                "sections": {"System": 900, "Recent window": 120},
-                "fallback": False,
-                "recalled": [
-                    {"id": "t-1", "section": "Relevant Turns", "score": 1.5, "why": "its words"}
-                ],
-            },
-            {
-                "type": "assistant",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "message": {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "text", "text": "Let me look."},
-                        {
-                            "type": "tool_use",
-                            "id": "call_1",
-                            "name": "read_file",
-                            "input": {"path": "a.py"},
-                        },
-                    ],
-                },
-            },
-            {
-                "type": "user",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "message": {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "call_1",
-                            "content": "1\tprint('hello')",
-                            "is_error": False,
-                        }
-                    ],
-                },
-            },
-            {
-                "type": "system",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "subtype": "notice",
-                "level": "warning",
-                "text": "The same call again.",
-            },
-            {
-                "type": "assistant",
-                "session_id": "01900000-0000-7000-8000-0000000000aa",
-                "message": {
-                    "role": "assistant",
-                    "content": [{"type": "text", "text": "It prints hello."}],
-                },
-            },
-        ]
-    )
-    result = lines[-1]
-    assert isinstance(result, dict)
+        ),
+        {
+            "type": "system",
+            "subtype": "notice",
+            "level": "warning",
+            "text": "The same call again.",
+        },
+        said("assistant", "assistant", {"type": "text", "text": "It prints hello."}),
+    ]
     assert (result["type"], result["subtype"]) == ("result", "success")
-    assert all(isinstance(line, dict) and line["session_id"] == SESSION for line in lines)
 
 
 def test_partial_messages_are_stream_events(capfd: pytest.CaptureFixture[str]) -> None:
     lines = stream(capfd, include_partial=True)
-    deltas = [line["event"] for line in lines if isinstance(line, dict) and "event" in line]
-    assert deltas == snapshot(
-        [
-            {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
-            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Let me "}},
-            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "look."}},
-            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It prints"}},
-            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": " hello."}},
-        ]
-    )
+    events = [line["event"] for line in lines if "event" in line]
+    assert {event["type"] for event in events} == {"content_block_delta"}
+    assert [event["delta"] for event in events] == [
+        {"type": "thinking_delta", "thinking": "hm"},
+        *(
+            {"type": "text_delta", "text": text}
+            for text in ("Let me ", "look.", "It prints", " hello.")
+        ),
+    ]
 
 
 def test_json_survives_what_is_not_unicode(capfd: pytest.CaptureFixture[str]) -> None:
@@ -317,21 +265,14 @@ def test_json_survives_what_is_not_unicode(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixture[str]) -> None:
-    denied = PermissionDenial("edit_file", "1", "{}")
-    say_denials(
-        ended(
-            "success",
-            permission_denials=(
-                denied,
-                PermissionDenial("run_command", "2", '{"command": "git status | tee x"}'),
-                PermissionDenial("run_command", "3", '{"command": "ls > x"}'),
-                PermissionDenial(
-                    "run_command", "4", '{"command": "ls", "outside_sandbox": "It has to."}'
-                ),
-                denied,
-            ),
-        )
+    edit = PermissionDenial("edit_file", "1", "{}")
+    commands = (
+        '{"command": "git status | tee x"}',
+        '{"command": "ls > x"}',
+        '{"command": "ls", "outside_sandbox": "It has to."}',
     )
+    denied = (PermissionDenial("run_command", str(n), each) for n, each in enumerate(commands))
+    say_denials(ended("success", permission_denials=(edit, *denied, edit)))
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: edit_file, run_command `git status | tee x`, run_command `ls > x`, "
         "run_command `ls`. Use --allow edit_file --allow 'run_command(git status)' "

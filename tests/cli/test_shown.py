@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
@@ -102,7 +101,7 @@ def test_the_painted_timeline_says_the_same_and_mono_has_no_colour() -> None:
     assert bare == timeline(100)
 
 
-@pytest.mark.parametrize("width", range(30, 121, 6))
+@pytest.mark.parametrize("width", range(30, 121, 10))
 def test_no_row_is_wider_than_the_terminal_and_none_can_steer_it(width: int) -> None:
     memories = [memory(n, said) for n, said in enumerate((WIDE, EVIL, "x" * 300, "short"))]
     people = {"": EVIL * 3}
@@ -113,16 +112,13 @@ def test_no_row_is_wider_than_the_terminal_and_none_can_steer_it(width: int) -> 
     assert text.replace("\n", "").replace("\u200d", "").isprintable()
 
 
-@pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
-    with LLMServer() as server:
-        ragmem = Ragmem(tmp_path, server.env)
+@pytest.fixture(scope="module")
+def ragmem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
+    with LLMServer([Answer("So it is.")], repeat=True) as server:
+        ragmem = Ragmem(tmp_path_factory.mktemp("shown"), server.env)
         for said in ("How much do tomatoes drink?", "Where do ferns grow?"):
-            server.extend(Answer("So it is."))
-            assert ragmem.run("ask", said).code == 0
-            (newest, *_) = ragmem.sessions()
-            assert ragmem.run("sessions", "rename", newest["session_id"], "The garden").code == 0
-        ragmem.run("memory", "add", "--kind", "rule", "The tomatoes are watered by night")
+            ragmem.ok("sessions", "rename", ragmem.session_of(said), "The garden")
+        ragmem.ok("memory", "add", "--kind", "rule", "The tomatoes are watered by night")
         yield ragmem
 
 
@@ -131,13 +127,14 @@ def test_a_terminal_gets_days_and_a_pipe_the_table(ragmem: Ragmem) -> None:
     assert rows[0].startswith("today  The garden #ask")
     assert rows[1].startswith("       The garden #ask")
     assert b"\x1b[1mThe garden #ask\x1b[0m" in raw
+    night = "today  ★ The tomatoes are watered by night"
     _, rows = on_a_terminal(ragmem, "memory", "list", columns=100)
-    assert rows[0].startswith("today  ★ The tomatoes are watered by night")
+    assert rows[0].startswith(night)
     assert rows[0].split(" · ")[0].endswith("  rule")
-    piped = ragmem.run("memory", "list").out, ragmem.run("sessions", "list").out
-    assert piped[0].startswith("today  ★ The tomatoes are watered by night")
-    assert piped[1].startswith("ID        LAST ACTIVITY")
-    assert "\x1b" not in "".join(piped)
+    memories, sessions = ragmem.ok("memory", "list").out, ragmem.ok("sessions", "list").out
+    assert memories.startswith(night)
+    assert sessions.startswith("ID        LAST ACTIVITY")
+    assert "\x1b" not in memories + sessions
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,10 @@ def test_a_terminal_gets_days_and_a_pipe_the_table(ragmem: Ragmem) -> None:
     ],
 )
 def test_no_more_colour_than_is_wanted(
-    ragmem: Ragmem, env: dict[str, str], sequences: set[bytes]
+    ragmem: Ragmem, env: dict[str, str], sequences: set[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ragmem.env.update(env)
+    for name, value in env.items():
+        monkeypatch.setitem(ragmem.env, name, value)
     raw, _ = on_a_terminal(ragmem, "sessions", "list")
     assert set(re.findall(rb"\x1b\[([\d;]*)m", raw)) == sequences
     assert raw.count(b"\x1b") == len(re.findall(rb"\x1b\[[\d;]*m", raw))

@@ -52,6 +52,7 @@ embeds or asks through it has it imported for all of a worker."""
 
 _ENDS_BY_ITSELF = ("RAGMEM_FAILPOINT", "RAGMEM_LLM__CLIENT", "RAGMEM_MODEL__EMBEDDING")
 """Settings of processes that may die in their middle, or import what no other should have."""
+_OF_COMMANDS = {"acp": ("acp",), "mcp": ("mcp.server.lowlevel", "mcp.server.stdio")}
 _NOT_PRINTED = 120
 """Python's exit status where what was printed can't be written."""
 _TO_END_S = 0.2
@@ -283,9 +284,9 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                     asked = json.loads(message)
                     if _takes_litellm(asked["env"]):
                         _import_litellm()
-                    if asked["argv"][:1] == ["acp"]:
-                        # Its own imports take six times as long as what it does in a test.
-                        import_module("acp")
+                    # Their own imports take six times as long as what they do in a test.
+                    for name in _OF_COMMANDS.get(asked["argv"][0] if asked["argv"] else "", ()):
+                        import_module(name)
                     if not (pid := os.fork()):
                         for pidfd, (_, status) in living.items():
                             os.close(pidfd)
