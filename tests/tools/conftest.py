@@ -164,12 +164,18 @@ import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
 from ragmem.redact import protect_process
-from ragmem.tools import shell
+from ragmem.tools import content, shell
 from ragmem.agent import standard_toolset
 from ragmem.tools.workspace import Workspace
 
-# More than a process here may hold; to write all that a command may takes seconds.
-shell.MAX_OUTPUT_BYTES = 60_000_000
+# To read and write all that may be takes seconds.
+content.MAX_TEXT_BYTES, content.MAX_SCAN_BYTES = 2_000_000, 24_000_000
+shell.MAX_OUTPUT_BYTES, shell.MAX_SPILLED_BYTES = 16_000_000, 12_000_000
+
+def most_mb():
+    # Not ru_maxrss: that begins with what the parent held when it forked.
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 async def main():
     cwd = Path(sys.argv[1])
@@ -178,15 +184,14 @@ async def main():
         data_dir=cwd / "d",
         mode="bypassPermissions",
     )
+    before = most_mb()
     for use in json.loads(sys.argv[2]):
         if use["tool"] == "protect_process":
             print(json.dumps([protect_process(), ""]))
             continue
         outcome = await tools.call(ToolUse("1", use.pop("tool"), json.dumps(use)))
         print(json.dumps([outcome.success, outcome.text]))
-    # Not ru_maxrss: that begins with what the parent held when it forked.
-    status = Path("/proc/self/status").read_text()
-    print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
+    print(most_mb() - before)
 
 asyncio.run(main())
 """
@@ -202,7 +207,7 @@ os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
 
 @pytest.fixture
 def in_a_process() -> Callable[..., tuple[list, int]]:
-    """Calls in a process of its own, without root's rights: [success, text] each, peak in MB."""
+    """Calls in a process of its own, without root's rights: [success, text] each, and MB taken."""
 
     def run(cwd: Path, *uses: dict, env: dict[str, str] | None = None) -> tuple[list, int]:
         done = subprocess.run(
@@ -214,7 +219,7 @@ def in_a_process() -> Callable[..., tuple[list, int]]:
             env=env,
         )
         assert done.returncode == 0, done.stderr
-        *lines, peak = done.stdout.splitlines()
-        return [json.loads(line) for line in lines], int(peak)
+        *lines, taken = done.stdout.splitlines()
+        return [json.loads(line) for line in lines], int(taken)
 
     return run

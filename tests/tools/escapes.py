@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ragmem.agent import standard_toolset
 from ragmem.config import SandboxConfig
@@ -25,6 +25,7 @@ from ragmem.tools.workspace import Workspace
 
 REACHED = "REACHED-WHAT-IT-WAS-AFTER"
 KEY = "a-private-key"
+MARK = "--- the next way ---"
 CANARY = "a-secret-of-another-process"
 GUARD = "The process that watches over the command was"
 
@@ -37,6 +38,13 @@ class Way(NamedTuple):
     """The mechanisms that refuse it."""
     works: tuple[str, ...] = ("root", "user")
     """For whom it works without a sandbox."""
+    is_apart: bool = True
+    """It changes files or processes: it has a command, and a project, of its own."""
+
+
+def look(command: str, **fields: Any) -> Way:
+    """One that changes nothing where it works: all of these are tried in one command."""
+    return Way(command, is_apart=False, **fields)
 
 
 def python(text: str) -> str:
@@ -49,16 +57,16 @@ _CLONE, _KEYCTL = {"x86_64": (56, 250)}.get(platform.machine(), (220, 219))
 _ERRNO = "if r < 0 and ctypes.get_errno() in (1, 38): sys.exit(ctypes.get_errno())"
 BUBBLEWRAP = ("bubblewrap",)
 WAYS = {
-    "read a key": Way(f"grep -q {KEY} ~/.ssh/id && echo {REACHED}"),
-    "read the memory": Way(f"grep -q {KEY} ~/ragmem/memory.db && echo {REACHED}"),
-    "read what the settings close": Way(f"grep -q {KEY} ~/closed/file && echo {REACHED}"),
+    "read a key": look(f"grep -q {KEY} ~/.ssh/id && echo {REACHED}"),
+    "read the memory": look(f"grep -q {KEY} ~/ragmem/memory.db && echo {REACHED}"),
+    "read what the settings close": look(f"grep -q {KEY} ~/closed/file && echo {REACHED}"),
     "write a start file": Way(f"echo evil >>~/.bashrc && echo {REACHED}"),
     "write beside the project": Way(f"echo evil >../made && echo {REACHED}"),
     "remove a file": Way(f"rm -f ~/precious && echo {REACHED}"),
     "symbolic link out": Way(f"ln -s ~ out; echo evil >>out/.bashrc && echo {REACHED}"),
     "hard link out": Way(f"ln ~/.bashrc hard && echo evil >>hard && echo {REACHED}"),
     "rename over": Way(f"echo evil >e; mv -f e ~/.bashrc && echo {REACHED}"),
-    "open by handle": Way(
+    "open by handle": look(
         python(
             "h = ctypes.create_string_buffer(struct.pack('Ii', 120, 0) + bytes(120))\n"
             "m = ctypes.c_int()\n"
@@ -79,59 +87,59 @@ WAYS = {
         BUBBLEWRAP,
     ),
     "editor task": Way(f"echo evil >.vscode/tasks.json && echo {REACHED}", BUBBLEWRAP),
-    "environment of a process": Way(
+    "environment of a process": look(
         f"cat /proc/[0-9]*/environ 2>/dev/null | grep -aq {CANARY} && echo {REACHED}"
     ),
-    "root of a process": Way(
+    "root of a process": look(
         f"cat /proc/$VICTIM/root$HOME/precious | grep -q precious && echo {REACHED}"
     ),
-    "memory of a process": Way(python("open(f'/proc/{VICTIM}/mem', 'rb')")),
-    "ptrace": Way(
+    "memory of a process": look(python("open(f'/proc/{VICTIM}/mem', 'rb')")),
+    "ptrace": look(
         python(
             "r = libc.ptrace(16, VICTIM, 0, 0)\nif r: sys.exit(1)\n"
             "os.waitpid(VICTIM, 0)\nlibc.ptrace(17, VICTIM, 0, 0)"
         )
     ),
-    "signal": Way(f"kill -CONT $VICTIM && echo {REACHED}"),
-    "limits of a process": Way(
+    "signal": look(f"kill -CONT $VICTIM && echo {REACHED}"),
+    "limits of a process": look(
         python("import resource\nresource.prlimit(VICTIM, resource.RLIMIT_CORE, (0, 0))")
     ),
     "kill the guard": Way("kill -9 $PPID; sleep 0.1; echo on"),
     "stop the guard": Way("kill -STOP $PPID; sleep 0.1; echo on"),
-    "shared memory": Way(python("r = libc.shmget(SHARED, 0, 0)\nif r < 0: sys.exit(1)")),
-    "abstract socket": Way(
+    "shared memory": look(python("r = libc.shmget(SHARED, 0, 0)\nif r < 0: sys.exit(1)")),
+    "abstract socket": look(
         python("socket.socket(socket.AF_UNIX).connect(f'\\0ragmem-{VICTIM}')"),
     ),
-    "docker socket": Way(
+    "docker socket": look(
         python("socket.socket(socket.AF_UNIX).connect(os.path.expanduser('~/docker.sock'))"),
     ),
-    "network by address": Way(python("socket.create_connection(('127.0.0.1', PORT), 2)")),
-    "network by name": Way(python("socket.create_connection(('localhost', PORT), 2)")),
+    "network by address": look(python("socket.create_connection(('127.0.0.1', PORT), 2)")),
+    "network by name": look(python("socket.create_connection(('localhost', PORT), 2)")),
     "datagram": Way(python("socket.socket(type=2).sendto(b'x', ('127.0.0.1', PORT))\nsys.exit(0)")),
-    "inherited descriptor": Way(
+    "inherited descriptor": look(
         python("import stat\nassert any(os.path.exists(f'/proc/self/fd/{n}') and"
                " stat.S_ISSOCK(os.stat(n).st_mode) for n in range(256))"),
         works=(),
     ),
-    "type into a terminal": Way(
+    "type into a terminal": look(
         python("r = libc.ioctl(0, 0x5412, b'x')\n" + _ERRNO),
     ),
-    "setuid": Way(f"[ $(id -u) != $(~/setuid-id -u) ] && echo {REACHED}", works=("user",)),
-    "mount": Way(f"mount -t tmpfs none /mnt && umount /mnt && echo {REACHED}", works=("root",)),
-    "device": Way(f"mknod disk b 7 0 && echo {REACHED}", works=("root",)),
-    "setting of the system": Way(
+    "setuid": look(f"[ $(id -u) != $(~/setuid-id -u) ] && echo {REACHED}", works=("user",)),
+    "mount": look(f"mount -t tmpfs none /mnt && umount /mnt && echo {REACHED}", works=("root",)),
+    "device": look(f"mknod disk b 7 0 && echo {REACHED}", works=("root",)),
+    "setting of the system": look(
         f"f=/proc/sys/kernel/core_pattern; v=$(cat $f) && echo \"$v\" >$f && echo {REACHED}",
         works=("root",),
     ),
-    "new namespaces": Way(f"unshare -Ur true && echo {REACHED}"),
-    "new namespace by clone": Way(
+    "new namespaces": look(f"unshare -Ur true && echo {REACHED}"),
+    "new namespace by clone": look(
         python(
             f"r = libc.syscall({_CLONE}, 0x10000011, 0, 0, 0, 0)\n"
             "if r == 0: os._exit(0)\n" + _ERRNO
         )
     ),
-    "io_uring": Way(python("r = libc.syscall(425, 0, None)\n" + _ERRNO)),
-    "keyring": Way(python(f"r = libc.syscall({_KEYCTL}, 0, -4, 1)\n" + _ERRNO)),
+    "io_uring": look(python("r = libc.syscall(425, 0, None)\n" + _ERRNO)),
+    "keyring": look(python(f"r = libc.syscall({_KEYCTL}, 0, -4, 1)\n" + _ERRNO)),
 }  # fmt: skip
 
 
@@ -159,8 +167,14 @@ def kept(folder: Path) -> dict[str, str]:
     }
 
 
+def tried_together() -> list[list[str]]:
+    """The names of ways, by the command that tries them."""
+    apart = [[name] for name, way in WAYS.items() if way.is_apart]
+    return [*apart, [name for name, way in WAYS.items() if not way.is_apart]]
+
+
 async def main(kind: str, folder: Path) -> None:
-    """Try every way, each in a project as new."""
+    """Try every way, those that may change anything each in a project as new."""
     sandbox = Sandbox(
         SandboxConfig(deny_read=("~/closed",)),
         private=(folder / "ragmem",),
@@ -178,15 +192,15 @@ async def main(kind: str, folder: Path) -> None:
     shared = os.getpid() + 0x5A000000
     libc = ctypes.CDLL(None)
     memory = libc.shmget(shared, 4096, 0o1600)
-    found = {}
-    for name, way in WAYS.items():
+    found: dict[str, tuple[str, bool]] = {}
+    for names in tried_together():
         project = furnish(folder)
         victim = subprocess.Popen(["sleep", "60"], env={"SECRET": CANARY})
         abstract = socket.socket(socket.AF_UNIX)
         abstract.bind(f"\0ragmem-{victim.pid}")
         for each in (unix, abstract, tcp):
             each.listen()
-        command = way.command
+        command = "\n".join(f"echo '{MARK}'; (\n{WAYS[name].command}\n)" for name in names)
         for word, value in (("VICTIM", victim.pid), ("PORT", port), ("SHARED", shared)):
             command = command.replace(f"${word}", str(value)).replace(f"{{{word}}}", str(value))
             command = command.replace(word, str(value))
@@ -195,7 +209,7 @@ async def main(kind: str, folder: Path) -> None:
             Workspace(project),
             data_dir=folder / "ragmem",
             mode="bypassPermissions",
-            commands=Commands(10, sandbox=lambda: None if kind == "none" else sandbox),
+            commands=Commands(60, sandbox=lambda: None if kind == "none" else sandbox),
         )
         use = ToolUse("1", "run_command", json.dumps({"command": command}))
         text = (await tools.call(use)).text
@@ -207,7 +221,8 @@ async def main(kind: str, folder: Path) -> None:
         except BlockingIOError:
             datagram = False
         intact = kept(folder) == before and not datagram
-        found[name] = (text, intact)
+        said = text.split(MARK)[1:] if len(names) > 1 else [text]
+        found |= {name: (each, intact) for name, each in zip(names, said, strict=True)}
         shutil.rmtree(project)
         for left in ("made", "precious"):
             (folder / left).unlink(missing_ok=True)

@@ -224,15 +224,12 @@ async def test_with_landlock_what_must_not_be_read_is_hidden_outside_of_the_fold
 @pytest.mark.parametrize("network", ["none", "loopback", "all"])
 async def test_the_network_is_what_the_settings_say(make_desk, sandbox: Made, kind, network):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind, network=network))
-    command = (
-        "python3 -IS -c 'import socket; print(socket.socket().fileno() > 0)'; ls /sys/class/net"
-    )
-    done = await desk.do("run_command", command=command)
+    looks = "python3 -IS -c 'import socket; print(socket.socket().fileno() > 0)' 2>/dev/null"
+    unix = "python3 -IS -c 'import socket; socket.socketpair(); socket.socket(socket.AF_UNIX)'"
+    done = await desk.do("run_command", command=f"{looks}; {unix}")
     inet = network == "all" or (network, kind) == ("loopback", "bubblewrap")
     assert ("True" in done.text) == inet
-    unix = "python3 -IS -c 'import socket; socket.socketpair(); socket.socket(socket.AF_UNIX)'"
-    refused = await desk.do("run_command", command=unix)
-    assert refused.text.count("Operation not permitted") == 1
+    assert done.text.count("Operation not permitted") == 1
 
 
 async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made):
@@ -483,7 +480,7 @@ def ended_and_running() -> tuple[set[str], list[bytes]]:
 
 
 @KINDS
-@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [10, pytest.param(500, marks=pytest.mark.campaign)])
 async def test_nothing_is_left_of_many_commands(make_desk, sandbox: Made, kind, count: int):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind), timeout_s=0.2)
     nap = f"71.{int.from_bytes(os.urandom(5), 'big')}"

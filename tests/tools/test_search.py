@@ -361,8 +361,9 @@ async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, mon
 
 
 @pytest.mark.parametrize("bad", [".gitignore", ".ignore", "src/.gitignore"])
-async def test_an_ignore_file_without_end_ends_no_search(desk, bad):
+async def test_an_ignore_file_without_end_ends_no_search(desk, bad, monkeypatch):
     """ripgrep follows the link and reads on: its memory is bounded, and others still hold."""
+    monkeypatch.setattr("ragmem.children._MAX_MEMORY_BYTES", 64 * 1024 * 1024)
     desk.file("src/a.py", "needle\n")
     desk.file("b.py", "needle\n")
     desk.file("secret/c.py", "needle\n")
