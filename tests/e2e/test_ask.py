@@ -55,6 +55,21 @@ def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer)
     assert asked[2].endswith("Explain\n\n<stdin>\nline 1\nline 2\n</stdin>")
 
 
+def test_the_sandbox_is_tried_by_the_first_command(tmp_path: Path) -> None:
+    """What runs no command starts no program to see whether one could be confined."""
+    tried, program = tmp_path / "tried", tmp_path / "bin" / "bwrap"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho >> {tried}\nexit 1\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = Call("run_command", {"command": "true"})
+    with scripted(tmp_path, Answer("Yes."), Answer(tools=[command]), Answer("Run.")) as ragmem:
+        assert ragmem.run("ask", "Is it there?", env=env).out == "Yes.\n"
+        assert not tried.exists()
+        assert ragmem.run("ask", "Run it", "--yolo", env=env).out == "Run.\n"
+        assert tried.exists()
+
+
 def test_a_file_that_piped_text_names_is_not_read(ragmem: Ragmem, server: LLMServer) -> None:
     """Whoever wrote a log would choose what is sent; what the prompt names is read."""
     (ragmem.project / ".env").write_text("PASSWORD=wombat")
