@@ -17,7 +17,7 @@ from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.memory import Hit, Question
 from ragmem.memory.recall import Recall, ScopeName, scope_of
-from ragmem.records import CreateSession, EmbedderMark, Session
+from ragmem.records import CreateSession, EmbedderMark, Session, Write
 from ragmem.store import Store
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line, Mode
@@ -49,10 +49,11 @@ class Past:
         """Turns a minute apart, in a session of their own unless one is named; their ids."""
         session_id = (session or await self.session()).session_id
         ids = [new_id() for _ in said]
+        writes: list[Write] = []
         for number, (user, answer) in enumerate(said):
             started_at = at + timedelta(minutes=number)
-            turn = whole_turn(session_id, ids[number], user, answer, started_at=started_at)
-            await self.store.apply(turn)
+            writes += whole_turn(session_id, ids[number], user, answer, started_at=started_at)
+        await self.store.apply(writes)
         return ids
 
     async def embed(self, embedder: HashEmbedder) -> HashEmbedder:

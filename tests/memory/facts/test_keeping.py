@@ -7,6 +7,7 @@ import pytest
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
@@ -34,7 +35,8 @@ async def test_a_memory_by_its_id(store: Store) -> None:
 async def test_an_end_that_several_have(store: Store) -> None:
     """Which they are is said."""
     facts = facts_of(store)
-    made = [put(await told(facts, f"Plot {n} has crop{n}")) for n in range(40)]
+    drafts = [Draft(content=f"Plot {n} has crop{n}") for n in range(40)]
+    made = [put(each) for each in await facts.settle(drafts, HERE)]
     tails = [memory.memory_id[-1] for memory in made]
     shared = max(set(tails), key=tails.count)
     with pytest.raises(AmbiguousMemory, match="memories match") as caught:

@@ -44,7 +44,7 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
 
 async def test_a_bad_model_does_not_fill_the_memory(tmp_path: Path) -> None:
     """One that makes a rule of every prompt, and a fact of every answer, makes none."""
-    nothing = [turn for turn in turns() if not turn.kind]
+    nothing = [turn for turn in turns() if not turn.kind][::3]
 
     def extract(request: Request) -> Says:
         given = request.messages[-1].text
@@ -57,4 +57,4 @@ async def test_a_bad_model_does_not_fill_the_memory(tmp_path: Path) -> None:
         return Says(json.dumps({"memories": everything}))
 
     score = await measured(nothing, tmp_path, ScriptedLLM([extract], repeat=True))
-    assert score.kept <= 5, score.wrong
+    assert score.kept <= 2, score.wrong

@@ -2,14 +2,11 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.config import Config, FactsConfig, load_config
-from ragmem.errors import ConfigError
 from ragmem.memory import Replaced
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
@@ -26,7 +23,6 @@ from ragmem.memory.facts.words import (
 )
 from ragmem.memory.since import is_outlived
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
-from ragmem.tools.memory import Remember
 
 from .knowing import NOW
 
@@ -153,104 +149,35 @@ def test_any_text_has_days_or_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "content"),
-    [
-        ("We decided to use PostgreSQL for the store.", "decision", None),
-        ("Decision: the API stays synchronous", "decision", None),
-        ("Let's go with httpx.", "decision", None),
-        ("Nous avons décidé d'utiliser SQLite.", "decision", None),
-        ("On part sur FastAPI pour l'API", "decision", None),
-        ("We've switched from yarn to pnpm.", "decision", None),
-        ("Actually, make it a nightly job", "decision", None),
-        ("Final answer: the queue stays in Redis", "decision", None),
-        ("On passe finalement à PostgreSQL.", "decision", None),
-        ("Bon, on prend la version 3", "decision", None),
-        ("Finalement, on garde le format CSV.", "decision", None),
-        ("Wir haben uns für PostgreSQL entschieden.", "decision", None),
-        ("Wir haben gestern beschlossen, dass alles in UTC steht.", "decision", None),
-        ("Gut, wir nehmen also die zweite Variante.", "decision", None),
-        ("Lass uns bei SQLite bleiben", "decision", None),
-        ("Entscheidung: die API bleibt synchron", "decision", None),
-        ("Wir verwenden jQuery nicht mehr.", "decision", None),
-        ("Statt Redis nehmen wir die Datenbank", "decision", None),
-        ("Désormais les tests tournent en parallèle", "rule", None),
-        ("Ab jetzt bitte kurze Commits", "rule", None),
-        ("Bitte nie direkt auf main pushen", "rule", None),
-        ("Ich bevorzuge kurze Antworten", "preference", None),
-        ("Ich hätte die Tabellen lieber breiter", "preference", None),
-        ("Tabs sind mir lieber", "preference", None),
-        ("Der Bericht muss bis Freitag fertig sein", "deadline", "… (2026-01-16) fertig sein"),
-        ("I prefer tabs over spaces", "preference", None),
-        ("I hate long answers", "preference", None),
-        ("Je préfère les réponses courtes.", "preference", None),
-        ("J'aime bien les petits commits", "preference", None),
-        (
-            "The release must be out by Friday.",
-            "deadline",
-            "The release must be out by Friday (2026-01-16).",
-        ),
-        ("Deadline: 2026-02-01", "deadline", None),
-        ("The release moved to 3 May.", "deadline", "The release moved to 3 May (2026-05-03)."),
-        ("We moved the demo to Friday", "deadline", "We moved the demo to Friday (2026-01-16)"),
-        ("We moved to Postgres on 3 May.", "decision", None),
-        ("We've moved to Postgres 16 on 3 May.", "decision", None),
-        ("Die Abgabe ist der 3. März.", "deadline", "Die Abgabe ist der 3. März (2026-03-03)."),
-        (
-            "Noch was: der Termin ist auf den 3. März vorgezogen.",
-            "deadline",
-            "Noch was: der Termin ist auf den 3. März (2026-03-03) vorgezogen.",
-        ),
-        ("La remise est reportée au 3 mars", "deadline", "… reportée au 3 mars (2026-03-03)"),
-        ("The handover is postponed to 3 March", "deadline", "… postponed to 3 March (2026-03-03)"),
-        ("Deadline for the paper is 3 March", "deadline", "… is 3 March (2026-03-03)"),
-        (
-            "Il faut livrer la version 2 d'ici vendredi",
-            "deadline",
-            "Il faut livrer la version 2 d'ici vendredi (2026-01-16)",
-        ),
-        (
-            "Le rapport doit être rendu avant le 3 mars.",
-            "deadline",
-            "Le rapport doit être rendu avant le 3 mars (2026-03-03).",
-        ),
-        (
-            "By Friday the seeds must be ordered.",
-            "deadline",
-            "By Friday (2026-01-16) the seeds must be ordered.",
-        ),
-        (
-            "So by the end of May the shed has to be done.",
-            "deadline",
-            "So by the end of May (2026-05-31) the shed has to be done.",
-        ),
-        (
-            "Bis Freitag müssen die Samen bestellt sein.",
-            "deadline",
-            "Bis Freitag (2026-01-16) müssen die Samen bestellt sein.",
-        ),
-        (
-            "D'ici vendredi, il faut commander les graines.",
-            "deadline",
-            "D'ici vendredi (2026-01-16), il faut commander les graines.",
-        ),
-        ("My name is Ana", "fact", "The person's name is Ana"),
-    ],
-)
-def test_moments(text: str, kind: str, content: str | None) -> None:
-    """English and French, at least one pattern a kind."""
-    [found] = episodes(text, "", NOW)
-    assert (found.kind, found.speaker) == (kind, "person")
-    assert found.quote == text
-    assert found.content.endswith((content or text).lstrip("… "))
-    if kind == "deadline":
-        assert found.at is not None
-        assert found.at > NOW
-
-
-@pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("Never commit directly to main.", "rule"),
+        ("Decision: the API stays synchronous", "decision"),
+        ("Let's go with httpx.", "decision"),
+        ("Nous avons décidé d'utiliser SQLite.", "decision"),
+        ("On part sur FastAPI pour l'API", "decision"),
+        ("We've switched from yarn to pnpm.", "decision"),
+        ("Actually, make it a nightly job", "decision"),
+        ("Final answer: the queue stays in Redis", "decision"),
+        ("On passe finalement à PostgreSQL.", "decision"),
+        ("Bon, on prend la version 3", "decision"),
+        ("Wir haben uns für PostgreSQL entschieden.", "decision"),
+        ("Wir haben gestern beschlossen, dass alles in UTC steht.", "decision"),
+        ("Gut, wir nehmen also die zweite Variante.", "decision"),
+        ("Lass uns bei SQLite bleiben", "decision"),
+        ("Entscheidung: die API bleibt synchron", "decision"),
+        ("Wir verwenden jQuery nicht mehr.", "decision"),
+        ("Statt Redis nehmen wir die Datenbank", "decision"),
+        ("We moved to Postgres on 3 May.", "decision"),
+        ("We take Postgres 16 for the jobs table, because we know it.", "decision"),
+        ("We take MySQL 8 instead of Postgres, the customer insists.", "decision"),
+        ("Fine, we pick Redis.", "decision"),
+        ("OK, we use Postgres then.", "decision"),
+        ("Use pnpm, not npm.", "decision"),
+        ("Désormais les tests tournent en parallèle", "rule"),
+        ("Ab jetzt bitte kurze Commits", "rule"),
+        ("From now on, answer in French.", "rule"),
+        ("Use tabs from now on.", "rule"),
+        ("Remember to always run the linter first.", "rule"),
         ("Don't push to main.", "rule"),
         ("Do not rewrite history, the referee cites a commit.", "rule"),
         ("Don't use print in this project.", "rule"),
@@ -265,23 +192,22 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
         ("We never deploy on Fridays.", "rule"),
         ("Nie direkt auf main pushen.", "rule"),
         ("N'utilise jamais eval.", "rule"),
-        ("Utilise toujours pathlib.", "rule"),
-        ("Never use print for debugging.", "rule"),
         ("You should always run the linter before you say that it is done.", "rule"),
-        ("Always tell me if a test is skipped.", "rule"),
         ("Verwende niemals print zum Debuggen.", "rule"),
-        ("N'utilise jamais de print pour le débogage.", "rule"),
         ("Benutze immer uv statt pip.", "rule"),
-        ("Use pnpm, not npm.", "decision"),
-        ("No emojis in commit messages, please.", "preference"),
+        ("I prefer tabs over spaces", "preference"),
+        ("I hate long answers", "preference"),
+        ("Je préfère les réponses courtes.", "preference"),
+        ("J'aime bien les petits commits", "preference"),
+        ("Ich bevorzuge kurze Antworten", "preference"),
+        ("Ich hätte die Tabellen lieber breiter", "preference"),
+        ("Tabs sind mir lieber", "preference"),
         ("I want docstrings on everything public.", "preference"),
         ("Keep answers short.", "preference"),
         ("Bitte schreib Kommentare auf Deutsch.", "preference"),
         ("Réponds-moi en français.", "preference"),
-        ("Avoid global variables, I can't debug them.", "preference"),
         ("Stick to the standard library.", "preference"),
         ("I like tabs better than spaces.", "preference"),
-        ("Please no emojis in the README.", "preference"),
         ("Please don't use emojis in commit messages.", "preference"),
         ("Metric units only, please.", "preference"),
         ("Tests go next to the code, not in a folder of their own.", "preference"),
@@ -293,13 +219,44 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
         ("Nur Standardbibliothek, keine Pakete.", "preference"),
         ("Duz mich bitte.", "preference"),
         ("Évite les variables globales.", "preference"),
-        ("Pas d'abréviations dans les noms, s'il te plaît.", "preference"),
         ("Plutôt de petites fonctions que des commentaires.", "preference"),
         ("Les dates en ISO, partout.", "preference"),
     ],
 )
-def test_an_order_that_holds_for_good_is_no_order_of_the_moment(text: str, kind: str) -> None:
-    assert [each.kind for each in episodes(text, "", NOW)] == [kind]
+def test_what_holds_for_good_is_a_moment(text: str, kind: str) -> None:
+    """What is decided, laid down or liked, as an order of the moment is not."""
+    [found] = episodes(text, "", NOW)
+    assert (found.kind, found.speaker, found.quote, found.content) == (kind, "person", text, text)
+    # Of what the agent says decisions alone are its own, and no orders.
+    assert kind == "decision" or not episodes("", text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "dated"),
+    [
+        ("The release must be out by Friday.", "Friday (2026-01-16)"),
+        ("Deadline: 2026-02-01", "2026-02-01"),
+        ("The release moved to 3 May.", "3 May (2026-05-03)"),
+        ("We moved the demo to Friday", "Friday (2026-01-16)"),
+        ("The handover is postponed to 3 March", "3 March (2026-03-03)"),
+        ("Deadline for the paper is 3 March", "3 March (2026-03-03)"),
+        ("By Friday the seeds must be ordered.", "Friday (2026-01-16)"),
+        ("So by the end of May the shed has to be done.", "end of May (2026-05-31)"),
+        ("Der Bericht muss bis Freitag fertig sein", "Freitag (2026-01-16)"),
+        ("Die Abgabe ist der 3. März.", "3. März (2026-03-03)"),
+        ("Noch was: der Termin ist auf den 3. März vorgezogen.", "3. März (2026-03-03)"),
+        ("Bis Freitag müssen die Samen bestellt sein.", "Freitag (2026-01-16)"),
+        ("La remise est reportée au 3 mars", "3 mars (2026-03-03)"),
+        ("Il faut livrer la version 2 d'ici vendredi", "vendredi (2026-01-16)"),
+        ("D'ici vendredi, il faut commander les graines.", "vendredi (2026-01-16)"),
+    ],
+)
+def test_a_deadline_has_its_date_behind_the_words_that_name_it(text: str, dated: str) -> None:
+    [found] = episodes(text, "", NOW)
+    assert (found.kind, found.speaker, found.quote) == ("deadline", "person", text)
+    assert found.content == text.replace(dated.partition(" (")[0], dated)
+    assert found.at is not None
+    assert found.at.date().isoformat() == dated.removesuffix(")")[-10:]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +282,6 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
     [
         ("And no default exports.", "Removed.", ""),
         ("Please don't write code.", "Understood, no code.", ""),
-        ("Don't edit files, only plan.", "Understood: a plan.", ""),
         ("also no default exports in new code", "Removed.", "preference"),
         ("Short names only, and no emojis.", "Done.", "preference"),
         ("By the way I read diffs on my phone, so no lines over 80 characters.", "", "preference"),
@@ -333,27 +289,18 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
         ("Au fait, les noms restent en français, je relis tout moi-même.", "", "preference"),
         ("Sentences over 20 words are tiring.", "That is so.", ""),
         ("Sentences over 20 words are tiring.", "Understood: 20 words.", "preference"),
+        ("Sentences over 20 words?", "Noted.", ""),
         ("Warnungen stehen vor dem Handlungsschritt.", "Verstanden.", ""),
         ("Joost is leaving in May, Priya takes over.", "Noted: Priya.", ""),
-        ("Joost is leaving in May, Priya takes over.", "A pity.", ""),
-        ("Sentences over 20 words?", "Noted.", ""),
-        ("Fix that one.", "Will do.", ""),
-        ("The login page fails when Enter is pressed twice.", "Got it: a fix follows.", ""),
         ("Please fix the failing test in the login page.", "Understood: it is fixed.", ""),
         ("I need backups of all files.", "Both ways would do.", ""),
         ("Error: No space left on device", "That is a limit.", ""),
         ("The tests will not run on all machines.", "I look.", ""),
-        ("The function does not return any type.", "I look.", ""),
         ("Lea will keine langen Namen, immer kurze.", "", "preference"),
-        (
-            "We write tests for all of it, nothing else worked last year.",
-            "Sorry, noted.",
-            "preference",
-        ),
+        ("We write tests for all of it, nothing else worked.", "Sorry, noted.", "preference"),
         ("Btw dates are UTC everywhere, never local, that was hell once.", "Done.", "preference"),
         ("Names in full everywhere here.", "You're right, noted: in full.", "preference"),
         ("Btw three things before lunch.", "Fine.", ""),
-        ("It has two doors and no roof any more.", "A pity.", ""),
     ],
 )
 def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
@@ -441,44 +388,35 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
     "text",
     [
         "hello",
+        "thanks, that works!",
+        "Show me the plan.",
         "Never mind, it works now.",
         "If you never close it, the pool runs dry.",
         "The script always prints two lines.",
         "Diese Tests laufen immer langsam.",
-        "Heute immer noch rot.",
-        "Alle immer weiter weg vom Ziel.",
-        "You should always be able to log in.",
+        "Immer noch rot.",
         "Variable nie benutzt",
-        "Tabelle nie gelöscht",
+        "You should always be able to log in.",
         "Always fails on Windows.",
         "We always get a timeout there.",
         "I want a function that sorts the list.",
+        "I'd like you to fix the parser",
         "Use the second one, not the first.",
         "Don't do that.",
-        "Don't push it yet.",
         "Don't run the tests.",
-        "Don't run tests.",
         "Don't change anything else.",
-        "Don't write code.",
         "Please don't write code.",
-        "Don't edit files, only plan.",
-        "Don't commit anything.",
-        "Do not refactor anything.",
-        "Don't say anything.",
-        "Don't touch app.py.",
         "Don't touch app.py, it is fine as it is.",
-        "Don't read README.md.",
         "Don't start coding before I answer.",
         "Don't stop until all tests pass.",
-        "Don't make big changes.",
-        "Don't write code, the plan is enough.",
         "Don't install packages, the disk is full.",
-        "Do not push commits, it is not done.",
         "Don't commit yet, please.",
+        "Do not refactor anything.",
         "Schreib nicht alles neu.",
         "Ändere nicht sonst etwas.",
         "Fass app.py nicht an.",
         "Ne change pas tout.",
+        "Ne fais pas ça.",
         "Add a button, and don't change anything else.",
         "Fix foo, but don't touch bar.py.",
         "Fix the crash, and don't push to main.",
@@ -490,32 +428,29 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "What of the tests, and always run them?",
         'The page says "no", and never stop it.',
         "Until Friday the shop was closed.",
-        "Show me the plan.",
-        "Immer noch rot.",
-        "Ne fais pas ça.",
-        "thanks, that works!",
+        "Can you finish it by Friday?",
+        "I moved the file to src on Monday.",
+        "The function must return before the timeout",
         "Should we use PostgreSQL or SQLite?",
         "We haven't decided yet",
-        "Do you prefer tabs?",
-        "I'd like you to fix the parser",
-        "Can you finish it by Friday?",
-        "We shipped it on Friday",
-        "I moved the file to src on 4 May.",
-        "I moved the file to src on Monday.",
-        "def decided(x):\n    return x",
-        "```\nWe decided to use PostgreSQL.\n```",
-        "<stdin>\nWe decided to use PostgreSQL.\n</stdin>",
-        "Why?\n\n<stdin>\nlog\n</stdin>\nWe decided to use PostgreSQL.\n</stdin>",
-        "> We decided to use PostgreSQL.",
-        "The function must return before the timeout",
         "Explain why we decided against Redis",
         "Wir haben noch nicht entschieden",
         "Nehmen wir SQLite oder PostgreSQL?",
-        "Ich möchte gerne wissen, wie das geht",
-        "Magst du kurz den Parser ansehen",
         "Wenn wir Redis nehmen wird es teuer",
         "Warum haben wir Redis genommen",
         "On passe à quoi ensuite ?",
+        "Let's say we use Postgres then.",
+        "Let's go.",
+        "Let's look at it.",
+        "Let's use it.",
+        "OK, we use Postgres then?",
+        "We take care of that later.",
+        "We pick up where we left off.",
+        "We take Friday off.",
+        "We choose between A and B later.",
+        "Do you prefer tabs?",
+        "Ich möchte gerne wissen, wie das geht",
+        "Magst du kurz den Parser ansehen",
         "Ich mag das.",
         "Avoid the bug in line 3 by checking for None.",
         "Stick to the plan.",
@@ -526,10 +461,20 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "Lieber nicht.",
         "Évite cette fonction pour l'instant.",
         "Plutôt bien, merci.",
+        "Remember when we had Redis?",
+        "I don't remember that the API has a limit.",
+        "Remember to be careful.",
+        "Remember that time the server was down.",
+        "def decided(x):\n    return x",
+        "```\nWe decided to use PostgreSQL.\n```",
+        "Why?\n\n<stdin>\nlog\n</stdin>\nWe decided to use PostgreSQL.\n</stdin>",
+        "> We decided to use PostgreSQL.",
+        'The page says "from now on use tabs".',
+        "2026-01-01 10:00 INFO from now on use tabs",
     ],
 )
 def test_no_moment(text: str) -> None:
-    """Greetings, code, questions and what was pasted are none."""
+    """Greetings, code, questions, orders of the moment and what was pasted are none."""
     assert episodes(text, "", NOW) == []
 
 
@@ -550,27 +495,6 @@ def test_what_somebody_says_of_themselves_beside_their_name(text: str, of_person
     assert [(e.kind, e.content, e.scope) for e in more] == [("fact", of_person, "user")][
         : bool(of_person)
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "is_decision"),
-    [
-        ("We take Postgres 16 for the jobs table, because we know it.", True),
-        ("We take MySQL 8 instead of Postgres, the customer insists.", True),
-        ("Fine, we pick Redis.", True),
-        ("We take care of that later.", False),
-        ("We take a look at the parser now.", False),
-        ("We pick up where we left off.", False),
-        ("We take notes in Obsidian.", False),
-        ("We take Friday off.", False),
-        ("We take over the billing module from Ana.", False),
-        ("We take another look.", False),
-        ("We choose between A and B later.", False),
-        ("We take two steps back.", False),
-    ],
-)
-def test_what_is_taken_is_decided(text: str, is_decision: bool) -> None:
-    assert [e.kind for e in episodes(text, "", NOW)] == ["decision"] * is_decision
 
 
 def test_what_holds_a_secret_is_nothing_to_know() -> None:
@@ -780,73 +704,6 @@ def test_a_time_zone_decides_the_day() -> None:
     [here] = days("tomorrow", late)
     [there] = days("tomorrow", late.astimezone(ZoneInfo("Asia/Tokyo")))
     assert (here.day.day, there.day.day) == (15, 16)
-
-
-# --- the design record ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["qdrant", "pgvector", "files"])
-def test_stores_that_are_none(tmp_path: Path, kind: str) -> None:
-    """Two stores, and every other kind is an error that names them."""
-    with pytest.raises(ConfigError) as caught:
-        load_config(tmp_path / "none.toml", environ={"RAGMEM_STORE": kind})
-    assert caught.value.hint == "It is one of sqlite, neo4j."
-
-
-def test_decisions_that_were_made() -> None:
-    """The shipped embedder unless another is named; tags are flat;
-    durations are readable; there is no upper limit of memories, and no way for a model to
-    update or forget one."""
-    config = Config()
-    assert config.model.embedding == ""
-    assert tags(["a:b:c", "Mickael"]) == ("a", "b", "c", "mickael")
-    assert expiry("7d", NOW)[0] == NOW + timedelta(days=7)
-    assert expiry(None, NOW) == (None, "")
-    assert [name for name in FactsConfig.__struct_fields__ if "max" in name] == []
-    assert list(Remember.Params.__struct_fields__) == ["content", "subjects", "reason", "ttl"]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("Remember that the staging server is called heron.", "fact"),
-        ("Please remember: our tests need Redis.", "fact"),
-        ("Remember the API uses snake_case keys.", "fact"),
-        ("Remember to always run the linter first.", "rule"),
-        ("From now on, answer in French.", "rule"),
-        ("Use tabs from now on.", "rule"),
-        ("Please always write type hints.", "rule"),
-        ("Let's use Postgres.", "decision"),
-        ("OK, we use Postgres then.", "decision"),
-    ],
-)
-def test_what_the_person_asks_to_be_kept_is_kept_without_a_model(text: str, kind: str) -> None:
-    assert [each.kind for each in episodes(text, "", NOW)] == [kind]
-    assert kind == "decision" or not episodes("", text, NOW)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Let's see.",
-        "Let's say we use Postgres then.",
-        "Let's go.",
-        "Let's look at it.",
-        "Let's use it.",
-        "Remember when we had Redis?",
-        "I don't remember that the API has a limit.",
-        "Do you remember the name of the server?",
-        "Remember to be careful.",
-        "Remember that time the server was down.",
-        "OK, we use Postgres then?",
-        'The page says "from now on use tabs".',
-        "> From now on, use tabs.",
-        "```\nplease always use tabs\n```",
-        "2026-01-01 10:00 INFO from now on use tabs",
-    ],
-)
-def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
-    assert episodes(text, "", NOW) == []
 
 
 @pytest.mark.parametrize("kind", ["decision", "deadline", "preference"])
