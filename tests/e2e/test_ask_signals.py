@@ -1,6 +1,5 @@
 """`ragmem ask` when it is stopped, or when nobody reads any more."""
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -62,17 +61,6 @@ def test_a_signal_ends_the_turn_recorded_with_what_came(
     assert turn["assistant_message"].startswith("word word")
 
 
-def test_text_says_interrupted_on_stderr(slow: Ragmem) -> None:
-    with LLMServer([Answer("x", mode="silent")]) as server:
-        slow.env.update(server.env)
-        child = slow.start("ask", "Tell me")
-        while not server.requests:
-            time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
-    assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
-
-
 def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     child = slow.start("ask", stdin=subprocess.PIPE)
     assert child.stderr
@@ -100,23 +88,25 @@ def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: 
     with LLMServer([Answer("The answer.")]) as server, open("/dev/full", "w") as full:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start("ask", "Hello", stdout=full)
-        _, err = child.communicate(timeout=60)
+        _, err = child.communicate()
     assert child.returncode == 1
     assert err == b"error: The output could not be written: No space left on device.\n"
     (session,) = ragmem.sessions()
     assert only_turn(ragmem, session["session_id"])["status"] == "completed"
 
 
-def test_a_signal_twice_ends_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_the_model_is_silent_ends_it_at_once(tmp_path: Path, times: int) -> None:
     with LLMServer([Answer("x", mode="silent")]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start("ask", "Tell me")
         while not server.requests:
             time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
-        with contextlib.suppress(ProcessLookupError):
+        for _ in range(times):
             child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=60)
+        out, err = child.communicate()
+    if times == 1:
+        assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
     # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
     assert child.returncode in (130, -signal.SIGINT)
     assert b"Traceback" not in err

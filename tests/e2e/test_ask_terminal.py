@@ -19,10 +19,12 @@ def terminal(tmp_path: Path, *answers: Answer) -> Iterator[tuple[Ragmem, LLMServ
         yield Ragmem(tmp_path, {**server.env, "TERM": "xterm"}), server
 
 
-@pytest.mark.parametrize(("answer", "made"), [("y", True), ("n", False), ("", False)])
+@pytest.mark.parametrize(
+    ("answer", "made"), [("y", True), ("", False), ("put it into docs instead", False)]
+)
 def test_an_edit_is_shown_whole_and_asked_for(tmp_path: Path, answer: str, made: bool) -> None:
-    """Hidden characters show in what is approved."""
-    with terminal(tmp_path, Answer(tools=[EDIT]), Answer("Done.")) as (ragmem, _):
+    """Hidden characters show in what is approved; a reason reaches the model."""
+    with terminal(tmp_path, Answer(tools=[EDIT]), Answer("Done.")) as (ragmem, server):
         child = ragmem.on_terminal("ask", "Make a file")
         child.expect_exact("+one")
         child.expect_exact(r"+two \u{202e} evil")
@@ -31,16 +33,7 @@ def test_an_edit_is_shown_whole_and_asked_for(tmp_path: Path, answer: str, made:
         child.expect_exact("Done.")
         assert finish(child) == 0
         assert (ragmem.project / "made.txt").exists() is made
-
-
-def test_a_reason_reaches_the_model(tmp_path: Path) -> None:
-    with terminal(tmp_path, Answer(tools=[EDIT]), Answer("Then not.")) as (ragmem, server):
-        child = ragmem.on_terminal("ask", "Make a file")
-        child.expect_exact("Allow? ")
-        child.sendline("put it into docs instead")
-        child.expect_exact("Then not.")
-        assert finish(child) == 0
-        assert "put it into docs instead" in json.dumps(server.requests[1].body["messages"])
+        assert answer in str(server.requests[1].body["messages"][-1]["content"]) or made
 
 
 def test_ctrl_c_at_the_question_ends_the_turn(tmp_path: Path) -> None:

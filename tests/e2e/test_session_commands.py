@@ -2,22 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.coding import on_a_terminal
+from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.repl.pty_chat import PtyChat
-
-
-@pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
-    with LLMServer([Answer("Soon.")], repeat=True) as server:
-        yield Ragmem(tmp_path, server.env)
 
 
 def prompts(ragmem: Ragmem, session_id: str) -> list[str]:
@@ -31,136 +22,109 @@ def aged(text: str) -> str:
 
 def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) -> None:
     """On a terminal; a pipe gets the list alone."""
-    ragmem.session_of("Write the parser of dates")
-    command = [*COMMAND, "sessions", "list"]
-    with PtyChat(command, cwd=ragmem.project, env=ragmem.env, columns=100) as terminal:
-        assert terminal.exit_code() == 0
-        told = terminal.text.split("Last time (", 1)[1]
-    assert "Outcome: Write the parser of dates — Soon." in told
-    assert "Last time" not in ragmem.run("sessions", "list").out
+    ragmem.ok("ask", "Write the parser of dates")
+    raw, _ = on_a_terminal(ragmem, "sessions", "list", columns=100)
+    told = raw.decode().split("Last time (", 1)[1]
+    assert "Outcome: Write the parser of dates — The answer." in told
+    assert "Last time" not in ragmem.ok("sessions", "list").out
 
 
 def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
-    """A list of tags; any of those that are asked for matches, with AND else."""
-    bug, plan, plain = (ragmem.session_of(text) for text in ("Bug?", "Plan?", "Plain?"))
-    done = ragmem.run("sessions", "tag", bug[-8:], "#debugging", "auth", "auth")
-    assert done.out == f"{bug[-8:]}  Bug?  (ask, debugging, auth)\n"
-    assert ragmem.run("sessions", "tag", plan, "auth").code == 0
-    done = ragmem.run("sessions", "tag", plain, "--remove", "ask")
-    assert done.out == f"{plain[-8:]}  Plain?  (no tags)\n"
+    """A list of tags; any of those that are asked for matches, with AND else; none steers a
+    terminal, and what is no tag changes nothing."""
 
+    def tagged(session_id: str, *words: str) -> str:
+        return ragmem.ok("sessions", "tag", session_id, *words).out
+
+    bug, plan, plain = (ragmem.session_of(text) for text in ("Bug?", "Plan?", "Plain?"))
+    said = tagged(bug[-8:], "#debugging", "auth", "auth")
+    assert said == f"{bug[-8:]}  Bug?  (ask, debugging, auth)\n"
+    tagged(plan, "auth")
+    assert tagged(plain, "--remove", "ask") == f"{plain[-8:]}  Plain?  (no tags)\n"
     assert ragmem.listed("--tag", "auth") == [plan, bug]
     assert ragmem.listed("--tag", "debugging", "--tag", "nothing") == [bug]
     assert ragmem.listed("--tag", "auth", "--status", "archived") == []
-    assert "Bug? #ask #debugging #auth\n" in ragmem.run("sessions", "list").out
-
-    done = ragmem.run("sessions", "tag", bug, "login", "--remove", "auth")
-    assert done.out.endswith("(ask, debugging, login)\n")
+    assert "Bug? #ask #debugging #auth\n" in ragmem.ok("sessions", "list").out
+    assert tagged(bug, "login", "--remove", "auth").endswith("(ask, debugging, login)\n")
     assert ragmem.listed("--tag", "auth") == [plan]
-
-
-@pytest.mark.parametrize("tags", [["  "], ["#"], ["--remove", "never"], ["x" * 41]], ids=str)
-def test_a_tag_that_can_not_be_is_exit_2(ragmem: Ragmem, tags: list[str]) -> None:
-    session_id = ragmem.session_of("Bug?", "--no-tools")
-    done = ragmem.run("sessions", "tag", session_id, *tags)
-    assert (done.code, done.out) == (2, "")
-    assert ragmem.sessions()[0]["tags"] == ["ask"]
-
-
-def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
-    session_id = ragmem.session_of("Bug?")
-    ragmem.run("sessions", "tag", session_id, "a\x1b[31mb")
-    for command in (["tag", session_id], ["list"], ["show", session_id]):
-        shown = ragmem.run("sessions", *command).out
+    for words in (["  "], ["#"], ["--remove", "never"], ["x" * 41]):
+        ragmem.refused("sessions", "tag", bug, *words)
+    tagged(bug, "a\x1b[31mb")
+    for command in (["tag", bug], ["list"], ["show", bug]):
+        shown = ragmem.ok("sessions", *command).out
         assert "\x1b" not in shown
+        assert "debugging" in shown
         assert "a\\e[31mb" in shown
 
 
-def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
-    """Active at first; archived and back; the list's filter."""
-    one, two = ragmem.session_of("One?"), ragmem.session_of("Two?")
-    assert ragmem.run("sessions", "archive", one).out == f"{one[-8:]}  One?  (archived)\n"
-    assert ragmem.listed("--status", "archived") == [one]
-    assert ragmem.listed("--status", "active") == [two]
-    assert "One? #ask (archived)\n" in ragmem.run("sessions", "list").out
-    assert ragmem.run("sessions", "archive", one, "--undo").out.endswith("(active)\n")
-    assert ragmem.listed("--status", "archived") == []
-
-
-def test_what_was_put_aside_is_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
+def test_an_archived_session_stays_is_marked_and_not_gone_on_with_unasked(ragmem: Ragmem) -> None:
     """By `-c` the newest of the others; by its id it is."""
-    other, aside = ragmem.session_of("One?"), ragmem.session_of("Two?")
-    ragmem.ok("sessions", "archive", aside)
-    assert ragmem.session_of("And?", "-c") == other
-    assert ragmem.session_of("And?", "-r", aside) == aside
-    ragmem.ok("sessions", "archive", other)
-    done = ragmem.run("ask", "And?", "-c")
-    assert done.code == 2
-    assert "sessions archive ID --undo" in done.err
+    one, two = ragmem.session_of("One?"), ragmem.session_of("Two?")
+    assert ragmem.ok("sessions", "archive", two).out == f"{two[-8:]}  Two?  (archived)\n"
+    assert ragmem.listed("--status", "archived") == [two]
+    assert ragmem.listed("--status", "active") == [one]
+    assert "Two? #ask (archived)\n" in ragmem.ok("sessions", "list").out
+    assert ragmem.session_of("And?", "-c") == one
+    assert ragmem.session_of("And?", "-r", two) == two
+    ragmem.ok("sessions", "archive", one)
+    assert "sessions archive ID --undo" in ragmem.refused("ask", "And?", "-c")
+    assert ragmem.ok("sessions", "archive", one, "--undo").out.endswith("(active)\n")
+    assert ragmem.listed("--status", "archived") == [two]
 
 
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     """Later ones do not leak into it, and the original is untouched."""
     whole = ragmem.session_of("First?")
     for prompt in ("Second?", "Third?"):
-        ragmem.session_of(prompt, "-r", whole)
-    ragmem.run("sessions", "rename", whole, "The garden")
-    done = ragmem.run("sessions", "fork", "the garden", "--at", "2")
+        ragmem.ok("ask", prompt, "-r", whole)
+    renamed = ragmem.ok("sessions", "rename", whole[-8:], "The  garden").out
+    assert renamed == f"{whole[-8:]}  The garden\n"
+    ragmem.refused("sessions", "rename", whole, "  ")
+    for at in ("0", "4", "-1", "x"):
+        ragmem.refused("sessions", "fork", whole, "--at", at)
+    assert len(ragmem.sessions()) == 1
+    done = ragmem.ok("sessions", "fork", "the garden", "--at", "2")
     tail = done.out.split()[0]
     assert done.out == f"{tail}  The garden (fork)  (2 turns of {whole[-8:]})\n"
     assert done.err == f"`ragmem chat -r {tail}` goes on with it.\n"
-
     assert prompts(ragmem, tail) == ["First?", "Second?"]
-    context = ragmem.run("context", "And now?", "-r", tail, "--format", "json").out
-    assert "Second?" in context
-    assert "Third?" not in json.dumps(
-        [m for m in json.loads(context)["messages"] if m["role"] == "user"][:-1]
-    )
-    ragmem.session_of("Other?", "-r", tail)
+    sent = ragmem.read("context", "And now?", "-r", tail)["messages"]
+    said = str([message for message in sent if message["role"] == "user"][:-1])
+    assert "Second?" in said
+    assert "Third?" not in said
+    ragmem.ok("ask", "Other?", "-r", tail)
     assert prompts(ragmem, tail) == ["First?", "Second?", "Other?"]
     assert prompts(ragmem, whole) == ["First?", "Second?", "Third?"]
-    named = ragmem.run("sessions", "fork", whole, "-n", "A  bed").out
+    named = ragmem.ok("sessions", "fork", whole, "-n", "A  bed").out
     assert "A bed" in named
     assert "3 turns" in named
-
-
-@pytest.mark.parametrize("at", ["0", "2", "-1", "x"])
-def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
-    session_id = ragmem.session_of("First?")
-    done = ragmem.run("sessions", "fork", session_id, "--at", at)
-    assert (done.code, done.out) == (2, "")
-    assert len(ragmem.sessions()) == 1
 
 
 def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path) -> None:
     """What was found stands below its session; other projects only with --scope all."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    search = ("sessions", "search", "--no-semantic")
     one = ragmem.session_of("Where do ferns grow?")
-    ragmem.session_of("Do ferns like shade?", "-r", one)
+    ragmem.ok("ask", "Do ferns like shade?", "-r", one)
     two = ragmem.session_of("What is the weather?")
     other = ragmem.session_of("Are ferns old?", cwd=elsewhere)
-
-    found = ragmem.run("sessions", "search", "ferns", "--no-semantic", "--format", "json").json
-    assert [session["session_id"] for session in found] == [one]
-    assert sorted(hit["turn_index"] for hit in found[0]["hits"]) == [1, 2]
-    assert {hit["session_id"] for hit in found[0]["hits"]} == {one}
-    everywhere = ragmem.run(
-        "sessions", "search", "ferns", "--no-semantic", "--scope", "all", "--format", "json"
-    ).json
+    (found,) = ragmem.read(*search, "ferns")
+    assert found["session_id"] == one
+    assert sorted(hit["turn_index"] for hit in found["hits"]) == [1, 2]
+    assert {hit["session_id"] for hit in found["hits"]} == {one}
+    everywhere = ragmem.read(*search, "ferns", "--scope", "all")
     assert {session["session_id"] for session in everywhere} == {one, other}
-    assert two not in json.dumps(everywhere)
-
-    text = ragmem.run("sessions", "search", "shade", "--no-semantic", "--scope", "all").out
+    assert two not in str(everywhere)
+    text = ragmem.ok(*search, "shade", "--scope", "all").out
     assert aged(text.replace(one[-8:], "<session>")) == snapshot("""\
 Where do ferns grow?  2 turns · AGO · <session>
   Turn 2 · AGO · found by its words
     > Do ferns like shade?
-    Soon.
+    The answer.
 """)
-    nothing = ragmem.run("sessions", "search", "hippopotamus", "--no-semantic")
-    assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing was found.\n")
-    assert ragmem.run("sessions", "search", " ").code == 2
+    nothing = ragmem.ok(*search, "hippopotamus")
+    assert (nothing.out, nothing.err) == ("", "Nothing was found.\n")
 
 
 def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
@@ -172,12 +136,9 @@ def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
     with LLMServer(answers) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.txt").write_text("fern\n")
-        session_id = ragmem.session_of("What does it say?")
-    plain = ragmem.run("sessions", "show", session_id).out
-    assert "first" not in plain
-    _, _, body = ragmem.run(
-        "sessions", "show", session_id, "--reasoning", "--results"
-    ).out.partition("\n\n")
+        show = ("sessions", "show", ragmem.session_of("What does it say?"))
+    assert "first" not in ragmem.ok(*show).out
+    _, _, body = ragmem.ok(*show, "--reasoning", "--results").out.partition("\n\n")
     assert body == snapshot("""\
 ── 1
 › What does it say?
@@ -190,11 +151,9 @@ def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
 
 It says fern.
 """)
-    turns: Any = ragmem.run("sessions", "show", session_id, "--reasoning", "--format", "json").json[
-        "turns"
-    ]
-    assert turns[0]["reasoning"] == "Look \x1b[31mfirst.\n\nThen tell."
-    assert "reasoning" not in ragmem.shown(session_id)["turns"][0]
+    (turn,) = ragmem.read(*show, "--reasoning")["turns"]
+    assert turn["reasoning"] == "Look \x1b[31mfirst.\n\nThen tell."
+    assert "reasoning" not in ragmem.read(*show)["turns"][0]
 
 
 AUTH = "The authentication code was refactored: login tokens are refreshed by middleware."
@@ -204,12 +163,12 @@ BEDS = "A garden was planned: ferns and hostas in the shade of the north wall."
 def summed(ragmem: Ragmem, session_id: str, text: str) -> None:
     """Its own summary, as the model says it."""
     with LLMServer([Answer(json.dumps({"text": text}))]) as server:
-        assert ragmem.run("sessions", "summarize", session_id, env=server.env).code == 0
+        ragmem.ok("sessions", "summarize", session_id, env=server.env)
 
 
 def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str]:
-    done = ragmem.ok("sessions", "similar", *arguments, "--format", "json", cwd=cwd)
-    return [session["session_id"] for session in done.json]
+    found = ragmem.read("sessions", "similar", *arguments, cwd=cwd)
+    return [session["session_id"] for session in found]
 
 
 def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -218,49 +177,38 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
     elsewhere.mkdir()
     auth, beds = ragmem.session_of("Refactor the login?"), ragmem.session_of("Plan the garden?")
     other = ragmem.session_of("Tokens?", cwd=elsewhere)
-    ragmem.session_of("refactoring authentication")  # it has no summary
+    ragmem.ok("ask", "refactoring authentication")  # it has no summary
     summed(ragmem, auth, AUTH)
     summed(ragmem, beds, BEDS)
     summed(ragmem, other, "Authentication: refreshing login tokens was refactored.")
-
-    assert similar(ragmem, "refactoring authentication") == [auth]
-    everywhere = similar(ragmem, "refactoring authentication", "--scope", "all")
-    assert sorted(everywhere) == sorted([auth, other])
-    assert len(similar(ragmem, "refactoring authentication", "--scope", "all", "--limit", "1")) == 1
+    asked = "refactoring authentication"
+    assert similar(ragmem, asked) == [auth]
+    assert sorted(similar(ragmem, asked, "--scope", "all")) == sorted([auth, other])
+    assert len(similar(ragmem, asked, "--scope", "all", "--limit", "1")) == 1
     assert similar(ragmem, auth[-8:], "--scope", "all") == [other]
     assert similar(ragmem, other, cwd=elsewhere) == []
-
-    (found,) = ragmem.run("sessions", "similar", "login tokens", "--format", "json").json
-    assert found["summary"] == AUTH
+    (found,) = ragmem.read("sessions", "similar", "login tokens")
+    assert (found["summary"], found["turn_count"]) == (AUTH, 1)
     assert 0.3 < found["similarity"] <= 1
-    assert found["turn_count"] == 1
-    text = ragmem.run("sessions", "similar", "login tokens").out
+    text = ragmem.ok("sessions", "similar", "login tokens").out
     assert text.startswith("ID        ALIKE  LAST ACTIVITY  TITLE AND SUMMARY\n" + auth[-8:])
-    none = ragmem.run("sessions", "similar", "the price of coffee in Peru")
-    assert (none.code, none.out) == (0, "")
+    none = ragmem.ok("sessions", "similar", "the price of coffee in Peru")
+    assert none.out == ""
     assert "No session with a summary is like this." in none.err
-    off = ragmem.run(
-        "sessions", "similar", "x", env={"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"}
-    )
-    assert off.code == 2
 
 
 def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
     """A call a session, stored; those that did not go on are not asked again."""
     one, two = ragmem.session_of("Where do ferns grow?"), ragmem.session_of("And hostas?")
     answers = [
-        Answer(
-            json.dumps(
-                {
-                    "main_topic": f"Topic {name} \x1b[31m",
-                    "key_findings": ["Shade is best.", "Water is second."],
-                    "action_items": [f"Plant {name}."],
-                }
-            )
-        )
+        {
+            "main_topic": f"Topic {name} \x1b[31m",
+            "key_findings": ["Shade is best.", "Water is second."],
+            "action_items": [f"Plant {name}."],
+        }
         for name in ("two", "one")
     ]
-    with LLMServer(answers) as server:
+    with LLMServer([Answer(json.dumps(each)) for each in answers]) as server:
         done = ragmem.ok("sessions", "insights", env=server.env)
         assert len(server.requests) == 2
         assert "And hostas?" in json.dumps(server.requests[0].body["messages"])
@@ -280,36 +228,24 @@ def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
   - Water is second.
   ☐ Plant one.
 """)
-
     with LLMServer() as server:
-        again = ragmem.run("sessions", "insights", "--format", "json", env=server.env)
+        again = ragmem.read("sessions", "insights", env=server.env)
         assert server.requests == []
-    assert [each["session_id"] for each in again.json] == [two, one]
-    assert again.json[0]["action_items"] == ["Plant two."]
-    assert [
-        each["session_id"]
-        for each in ragmem.run("sessions", "insights", "--last", "1", "--format", "json").json
-    ] == [two]
+    assert [each["session_id"] for each in again] == [two, one]
+    assert again[0]["action_items"] == ["Plant two."]
+    assert ragmem.read("sessions", "insights", "--last", "1") == again[:1]
 
 
 def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) -> None:
     """What was made before stays."""
-    ragmem.session_of("One?")
+    ragmem.ok("ask", "One?")
     two = ragmem.session_of("Two?")
-    answers = [Answer('{"main_topic": "Two"}'), Answer(mode="401"), Answer(mode="401")]
-    with LLMServer(answers) as server:
-        done = ragmem.run("sessions", "insights", "--format", "json", env=server.env)
-    assert (done.code, [each["session_id"] for each in done.json]) == (0, [two])
+    with LLMServer([Answer('{"main_topic": "Two"}'), *[Answer(mode="401")] * 3]) as server:
+        done = ragmem.ok("sessions", "insights", "--format", "json", env=server.env)
+    assert [each["session_id"] for each in done.json] == [two]
     assert "Nothing came of 1 session: " in done.err
-    with LLMServer([Answer(mode="401")], repeat=True) as server:
-        assert ragmem.run("sessions", "insights", env=server.env).code == 0
     nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
-    known = ragmem.run("sessions", "insights", "--format", "json", env=nothing)
+    known = ragmem.ok("sessions", "insights", "--format", "json", env=nothing)
     assert [each["session_id"] for each in known.json] == [two]
     assert known.err.startswith("1 session not looked at: local/")
     assert "is too small for this. Name one with -m" in known.err
-
-
-def test_insights_into_nothing(ragmem: Ragmem) -> None:
-    done = ragmem.run("sessions", "insights")
-    assert (done.code, done.out, done.err) == (0, "", "There is nothing to look over yet.\n")
