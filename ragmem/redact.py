@@ -115,12 +115,12 @@ _AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
 _APART = r"(?:[ \t\r\n]|\\[nrt]){1,8}"
 _WORD = rf"[^\s\\]{{1,60}}{_APART}"
 _GIVEN = Regex(
-    r"(?:(?<![\w-])--[\w-]{0,40}"
-    rf"|(?:\A|\n|\\n|\b(?:default|machine{_APART}{_WORD}))(?:{_APART})?"
+    r"(?:(?:(?<![\w-])|(?<=\\[nrt]))--[\w-]{0,40}"
+    rf"|(?:\A|\n|\\n|(?:(?<!\w)|(?<=\\[nrt]))(?:default|machine{_APART}{_WORD}))(?:{_APART})?"
     rf"login{_APART}{_WORD}(?:account{_APART}{_WORD})?\w?)\Z"
 )
 """What stands before the name in `--db-password x` and in `machine m login ana password x`, on
-one line or on several."""
+one line or on several, also right behind the escape of a line's end in JSON."""
 _IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
 """What stands before the name of an argument; within quotation marks there is none."""
 _CALL_CHARS = 200

@@ -4,18 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.bench import SPREAD, bench, start, texts_of
+from tests.fakes.bench import SPREAD, bench, shown, texts_of
 
 pytestmark = pytest.mark.timeout(1200)
 FILL = """
 import asyncio, sys
 from pathlib import Path
 from benches.growth import Place, fill
-filled = asyncio.run(fill(Place(home=Path(sys.argv[1])), 700))
+filled = asyncio.run(fill(Place(home=Path(sys.argv[1])), 350))
 print(len(filled.session_ids), sum(filled.lengths.values()), len(filled.long_ids))
 """
 
@@ -34,8 +33,8 @@ def kept(content, project):
     assert list(turns) == list(vectors)
     return turns, vectors
 
-many, vectors = kept(Content(2_100, 9), None)
-alone, own = kept(Content(2_100, 9), 7)
+many, vectors = kept(Content(500, 9), None)
+alone, own = kept(Content(500, 9), 7)
 assert {turn_id: many[turn_id] for turn_id in alone} == alone
 assert {turn_id: vectors[turn_id] for turn_id in own} == own
 print(len(many), len(alone), len({turn.session_id for turn in alone.values()}))
@@ -53,48 +52,71 @@ print(json.dumps([[each["role"] for each in messages(turn, way)] for way in ways
 async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
     """So many turns, each with its two calls, in sessions of many lengths."""
     sessions, turns, long = map(int, bench("-c", FILL, str(tmp_path)).split())
-    assert (turns, long) == (700, 1)
+    assert (turns, long) == (350, 1)
     data = tmp_path / "data"
     store = await SQLiteStore.open(data / "memory.db", locks_dir=tmp_path / "locks")
     assert await store.check() == []
     counts = (await store.info()).counts
-    assert (counts["sessions"], counts["turns"]) == (sessions, 700)
-    assert counts["tool_calls"] == 1400
+    assert (counts["sessions"], counts["turns"]) == (sessions, 350)
+    assert counts["tool_calls"] == 700
     await store.aclose()
 
 
-def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
-    """From measurements to charts that a reader of SVG takes, with every name in them."""
-    names = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
-    names += ["load the newest 30 turns", "load a session of 300", "list a folder"]
-    names += ["list a project", "list everything, newest 50", "find by the tail of an id"]
-    rows = [
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is shown and drawn of measurements that were made before."""
+    steps = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
+    steps += ["load the newest 30 turns", "load a session of 300", "list a folder"]
+    steps += ["list a project", "list everything, newest 50", "find by the tail of an id"]
+    grown = [
         {
             "store": "sqlite", "turns": turns, "sessions": turns // 36 + 1,
             "fill_turns_per_s": 4000.0, "read_turns_per_s": 9000.0, "size_bytes": 5700 * turns,
             "fill_rss_bytes": 50_000_000, "work_rss_bytes": 60_000_000, "open_ms": 5.0,
             "check_ms": 0.01 * turns, "info_ms": 0.004 * turns,
-            "steps": dict.fromkeys(names, SPREAD),
+            "steps": dict.fromkeys(steps, SPREAD),
         }
         for turns in (1_000, 100_000)
     ]  # fmt: skip
-    measured = tmp_path / "measured.json"
-    measured.write_bytes(msgspec.json.encode(rows))
-    table = bench("-m", "benches", "--measured", str(measured), "--plot", str(tmp_path))
+    groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
+    names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
+    rows = [
+        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": SPREAD}
+        for n in names
+    ]
+    better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
+    drained = {
+        "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
+        "target_s": 20.0,
+    }  # fmt: skip
+    return shown(
+        tmp_path_factory.mktemp("bench"),
+        growth=grown,
+        recall={"type": "recall", "turns": 9, "recalled": rows},
+        peer={
+            "type": "peer", "peer": "a-peer==1.0", "turns": 9, "recalled": [*rows, better],
+            "appended": {"a turn each": [5.0, 9.0]},
+        },
+        slow={"type": "drain", "drained": [{**drained, "drain_s": 30.0}]},
+        fast={"type": "drain", "drained": [{**drained, "drain_s": 9.0}]},
+    )  # fmt: skip
+
+
+def test_how_cost_grows_is_drawn(kept: dict[str, Any]) -> None:
+    """From measurements to charts that a reader of SVG takes, with every name in them."""
+    code, table, drawn = kept["growth"]
+    assert code == 0
     assert "sqlite 100,000" in table
     assert "2.00 (3.00)" in table
-    drawn = sorted(file.name for file in tmp_path.glob("*.svg"))
-    assert drawn == [
-        f"growth-sqlite-{subject}.svg" for subject in ("append", "read", "size", "whole")
-    ]
-    texts = texts_of(tmp_path / "growth-sqlite-append.svg")
+    assert sorted(drawn) == [f"growth-sqlite-{of}" for of in ("append", "read", "size", "whole")]
+    texts = drawn["growth-sqlite-append"]
     assert any(text.startswith("bare insert") for text in texts)
     assert {"1,000", "100,000", "milliseconds"} <= set(texts)
 
 
 def test_a_project_is_the_same_alone_as_among_others() -> None:
     """A million turns in a thousand projects are compared with one of them alone."""
-    assert bench("-c", ALONE).split() == ["2100", "220", "6"]
+    assert bench("-c", ALONE).split() == ["500", "40", "1"]
 
 
 def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list[str]]:
@@ -143,33 +165,17 @@ def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
     assert "turns of the conversation" in texts_of(tmp_path / "conversation-size-sqlite.svg")
 
 
-def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None:
+def test_recall_is_drawn_beside_what_it_is_compared_with(kept: dict[str, Any]) -> None:
     """Bars of what was kept, by language too; and the peer as it does best."""
-    groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
-    names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
-    rows = [
-        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": SPREAD}
-        for n in names
-    ]
-    better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
-    for kind in (
-        {"type": "recall", "turns": 9, "recalled": rows},
-        {
-            "type": "peer",
-            "peer": "a-peer==1.0",
-            "turns": 9,
-            "recalled": [*rows, better],
-            "appended": {"a turn each": [5.0, 9.0]},
-        },
-    ):
-        kept = tmp_path / "kept.json"
-        kept.write_text(json.dumps(kind))
-        table = bench("-m", "benches", "--measured", str(kept), "--plot", str(tmp_path))
+    for name in ("recall", "peer"):
+        code, table, _ = kept[name]
+        assert code == 0
         assert "0.500 0.600 0.700" in table
-    assert sorted(f.stem for f in tmp_path.glob("*.svg")) == ["peer", "recall", "recall-languages"]
-    assert {"SQLite: words and meaning", "among 5", ".60"} <= set(texts_of(tmp_path / "recall.svg"))
-    assert {"fr"} <= set(texts_of(tmp_path / "recall-languages.svg"))
-    assert {"a-peer", ".90"} <= set(texts_of(tmp_path / "peer.svg"))
+    drawn = kept["recall"][2] | kept["peer"][2]
+    assert sorted(drawn) == ["peer", "recall", "recall-languages"]
+    assert {"SQLite: words and meaning", "among 5", ".60"} <= set(drawn["recall"])
+    assert "fr" in drawn["recall-languages"]
+    assert {"a-peer", ".90"} <= set(drawn["peer"])
 
 
 def test_the_peer_is_given_all_of_a_turn() -> None:
@@ -178,15 +184,7 @@ def test_the_peer_is_given_all_of_a_turn() -> None:
                                              ["user"]]  # fmt: skip
 
 
-def test_a_missed_target_is_told(tmp_path: Path) -> None:
+def test_a_missed_target_is_told(kept: dict[str, Any]) -> None:
     """Who runs the bench in a script learns it from the exit code."""
-    row = {
-        "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
-        "target_s": 20.0,
-    }  # fmt: skip
-    for seconds, code in ((30.0, 1), (9.0, 0)):
-        kept = tmp_path / "kept.json"
-        kept.write_text(json.dumps({"type": "drain", "drained": [{**row, "drain_s": seconds}]}))
-        done = start("-m", "benches", "--measured", kept)
-        assert done.returncode == code, done.stderr
-        assert ("MISSED" in done.stdout) == bool(code)
+    told = {name: (kept[name][0], "MISSED" in kept[name][1]) for name in ("slow", "fast")}
+    assert told == {"slow": (1, True), "fast": (0, False)}

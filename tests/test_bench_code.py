@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.bench import SPREAD, bench, start, texts_of
+from tests.fakes.bench import SPREAD, bench, shown, texts_of
 
 PYTHON = '''\
 def parse_duration(text):
@@ -100,6 +100,7 @@ def test_a_copy_has_the_same_lines_without_docstrings(made: dict[str, list[list[
 
 
 def test_what_was_measured_is_shown_and_drawn(tmp_path: Path) -> None:
+    """A search below 50 ms at 50,000 scopes, say, and what misses its target."""
     asked = "docstring taken out"
     found = [
         {
@@ -113,15 +114,27 @@ def test_what_was_measured_is_shown_and_drawn(tmp_path: Path) -> None:
         "source_bytes": 10_000_000, "first_s": 31.0, "recheck_s": 0.3, "change_s": 0.1,
         "embed_s": 300.0, "index_bytes": 90_000_000, "first_rss_bytes": 300_000_000,
     }  # fmt: skip
-    kept = tmp_path / "code.json"
-    kept.write_text(json.dumps({"type": "code", "indexed": [indexed], "found": found}))
-    shown = start("-m", "benches", "--measured", kept, "--plot", tmp_path)
-    assert shown.returncode == 1, "a missed target is told"
-    assert "MISSED" in shown.stdout
-    assert ".100 / .200 / .300 / .400" in shown.stdout
-    drawn = texts_of(tmp_path / "code-docstrings.svg")
-    assert any("Django" in each for each in drawn)
-    assert not (tmp_path / "code-notes.svg").exists()
+    searched = [
+        {
+            "files": 9, "way": "ragmem, words and meaning", "first": 3.0, "scopes": scopes,
+            "spread": SPREAD | {"p95": 51.0},
+        }
+        for scopes in (50_009, 100_000)
+    ]  # fmt: skip
+    told = shown(
+        tmp_path,
+        whole={"type": "code", "indexed": [indexed], "found": found},
+        slow={"type": "code", "searched": searched},
+    )
+    code, said, drawn = told["whole"]
+    assert code == 1, "a missed target is told"
+    assert "MISSED" in said
+    assert ".100 / .200 / .300 / .400" in said
+    assert any("Django" in each for each in drawn["code-docstrings"])
+    assert "code-notes" not in drawn
+    code, said, _ = told["slow"]
+    assert code == 1
+    assert [line.split()[-1] for line in said.splitlines()[1:]] == ["MISSED", "ok"]
 
 
 GATHER = """
@@ -271,19 +284,3 @@ def test_searches_are_measured_at_several_sizes(tmp_path: Path, project: Path) -
     assert "BM25 over lines" in bench("-m", "benches", "--measured", kept, "--plot", tmp_path)
     drawn = texts_of(tmp_path / "code-search.svg")
     assert any("words and meaning, p95" in each for each in drawn)
-
-
-def test_a_slow_search_misses_its_target(tmp_path: Path) -> None:
-    """P95 below 50 ms at 50,000 scopes."""
-    row = {
-        "files": 9,
-        "way": "ragmem, words and meaning",
-        "first": 3.0,
-        "spread": SPREAD | {"p95": 51.0},
-    }
-    kept = tmp_path / "code.json"
-    rows = [row | {"scopes": scopes} for scopes in (50_009, 100_000)]
-    kept.write_text(json.dumps({"type": "code", "searched": rows}))
-    shown = start("-m", "benches", "--measured", kept)
-    assert shown.returncode == 1
-    assert [line.split()[-1] for line in shown.stdout.splitlines()[1:]] == ["MISSED", "ok"]

@@ -5,14 +5,14 @@ import errno
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ragmem.cli.main import run
 from ragmem.failpoints import POINTS, arm, failpoint, hits
 from ragmem.tools.shell import child_environment
-from tests.cli.process import Ragmem
 
 PACKAGE = Path(__file__).parents[1] / "ragmem"
 
@@ -132,28 +132,42 @@ def test_kill9_ends_the_process_there() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "alive\n")
 
 
-def test_a_wrong_failpoint_is_a_usage_error(tmp_path: Path) -> None:
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ragmem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Run:
+    """A command in this process, in a home of its own: its exit code, and what it said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path / "home"))
+
+    def run_with(*arguments: str, failpoint: str = "") -> tuple[int, str, str]:
+        arm("")
+        monkeypatch.setenv("RAGMEM_FAILPOINT", failpoint)
+        return run(arguments), *capfd.readouterr()
+
+    return run_with
+
+
+def test_a_wrong_failpoint_is_a_usage_error(ragmem: Run) -> None:
     """Plain words and exit code 2; it is no setting, so `config show` does not know it."""
-    ragmem = Ragmem(tmp_path, {})
-    done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": "sqlite.comit:kill9"})
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
+    assert ragmem("store", "info", failpoint="sqlite.comit:kill9") == (
+        2,
+        "",
         "error: RAGMEM_FAILPOINT: there is no point 'sqlite.comit'.\n"
-        "It is for tests; unset it to work.\n"
+        "It is for tests; unset it to work.\n",
     )
-    shown = ragmem.ok("config", "show", env={"RAGMEM_FAILPOINT": "sqlite.commit:kill9"})
-    assert "failpoint" not in shown.out.lower()
-
-
-def test_commands_of_the_agent_do_not_inherit_it() -> None:
-    """What the agent runs may be ragmem too: it must not fail for our sake."""
+    code, shown, _ = ragmem("config", "show", failpoint="sqlite.commit:kill9")
+    assert (code, "failpoint" in shown.lower()) == (0, False)
+    # What the agent runs may be ragmem too: it must not fail for our sake.
     given = {"PATH": "/bin", "RAGMEM_FAILPOINT": "sqlite.commit:kill9"}
     assert "RAGMEM_FAILPOINT" not in child_environment(given)
 
 
-def test_a_failing_disk_is_told_in_plain_words(tmp_path: Path) -> None:
+def test_a_failing_disk_is_told_in_plain_words(ragmem: Run) -> None:
     """Exit code 75 and what to do; never a traceback, nothing damaged."""
-    ragmem = Ragmem(tmp_path, {})
     full, broken = ("enospc", "is full"), ("eio", "Input/output error")
     for point, (action, words) in {
         "sqlite.open": full,
@@ -162,9 +176,9 @@ def test_a_failing_disk_is_told_in_plain_words(tmp_path: Path) -> None:
         "sqlite.mark": broken,
         "sqlite.read": full,
     }.items():
-        done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": f"{point}:{action}"})
-        assert done.code == 75, (point, action, done.err)
-        assert words in done.err
-        assert "Traceback" not in done.err
-        assert "bug" not in done.err
-    assert ragmem.run("store", "check").out == "All is well: 0 sessions, 0 turns.\n"
+        code, _, said = ragmem("store", "info", failpoint=f"{point}:{action}")
+        assert code == 75, (point, action, said)
+        assert words in said
+        assert "Traceback" not in said
+        assert "bug" not in said
+    assert ragmem("store", "check")[1] == "All is well: 0 sessions, 0 turns.\n"

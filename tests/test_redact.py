@@ -206,11 +206,6 @@ INNOCENT = [
 ]
 
 
-@pytest.mark.parametrize("text", INNOCENT)
-def test_innocent_text_is_left_alone(text: str) -> None:
-    assert redact(text) == text
-
-
 def test_known_values_are_replaced_wherever_they_stand() -> None:
     """As they are, as JSON and URLs write them; the longest first."""
     know({"A_KEY": 'pass"word\\é', "LONG_KEY": "canary-123-and-more", "SHORT_KEY": "canary-123"})
@@ -257,16 +252,6 @@ ASSIGNED = [
     "- Password: **{}**",
     'psycopg2.connect("host=plum password={}")',
 ]
-
-
-@pytest.mark.parametrize("around", ASSIGNED)
-def test_what_is_assigned_to_the_name_of_a_secret_is_replaced(around: str) -> None:
-    """As it stands in files of settings, in code and on command lines; also inside JSON."""
-    secret = "Xk29fjq2z7Lm"
-    assert redact(around.format(secret)) == around.format("[redacted: assigned secret]")
-    text = f"first\n{around.format(secret)}\nlast"
-    found = json.loads(redact(json.dumps({"text": text})))
-    assert found == {"text": text.replace(secret, "[redacted: assigned secret]")}
 
 
 PLACED = [
@@ -340,18 +325,6 @@ SAID = [
     "Das Passwort heißt {}",
     "Das Passwort heisst {}.",
 ]
-
-
-@pytest.mark.parametrize("sentence", SAID)
-def test_a_password_that_is_said_in_a_sentence_is_replaced(sentence: str) -> None:
-    """And its punctuation stays; also one of letters with a single digit."""
-    for secret in ("hunter2secretXY", "horse-9-battery"):
-        said = sentence.format(secret)
-        shown = sentence.format("[redacted: assigned secret]")
-        assert redact(said) == shown
-        assert json.loads(redact(json.dumps(said))) == shown
-
-
 BESIDE = [
     "my password {}",
     "use password {}, please",
@@ -360,34 +333,41 @@ BESIDE = [
     "Passwort {} bitte merken",
     "le mot de passe {}",
 ]
-
-
-@pytest.mark.parametrize("sentence", BESIDE)
-def test_a_password_right_behind_its_name_is_replaced(sentence: str) -> None:
-    """Where it looks like one: nothing but its looks tells it from the next word."""
-    for secret in ("Canary-pa55word-Zx9", "hunter2!x", "P@ssw0rd1", "Tr0ub4dor&3"):
-        said = sentence.format(secret)
-        shown = sentence.format("[redacted: assigned secret]")
-        assert redact(said) == shown
-        assert json.loads(redact(json.dumps(said))) == shown
-
-
 GIVEN = [
     "mysqldump --password {} app",
     "gh auth --token {}; ls",
     "deploy --db-password '{}'",
+    "--token {}",
     "tool --api-key {}",
     "machine plum.example login ana password {}",
     "machine plum.example\nlogin ana\npassword {}",
 ]
 
 
-@pytest.mark.parametrize("line", GIVEN)
-def test_a_password_that_a_command_is_given_is_replaced(line: str) -> None:
-    for secret in ("hunter2secretXY", "horse-9-battery"):
-        said, shown = line.format(secret), line.format("[redacted: assigned secret]")
+RANDOM, FEW_DIGITS = ("Xk29fjq2z7Lm",), ("hunter2secretXY", "horse-9-battery")
+LOOKING_LIKE_ONE = ("Canary-pa55word-Zx9", "hunter2!x", "P@ssw0rd1", "Tr0ub4dor&3")
+
+
+@pytest.mark.parametrize(
+    ("around", "secrets"),
+    [
+        *((around, RANDOM) for around in ASSIGNED),
+        *((around, FEW_DIGITS) for around in (*SAID, *GIVEN)),
+        # Nothing but its looks tells one from the next word there.
+        *((around, LOOKING_LIKE_ONE) for around in BESIDE),
+    ],
+)
+def test_a_password_is_replaced_where_one_stands(around: str, secrets: tuple[str, ...]) -> None:
+    """Assigned to its name, said in a sentence, given to a command; also inside JSON.
+
+    Its punctuation stays.
+    """
+    for secret in secrets:
+        said, shown = around.format(secret), around.format("[redacted: assigned secret]")
         assert redact(said) == shown
-        assert json.loads(redact(json.dumps(said))) == shown
+        text = f"first\n{said}\nlast"
+        found = json.loads(redact(json.dumps({"text": text})))
+        assert found == {"text": text.replace(said, shown)}
 
 
 def test_marks_that_may_be_of_a_password_go_with_it() -> None:
@@ -417,11 +397,6 @@ NOT_SAID = [
     "login with the password reset2 of ana; --password-file pass2.txt; a --token or api_key2",
     "with the secret 3fa85f64-5717-4562-b3fc-2c963f66afa6 and the token bucket2.queue-a",
 ]
-
-
-@pytest.mark.parametrize("text", NOT_SAID)
-def test_what_is_said_of_a_password_is_left_alone(text: str) -> None:
-    assert redact(text) == text
 
 
 NO_SECRET = [
@@ -462,8 +437,9 @@ NO_SECRET = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_SECRET)
-def test_code_and_placeholders_are_left_alone(text: str) -> None:
+@pytest.mark.parametrize("text", [*INNOCENT, *NOT_SAID, *NO_SECRET])
+def test_what_is_no_secret_is_left_alone(text: str) -> None:
+    """What begins like a key, what is said of passwords, code and placeholders."""
     assert redact(text) == text
     assert redact(json.dumps(text)) == json.dumps(text)
 
@@ -486,7 +462,7 @@ def test_secrets_are_chosen_by_name_and_length() -> None:
     )
 
 
-_SIZES = [500_000, pytest.param(10_000_000, marks=pytest.mark.campaign)]
+_SIZES = [150_000, pytest.param(10_000_000, marks=pytest.mark.campaign)]
 HOSTILE = {
     "words": "The quick brown fox jumps over the lazy dog. ",
     "all prefixes": " ".join(prefix for rule in RULES for prefix in rule.prefixes),
@@ -518,7 +494,7 @@ HOSTILE = {
 def test_a_large_text_takes_linear_time(unit: str, size: int) -> None:
     """Ten times a tenth, at most some more; what backtracks or starts over takes hours."""
     tenth_s = _cpu_seconds(unit * (size // 10 // len(unit)))
-    assert _cpu_seconds(unit * (size // len(unit))) < max(5, 40 * tenth_s)
+    assert _cpu_seconds(unit * (size // len(unit))) < max(1.5, 40 * tenth_s)
 
 
 def _cpu_seconds(text: str) -> float:
@@ -528,17 +504,15 @@ def _cpu_seconds(text: str) -> float:
     return time.process_time() - began
 
 
-_MEGA = 10_000_000
-
-
-def test_ten_megabytes_of_a_program_take_little_time() -> None:
-    """About half a second: the formats are looked for in a tenth of it."""
+def test_two_megabytes_of_a_program_take_little_time() -> None:
+    """About a tenth of a second: the formats are looked for in a tenth of it."""
     program = "".join(
         path.read_text("utf-8")
         for path in sorted(Path(module.__file__).parent.rglob("*.py"))
         if path != Path(module.__file__)
     )
-    assert _cpu_seconds((program * (_MEGA // len(program) + 1))[:_MEGA]) < 3
+    assert len(program) > 2_000_000
+    assert _cpu_seconds(program[:2_000_000]) < 0.6
 
 
 @pytest.mark.parametrize("size", _SIZES)

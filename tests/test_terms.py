@@ -248,21 +248,21 @@ def test_a_text_finds_itself(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x" * 1_000_000,
-        "a." * 500_000,
-        "a'" * 500_000,
-        "a,123" * 200_000,
-        "aB" * 500_000,
-        "\ud800\0" * 500_000,
-        "-" * 1_000_000,
+        "x" * 300_000,
+        "a." * 150_000,
+        "a'" * 150_000,
+        "a,123" * 60_000,
+        "aB" * 150_000,
+        "\ud800\0" * 150_000,
+        "-" * 300_000,
     ],
     ids=["one word", "dots", "apostrophes", "commas", "capitals", "surrogates", "dashes"],
 )
-def test_a_line_of_a_megabyte_is_no_trap(text: str) -> None:
+def test_a_line_without_an_end_is_no_trap(text: str) -> None:
     """Minified code and base64 cost no more than their length."""
     began = time.process_time()
     found = terms(text)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
     assert len(found) <= len(text)
 
 

@@ -8,13 +8,15 @@ import pytest
 
 from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
-from ragmem.ids import new_id, short_id
-from ragmem.memory.facts.failures import failures
+from ragmem.ids import short_id
+from ragmem.memory.facts import Draft
+from ragmem.memory.facts.failures import failed_before, failures
 from ragmem.messages import ToolUse
-from ragmem.records import MemoryRecord, Turn
+from ragmem.records import MemoryRecord, ToolCall
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
 from ragmem.tools.shell import commands_of
 from ragmem.tools.workspace import Workspace
+from tests.memory.builders import T0, a_call, a_turn
 from tests.tools.conftest import recorded
 from tests.tools.test_memory_tools import Desk, desk
 
@@ -22,6 +24,15 @@ __all__ = ["desk"]
 
 FAILS = "grow-ferns --all"
 WHY = "grow-ferns: command not found"
+
+LONG = f"grow-ferns {'x' * 300}"
+
+
+def learned(command: str, call: ToolCall) -> Draft:
+    """What is learned of a turn with this call alone."""
+    call = msgspec.structs.replace(call, arguments=json.dumps({"command": command}))
+    [draft] = failures(a_turn(1, "Go on", "", (call,)), locate=str)
+    return draft
 
 
 class Shell:
@@ -47,19 +58,8 @@ class Shell:
         return await self.tools.call(use)
 
     async def learns(self, command: str, outcome: ToolOutcome) -> MemoryRecord:
-        call = msgspec.structs.replace(
-            recorded("run_command", outcome),
-            arguments=json.dumps({"command": command}),
-            error=outcome.error,
-        )
-        turn = Turn(
-            turn_id=new_id(),
-            session_id=self.desk.session.session_id,
-            user_message="Go on",
-            started_at=call.started_at,
-            tool_calls=(call,),
-        )
-        [draft] = failures(turn, locate=str)
+        call = msgspec.structs.replace(recorded("run_command", outcome), error=outcome.error)
+        draft = learned(command, call)
         done = await self.desk.facts.remember(draft, self.desk.project.project_id)
         assert done.memory is not None
         return done.memory
@@ -87,52 +87,41 @@ async def test_the_same_command_again(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "known"),
+    ("failed", "command", "known"),
     [
-        ("cd . && grow-ferns --all", True),
-        ("cd {cwd} && grow-ferns --all", True),
-        ("cd {cwd}; grow-ferns\t--all", True),
-        ("cd elsewhere && grow-ferns --all", False),
-        ("grow-ferns", False),
-        ("grow-ferns --all --quick", False),
-        ("grow-ferns --ALL", False),
-        ("true", False),
+        (FAILS, "cd . && grow-ferns --all", True),
+        (FAILS, "cd /w && grow-ferns --all", True),
+        (FAILS, "cd /w; grow-ferns\t--all", True),
+        (FAILS, "cd elsewhere && grow-ferns --all", False),
+        (FAILS, "grow-ferns", False),
+        (FAILS, "grow-ferns --all --quick", False),
+        (FAILS, "grow-ferns --ALL", False),
+        (FAILS, "true", False),
+        (LONG, f"{LONG}y", False),
     ],
 )
-async def test_only_that_very_command(desk: Desk, command: str, known: bool) -> None:
+def test_only_that_very_command(failed: str, command: str, known: bool) -> None:
     """White space and `cd` to where one is make no difference, all else does."""
+    draft = learned(failed, a_call(tool_name="run_command", success=False))
+    memory = MemoryRecord(
+        memory_id="m", kind="failure", content=draft.content, created_at=T0, updated_at=T0
+    )
+    assert (failed_before(command, [memory], Path("/w")) is memory) is known
+
+
+async def test_where_it_works_now_nothing_is_said_of_it_and_what_it_printed_can_do_nothing(
+    desk: Desk,
+) -> None:
+    """The result of what works is its output alone."""
     shell = Shell(desk)
-    await shell.learns(FAILS, await shell.run(FAILS))
-    await shell.run(command.format(cwd=shell.cwd))
-    assert bool(shell.warnings) is known
-
-
-async def test_long_commands_may_go_on_differently(desk: Desk) -> None:
-    shell = Shell(desk)
-    long = f"grow-ferns {'x' * 300}"
-    await shell.learns(long, await shell.run(long))
-    await shell.run(long + "y")
-    assert shell.warnings == ()
-
-
-async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
-    """The result of what works is its output alone; the next is not warned."""
-    shell = Shell(desk)
-    command = "sh grow.sh"
+    command, script = "sh grow.sh", shell.cwd / "grow.sh"
+    script.write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
     await shell.learns(command, await shell.run(command))
-    (shell.cwd / "grow.sh").write_text("echo green\n")
+    script.write_text("echo green\n")
     outcome = await shell.run(command)
-    assert shell.warnings != ()
+    [warning] = shell.warnings
+    assert "\x1b" not in warning
     assert outcome.text == "Exit code 0\ngreen"
-
-
-async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
-    shell = Shell(desk)
-    command = "sh evil.sh"
-    (shell.cwd / "evil.sh").write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
-    await shell.learns(command, await shell.run(command))
-    await shell.run(command)
-    assert "\x1b" not in shell.warnings[0]
 
 
 async def test_a_memory_that_is_away_stops_no_command(

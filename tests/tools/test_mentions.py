@@ -47,6 +47,6 @@ def test_names_for_models_without_tools(prompt: str, paths: list[str]) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", [".", "-", "/", "./", "@", '@"', "a."])
 def test_a_huge_prompt_takes_no_time(piece: str) -> None:
-    prompt = piece * (2_000_000 // len(piece))
+    prompt = piece * (500_000 // len(piece))
     assert named_files(prompt, FILES) == []
     at_paths(prompt)

@@ -249,6 +249,17 @@ def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
     assert time.monotonic() - started < 60
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of more files than are looked at."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(30):
+        (folder / f"many/deep{i}").mkdir(parents=True)
+        for j in range(200):
+            (folder / f"many/deep{i}/f{j}").touch()
+    return folder
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -260,20 +271,16 @@ def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
     ],
     ids=["patterns", "words", "parts", "depth", "files"],
 )
-def test_files_that_a_line_names_are_looked_at_within_bounds(line: str, tmp_path: Path) -> None:
+def test_files_that_a_line_names_are_looked_at_within_bounds(line: str, many: Path) -> None:
     """What may mean more files than can be looked at is refused, in words that help."""
-    for i in range(30):
-        (tmp_path / f"many/deep{i}").mkdir(parents=True)
-        for j in range(200 if "many" in line else 20):
-            (tmp_path / f"many/deep{i}/f{j}").touch()
     rules = PermissionRules(deny=["read_file(.env)"])
     started = time.monotonic()
     with suppress(ToolFailure):
-        assert rules.denial_of_named(line, tmp_path / "many") == ""
+        assert rules.denial_of_named(line, many / "many") == ""
     with suppress(ToolFailure):
-        assert rules.denial_of_named(line, tmp_path) == ""
+        assert rules.denial_of_named(line, many) == ""
     assert time.monotonic() - started < 60
-    assert rules.denial_of_named("cat deep1/*1*", tmp_path / "many") == ""
+    assert rules.denial_of_named("cat deep1/*1*", many / "many") == ""
 
 
 def test_patterns_of_bash_name_what_a_rule_keeps(tmp_path: Path) -> None:

@@ -216,6 +216,16 @@ async def test_what_denies_reading_or_editing_a_file_holds_for_a_tool_of_any_nam
         await permissions.edit("sort_lines", "keep/x", workspace.resolve("keep/x"), "")
 
 
+@pytest.fixture
+def closed(make_desk):
+    """A desk with files that must not be read, and one that may."""
+    desk = make_desk(mode="bypassPermissions", deny=("read_file(.env)", "read_file(keys/deep/**)"))
+    for name, text in ((".env", "TOKEN=1\n"), ("open.txt", "known\n"), ("keys/deep/one", "x\n")):
+        desk.file(name, text)
+    (desk.cwd / "link").symlink_to(".env")
+    return desk
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -236,17 +246,15 @@ async def test_what_denies_reading_or_editing_a_file_holds_for_a_tool_of_any_nam
         "cat keys/deep/one",
     ],
 )
-async def test_a_command_that_names_a_file_that_must_not_be_read_is_refused(make_desk, line):
-    desk = make_desk(mode="bypassPermissions", deny=("read_file(.env)", "read_file(keys/deep/**)"))
-    desk.file(".env", "TOKEN=1\n")
-    desk.file("open.txt", "known\n")
-    desk.file("keys/deep/one", "secret\n")
-    (desk.cwd / "link").symlink_to(".env")
-    outcome = await desk.fails("run_command", command=line.replace("{cwd}", str(desk.cwd)))
+async def test_a_command_that_names_a_file_that_must_not_be_read_is_refused(closed, line):
+    outcome = await closed.fails("run_command", command=line.replace("{cwd}", str(closed.cwd)))
     assert outcome.denied
     assert "rule" in outcome.text
+
+
+async def test_a_command_that_names_other_files_runs(closed):
     fine = "cat open.txt; ls; cat *.txt; echo 'not .env but this'; cd keys; ls"
-    assert "known" in (await desk.do("run_command", command=fine)).text
+    assert "known" in (await closed.do("run_command", command=fine)).text
 
 
 async def test_rules_allow_what_they_say_and_ask_for_the_rest(make_desk):
