@@ -12,7 +12,7 @@ from ragmem.agent.calls import CallRunner
 from ragmem.agent.seat import standard_toolset
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
-from ragmem.index import rows
+from ragmem.index import rows, watch
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
@@ -105,6 +105,13 @@ class Desk(msgspec.Struct):
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are given ten files at a time, so that some dozens are many batches."""
     monkeypatch.setattr(rows, "_BATCH", 10)
+
+
+@pytest.fixture
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are told, the folder is looked at and failures are tried again in less time."""
+    for name, value in (("QUIET_MS", 30), ("TOGETHER_MS", 160), ("TICK_MS", 100), ("RETRY_S", 0.1)):
+        monkeypatch.setattr(watch, f"_{name}", value)
 
 
 @pytest.fixture

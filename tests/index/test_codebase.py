@@ -286,13 +286,15 @@ async def test_code_that_must_not_be_read_is_neither_found_nor_shown(desk: Desk)
         assert path not in {hit.path for hit in await denied.search(asked, 5)}
 
 
-async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
+async def test_what_watched_has_ended_and_is_begun_again(
+    desk: Desk, tmp_path: Path, quick_watch: None
+) -> None:
     async with desk.codebase() as codebase:
         at_hand = desk.code(codebase)
         codebase.keep_current()
         assert await codebase.search(desk.project, "parse_duration", 5)
         desk.folder.rename(tmp_path / "away")
-        await asyncio.sleep(3)
+        await asyncio.wait(codebase._following.values())
         (tmp_path / "away").rename(desk.folder)
         (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
 
@@ -304,7 +306,9 @@ async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: P
         await _until(found)
 
 
-async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
+async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
+    desk: Desk, quick_watch: None
+) -> None:
     """`start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.
     """

@@ -26,6 +26,9 @@ def tree(tree) -> Tree:
     return tree
 
 
+pytestmark = pytest.mark.usefixtures("quick_watch")
+
+
 class Watched:
     def __init__(self, index: CodeIndex) -> None:
         self.index = index
@@ -115,8 +118,8 @@ async def test_many_changes_at_once(tree):
         started = time.monotonic()
         for number in range(40):
             tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
-        # Where they come slowly, each pause of 0.15 s may end what is told together.
-        pauses = (time.monotonic() - started) / 0.15
+        # Where they come slowly, each pause may end what is told together.
+        pauses = (time.monotonic() - started) * 1000 / watch._QUIET_MS
         async with asyncio.timeout(60):
             while sum(len(each.changed) for each in watched.seen) < 40:
                 await asyncio.sleep(0.05)
@@ -180,7 +183,7 @@ async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
         writing = threading.Thread(target=scribble)
         writing.start()
         try:
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.4)
             tree.write("app/clock.py", CLOCK.replace("60", "61"))
             await watched.until("app/clock.py")
         finally:
@@ -236,7 +239,9 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
     async with contextlib.aclosing(kept) as changes, asyncio.timeout(60):
         assert (await anext(changes)).changed == ("a.py",)
     pauses = [after - before for (before, _), (after, _) in itertools.pairwise(index.asked)]
-    assert [pause >= least for pause, least in zip(pauses, [0.5, 1, 2], strict=True)] == [True] * 3
+    assert [pause >= least for pause, least in zip(pauses, [0.1, 0.2, 0.4], strict=True)] == [
+        True
+    ] * 3
 
 
 async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
@@ -261,6 +266,6 @@ async def test_another_process_is_at_it(tree):
     async with _watching(tree) as watched:
         with held(tree.database, "refresh"):
             tree.write("app/clock.py", CLOCK.replace("60", "61"))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.4)
             assert watched.seen == []
         await watched.until("app/clock.py")
