@@ -6,11 +6,14 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
-from ragmem.errors import StreamCut
+from ragmem.embedder import Embedder
+from ragmem.errors import EmbedderError, StreamCut
 from ragmem.llm.base import Assembler, Request
 from ragmem.messages import ToolUse, user
+from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.llm_server import Answer, Call, LLMServer, main
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
@@ -104,3 +107,17 @@ async def test_the_scripted_llm() -> None:
     with pytest.raises(AssertionError, match="script is over"):
         await complete()
     assert len(llm.requests) == 5
+
+
+async def test_texts_that_share_words_have_vectors_that_are_near() -> None:
+    """Unit rows, the same each time; what shares words is closer; failing when told."""
+    fake = HashEmbedder()
+    embedder: Embedder = fake
+    rows = await embedder.embed(["the login fails", "login fails again", "billing report"])
+    assert rows.shape == (3, 64)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert rows[0] @ rows[1] > fake.info.thresholds.history > rows[0] @ rows[2]
+    assert np.array_equal(rows, await HashEmbedder().embed([text for _, text in fake.seen]))
+    fake.failing = True
+    with pytest.raises(EmbedderError):
+        await embedder.embed(["x"])

@@ -148,3 +148,11 @@ async def desk(tmp_path: Path, store: Store) -> AsyncIterator[Desk]:
     )
     yield Desk(folder, paths, store, memory, project, session, tools, [])
     await memory.aclose()
+
+
+@pytest.fixture
+async def codebase(desk: Desk) -> AsyncIterator[Codebase]:
+    """That of a process which has indexed the project."""
+    async with desk.codebase() as opened:
+        await desk.indexed(opened)
+        yield opened

@@ -13,6 +13,7 @@ from ragmem import redact
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable, UsageError
 from ragmem.index import Refreshed
 from ragmem.index.index import CodeIndex
+from tests.fakes.patience import until
 from tests.index.trees import AUTH, PROJECT_ID, Tree, children, held, held_up, names_found
 
 SOURCE = Path(__file__).parents[2]
@@ -98,9 +99,7 @@ async def test_killed_in_the_middle(tmp_path):
         while not int((process.stdout.readline() or "1").split()[0]):
             pass
         process.send_signal(signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while _cutting_in(tree):
-            await asyncio.sleep(0.1)
+    await until(lambda: not _cutting_in(tree))
     tree.sound()
     async with tree.index() as index:
         done = await index.refresh()
