@@ -9,9 +9,8 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from ragmem.embedder.models import OnnxEmbedder
 from ragmem.service import Client, is_offered, serve
 from tests.cli.process import SOURCE
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.patience import until
 
 VERSION = "1.2.3"
 LONG_S = 600.0
@@ -67,28 +67,6 @@ async def made_by_the_own_one(
     own = own or HashEmbedder()
     await shared(folder, own, version).embed(["a question"], "query")
     return own.seen == [("query", "a question")]
-
-
-@contextmanager
-def process(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A service that is killed while it embeds, in a process of its own."""
-    started = subprocess.Popen(
-        [sys.executable, "-P", "-c", SERVE_ONE_THAT_IS_KILLED],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
-        cwd=folder,
-    )
-    with started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
-async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await asyncio.sleep(0.02)
 
 
 def answers(folder: Path) -> bool:
@@ -350,10 +328,17 @@ async def test_of_two_at_once_one_stays(folder: Path) -> None:
 
 async def test_one_that_is_killed_in_the_middle_of_an_answer_is_replaced(folder: Path) -> None:
     """Until then whoever asks makes the vectors, though its socket is there."""
-    with process(folder) as service:
-        await until(lambda: answers(folder))
-        assert await made_by_the_own_one(folder)
-        assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE_ONE_THAT_IS_KILLED],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
+        cwd=folder,
+    ) as service:
+        try:
+            await until(lambda: answers(folder))
+            assert await made_by_the_own_one(folder)
+            assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
+        finally:
+            service.kill()
     assert (folder / "e.sock").exists()
     assert await made_by_the_own_one(folder)
     async with served(folder, HashEmbedder()):

@@ -5,7 +5,7 @@ Gemini's generateContent.
 
 In a test, in process (it runs in threads, so sync and async tests use it alike):
 
-    with LLMServer([                                # or: async with
+    with LLMServer([
         Answer(tools=[Call("read_file", {"path": "a.py"})]),
         Answer("It prints hello."),
         Answer(mode="429", retry_after="1"),        # a fault, then the next request goes on
@@ -22,11 +22,10 @@ answer repeats. `server.env` is the environment that points ragmem at the server
 
 As a process of its own (it ends on SIGTERM, or when its parent does):
 
-    python tests/fakes/llm_server.py --script answers.json --port-file port --record seen.jsonl
+    python tests/fakes/llm_server.py --script answers.json --port-file port
 
 with the script `[{"text": "hi"}, {"tools": [{"name": "read_file", "arguments": {"path": "a"}}]}]`
-(the fields of Answer); `--repeat` as above. `seen.jsonl` holds one
-`{"path", "headers", "body"}` a line. `LLMServer.spawn(...)` starts that for a test.
+(the fields of Answer); `--repeat` as above. `LLMServer.spawn(...)` starts that.
 
 `/embeddings` answers with vectors of shared words, of 8 numbers or as asked (`text="16"` sends
 others); `mode` and `delay_s` work there too.
@@ -60,33 +59,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-Mode = Literal[
-    "ok",
-    "cut_rst",
-    "cut_clean",
-    "cut_noend",
-    "stall",
-    "silent",
-    "nothing",
-    "badjson",
-    "utf8",
-    "errevent",
-    "empty",
-    "429",
-    "500",
-    "502",
-    "401",
-    "403",
-    "404",
-    "400",
-    "400_context",
-    "html",
-    "json_error",
-]
+Mode = str
+"""One of those above."""
 
 HTML = "<!DOCTYPE html><html><head><title>Welcome</title></head><body>Sign in</body></html>"
 
@@ -125,6 +103,11 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after: str = ""
     message: str = ""
     """Of an error body."""
+
+    def __post_init__(self) -> None:
+        """Refuse a mode that is none."""
+        if self.mode not in MODES:
+            raise ValueError(f"there is no mode {self.mode!r}")
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -212,30 +195,24 @@ def render_gemini(answer: Answer) -> list[bytes]:
 
 def render_responses(answer: Answer) -> list[bytes]:
     """The same as OpenAI's Responses stream it."""
-    items: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    items: list[tuple[dict[str, Any], str, list[str]]] = []
     if answer.reasoning:
-        said = [
-            {"type": "response.reasoning_summary_text.delta", "delta": piece}
-            for piece in _pieces(answer.reasoning, answer.chunk_chars)
-        ]
-        items.append(({"type": "reasoning", "id": "rs_1", "encrypted_content": "sealed"}, said))
+        head = {"type": "reasoning", "id": "rs_1", "encrypted_content": "sealed"}
+        thoughts = _pieces(answer.reasoning, answer.chunk_chars)
+        items.append((head, "reasoning_summary_text", thoughts))
     if answer.text:
-        words = [
-            {"type": "response.output_text.delta", "delta": piece} for piece in _words_of(answer)
-        ]
-        items.append(({"type": "message", "role": "assistant"}, words))
+        head = {"type": "message", "role": "assistant"}
+        items.append((head, "output_text", _words_of(answer)))
     for index, call in enumerate(answer.tools):
         head = {"type": "function_call", "call_id": _call_id(call, index), "name": call.name}
-        parts = [
-            {"type": "response.function_call_arguments.delta", "delta": piece}
-            for piece in _pieces(_arguments(call), answer.chunk_chars)
-        ]
-        items.append((head, parts))
+        parts = _pieces(_arguments(call), answer.chunk_chars)
+        items.append((head, "function_call_arguments", parts))
     events: list[dict[str, Any]] = [{"type": "response.created", "response": {}}]
-    for index, (item, deltas) in enumerate(items):
+    for index, (item, kind, pieces) in enumerate(items):
         whole = {**item, "arguments": _arguments(answer.tools[-1])} if "name" in item else item
         events.append({"type": "response.output_item.added", "output_index": index, "item": item})
-        events += [{**delta, "output_index": index} for delta in deltas]
+        delta = {"type": f"response.{kind}.delta", "output_index": index}
+        events += [{**delta, "delta": piece} for piece in pieces]
         events.append({"type": "response.output_item.done", "output_index": index, "item": whole})
     into, out, cached = answer.usage or (0, 0, 0)
     usage = {
@@ -280,7 +257,24 @@ def model_env(url: str) -> dict[str, str]:
     }
 
 
-class LLMServer:
+class SpawnedServer:
+    """A server in another process."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """The API base."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that make ragmem use this server."""
+        return model_env(self.url)
+
+
+class LLMServer(SpawnedServer):
     """The server; see the module's docstring."""
 
     def __init__(
@@ -292,7 +286,6 @@ class LLMServer:
         ollama: bool = False,
         refuse_stream_options: bool = False,
         uds: Path | None = None,
-        record: Path | None = None,
     ) -> None:
         self.requests: list[Received] = []
         self.refuse_stream_options = refuse_stream_options
@@ -301,29 +294,18 @@ class LLMServer:
         self.stopping = threading.Event()
         self._script = list(script)
         self._repeat = repeat
-        self._record = record
         self._lock = threading.Lock()
         self._tcp: socketserver.BaseServer
         if uds is None:
             self._tcp = _Tcp(("127.0.0.1", 0), _Handler)
-            self.port: int = self._tcp.server_address[1]
+            super().__init__(self._tcp.server_address[1])
         else:
             self._tcp = _Unix(str(uds), _UnixHandler)
-            self.port = 0
+            super().__init__(0)
         self._tcp.llm = self
         self._thread = threading.Thread(
             target=self._tcp.serve_forever, args=(0.02,), name="llm-server", daemon=True
         )
-
-    @property
-    def url(self) -> str:
-        """The API base."""
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Variables that make ragmem use this server."""
-        return model_env(self.url)
 
     def extend(self, *steps: Step) -> None:
         """More answers, while it runs."""
@@ -354,22 +336,15 @@ class LLMServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    async def __aenter__(self) -> "LLMServer":
-        return self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.stop()
-
     @staticmethod
     @contextlib.contextmanager
     def spawn(
         folder: Path, script: Sequence[Answer], *, repeat: bool = False
     ) -> Iterator["SpawnedServer"]:
         """The same as a process of its own, with its files in `folder`."""
-        answers, port_file, record = folder / "answers.json", folder / "port", folder / "seen.jsonl"
+        answers, port_file = folder / "answers.json", folder / "port"
         answers.write_bytes(msgspec.json.encode(list(script)))
-        command = [sys.executable, __file__, "--script", str(answers)]
-        command += ["--port-file", str(port_file), "--record", str(record)]
+        command = [sys.executable, __file__, "--script", answers, "--port-file", port_file]
         process = subprocess.Popen([*command, "--repeat"] if repeat else command)
         try:
             deadline = time.monotonic() + 60
@@ -377,7 +352,7 @@ class LLMServer:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the scripted server did not start")
                 time.sleep(0.01)
-            yield SpawnedServer(int(port_file.read_text()), record)
+            yield SpawnedServer(int(port_file.read_text()))
         finally:
             process.terminate()
             process.wait(60)
@@ -386,9 +361,6 @@ class LLMServer:
         """Record the request and choose its answer."""
         with self._lock:
             self.requests.append(request)
-            if self._record is not None:
-                with self._record.open("ab") as file:
-                    file.write(msgspec.json.encode(request) + b"\n")
             step = self._next(str(request.body.get("model", "")))
         return step if isinstance(step, Answer) else step(request)
 
@@ -401,46 +373,20 @@ class LLMServer:
         return Answer(mode="400", message="the script is over")
 
 
-class SpawnedServer(msgspec.Struct, frozen=True):
-    """A server in another process."""
-
-    port: int
-    record: Path
-
-    @property
-    def url(self) -> str:
-        """The API base."""
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    @property
-    def requests(self) -> list[Received]:
-        """What it received so far."""
-        if not self.record.exists():
-            return []
-        lines = self.record.read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Received) for line in lines]
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Variables that make ragmem use this server."""
-        return model_env(self.url)
-
-
-class _Tcp(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
+class _Quiet:
     daemon_threads = True
-    block_on_close = True
-    request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # A client that leaves in the middle is part of the game.
 
 
-class _Unix(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
+class _Tcp(_Quiet, socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 64
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass
+
+class _Unix(_Quiet, socketserver.ThreadingUnixStreamServer):
+    pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -491,12 +437,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif answer.mode in _STATUS or answer.mode in ("html", "json_error"):
             self._refuse(answer)
-        elif body.get("stream") or ":streamGenerateContent" in self.path:
-            self._stream(answer, body)
         elif self.path.endswith("/embeddings"):
             self._json(200, _vectors(body, answer))
         else:
-            self._json(200, _whole(answer, str(body.get("model", ""))))
+            self._stream(answer, body)
 
     def _refuse(self, answer: Answer) -> None:
         if answer.mode in ("html", "502"):
@@ -620,6 +564,12 @@ _INJECTED = {
 }
 
 
+MODES = {
+    *("ok", "cut_rst", "cut_clean", "cut_noend", "stall", "silent", "nothing", "empty"),
+    *("html", "json_error", *_STATUS, *_INJECTED),
+}
+
+
 def _words_of(answer: Answer) -> list[str]:
     if isinstance(answer.text, list):
         return answer.text
@@ -687,36 +637,11 @@ def word_vector(text: str, dimension: int) -> list[float]:
     return vector
 
 
-def _whole(answer: Answer, model: str) -> dict[str, Any]:
-    text = "".join(answer.text)
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    if answer.tools:
-        message["tool_calls"] = [
-            {
-                "id": _call_id(c, i),
-                "type": "function",
-                "function": {"name": c.name, "arguments": _arguments(c)},
-            }
-            for i, c in enumerate(answer.tools)
-        ]
-    return {
-        "id": "chatcmpl-scripted",
-        "object": "chat.completion",
-        "created": 1,
-        "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": _finish(answer)}],
-        "usage": _usage(answer.usage or (0, 0, 0)),
-    }
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve a script until told to stop."""
     parser = argparse.ArgumentParser(description="A scripted OpenAI-compatible server.")
     parser.add_argument("--script", type=Path, required=True, help="JSON: a list of answers")
     parser.add_argument("--port-file", type=Path, required=True, help="where the port is written")
-    parser.add_argument("--record", type=Path, help="where requests are written, a line each")
     parser.add_argument("--repeat", action="store_true", help="the last answer repeats")
     options = parser.parse_args(argv)
     script = msgspec.json.decode(options.script.read_bytes(), type=list[Answer])
@@ -724,7 +649,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, lambda *_: ended.set())
-    with LLMServer(script, repeat=options.repeat, record=options.record) as server:
+    with LLMServer(script, repeat=options.repeat) as server:
         draft = options.port_file.with_name(options.port_file.name + ".new")
         draft.write_text(str(server.port))
         draft.replace(options.port_file)

@@ -1,5 +1,10 @@
 """How long is waited where waiting is not what is tested."""
 
+import asyncio
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import Any
+
 from ragmem.memory import leases
 from ragmem.memory.summaries import summarizer
 from ragmem.tools import shell
@@ -13,3 +18,13 @@ def be_patient() -> None:
     leases._PATIENCE_S = shell._PATIENCE_S = 60.0
     # Nobody waits between answers of a model that can't be used.
     summarizer.PAUSES = (0, 0, 0)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until it holds; what it returns may have to be awaited."""
+    async with asyncio.timeout(60):
+        while True:
+            found = condition()
+            if (await found) if isawaitable(found) else found:
+                return
+            await asyncio.sleep(0.02)

@@ -3,20 +3,11 @@
 import asyncio
 import socket
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 from urllib.parse import urlsplit
 
-Cut = Literal[
-    "before_run",
-    "after_run",
-    "before_commit",
-    "in_commit",
-    "after_commit",
-    "in_answer",
-    "half_close",
-    "late_answer",
-    "deadlock",
-]
+Cut = str
+"""One of those that `TcpProxy` tells of."""
 
 # The Bolt message COMMIT (0x12, no fields) as one chunk with its end mark, and how RUN begins.
 _COMMIT = b"\x00\x02\xb0\x12\x00\x00"
@@ -29,8 +20,8 @@ class TcpProxy:
     `before_commit`: the message never reaches the server. `in_commit`: half of it does.
     `after_commit`: the server commits, its answer never reaches the client. `in_answer`: half
     of the answer does. `half_close`: instead of it the client hears that nothing more comes.
-    `late_answer`: it comes after `late_s`. `deadlock`: the server is not asked, the client
-    hears of a deadlock. `before_run` and `after_run`: the same for a statement.
+    `deadlock`: the server is not asked, the client hears of a deadlock. `before_run` and
+    `after_run`: the same for a statement.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -41,11 +32,8 @@ class TcpProxy:
         self._connections: set[asyncio.Task[None]] = set()
         self._links: set[_Link] = set()
         self.cuts: list[Cut] = []
-        self.late_s = 1.0
         self.silent = False
         """Take what the client sends, and never answer."""
-        self.commits = 0
-        self.opened = 0
 
     @property
     def url(self) -> str:
@@ -100,7 +88,6 @@ class TcpProxy:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        self.opened += 1
         try:
             await self._serve(reader, writer)
         except (asyncio.CancelledError, ConnectionError):
@@ -130,8 +117,6 @@ class TcpProxy:
 
     def next_cut(self, data: bytes) -> Cut | None:
         """What happens to a message of the client, if anything."""
-        if _COMMIT in data:
-            self.commits += 1
         if not self.cuts:
             return None
         trigger = _RUN if self.cuts[0].endswith("_run") else _COMMIT
@@ -185,8 +170,6 @@ class _Link:
                 case "half_close":
                     self._client.write_eof()
                     self.lost = True
-                case "late_answer":
-                    await asyncio.sleep(self._proxy.late_s)
             if not self.lost and not self._proxy.silent:
                 self._client.write(data)
                 await self._client.drain()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ragmem.importers import AgentName, FoundFile, Tally
 from ragmem.importers.importer import AGENTS, titles_beside
@@ -60,6 +61,31 @@ class Read:
     def told(self) -> list[dict[str, object]]:
         """What was said and done, to compare at a glance."""
         return [_told(put) for put in self.puts]
+
+    @property
+    def drawn(self) -> str:
+        """The same as text, a turn after the other."""
+        return "\n\n".join(map(_drawn, self.told))
+
+
+def _drawn(told: dict[str, Any]) -> str:
+    """Lines of a turn; of a call its iteration, `!` where it failed, arguments, and its result."""
+    lines = [f"user: {told['user']}"]
+    for call in told.get("calls", ()):
+        number, (name, arguments), *_ = call["in"], list(call.items())[1]
+        if call["before"]:
+            lines.append(f"{number} says: {call['before']}")
+        said, more = json.dumps(arguments, ensure_ascii=False), []
+        if len(said) > 80:
+            said, more = "", [f"  {key}: {value}" for key, value in arguments.items()]
+        lines.append(f"{number} {name}{'!' * call['failed']} {said}".rstrip())
+        lines += "\n".join(more).split("\n") if more else []
+        if call["result"] is not None:
+            lines += [f"  | {line}".rstrip() for line in call["result"].split("\n")]
+    lines += [f"file: {each}" for each in told.get("files", ())]
+    lines += [f"{name}: {told[name]}" for name in ("reasoning", "assistant") if name in told]
+    used = (told.get("model"), told.get("model_calls"), told["tokens"])
+    return "\n".join([*lines, " ".join(map(str, (told["status"], *used)))])
 
 
 def _told(put: PutTurn) -> dict[str, object]:

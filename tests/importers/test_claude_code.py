@@ -4,6 +4,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from inline_snapshot import snapshot
 
 from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read, lines
@@ -12,51 +13,22 @@ from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read, lines
 def test_one_block_a_line() -> None:
     """Early 2025: a message of the model on several lines, a subagent in the same file."""
     read = Read("claude-code", SPRING)
-    assert read.told == snapshot(
-        [
-            {
-                "user": "Which ferns in plants.txt like shade? 🌿",
-                "calls": [
-                    {
-                        "in": 0,
-                        "Read": {"file_path": "/home/ana/garden/plants.txt"},
-                        "before": "I'll read the list.",
-                        "result": """\
-     1→lady fern: shade
-     2→bracken: sun\
-""",
-                        "failed": False,
-                    }
-                ],
-                "files": ["read /home/ana/garden/plants.txt"],
-                "assistant": "The lady fern does.",
-                "reasoning": "The list will tell.",
-                "status": "completed",
-                "model": "claude-sonnet-4-20250514",
-                "tokens": (8090, 4060, 68),
-                "model_calls": 2,
-            },
-            {
-                "user": "Now write that into notes.md",
-                "calls": [
-                    {
-                        "in": 0,
-                        "Write": {
-                            "file_path": "/home/ana/garden/notes.md",
-                            "content": "Lady fern: shade.\n",
-                        },
-                        "before": "",
-                        "result": "The user doesn't want to proceed with this tool use.",
-                        "failed": True,
-                    }
-                ],
-                "status": "interrupted",
-                "model": "claude-sonnet-4-20250514",
-                "tokens": (4126, 4090, 40),
-                "model_calls": 1,
-            },
-        ]
-    )
+    assert read.drawn == snapshot("""\
+user: Which ferns in plants.txt like shade? 🌿
+0 says: I'll read the list.
+0 Read {"file_path": "/home/ana/garden/plants.txt"}
+  |      1→lady fern: shade
+  |      2→bracken: sun
+file: read /home/ana/garden/plants.txt
+reasoning: The list will tell.
+assistant: The lady fern does.
+completed claude-sonnet-4-20250514 2 (8090, 4060, 68)
+
+user: Now write that into notes.md
+0 Write! {"file_path": "/home/ana/garden/notes.md", "content": "Lady fern: shade.\\n"}
+  | The user doesn't want to proceed with this tool use.
+interrupted claude-sonnet-4-20250514 1 (4126, 4090, 40)\
+""")
     assert (read.facts.cwd, read.facts.title) == ("/home/ana/garden", "Which ferns like shade")
     assert dict(read.tally.left_out) == {"messages of subagents": 2}
     first = read.puts[0].turn
@@ -68,71 +40,33 @@ def test_one_block_a_line() -> None:
 def test_commands_compaction_images() -> None:
     """Late 2025: only what the person typed is theirs; what the agent put beside it is not."""
     read = Read("claude-code", AUTUMN)
-    assert read.told == snapshot(
-        [
-            {
-                "user": """\
-What is wrong with this bed?
+    assert read.drawn == snapshot("""\
+user: What is wrong with this bed?
 
-[image]\
-""",
-                "calls": [
-                    {
-                        "in": 0,
-                        "Grep": {"pattern": "slug", "output_mode": "files_with_matches"},
-                        "before": "I search in two places.",
-                        "result": """\
-Found 2 files
-beds/north.txt
-slugs.md\
-""",
-                        "failed": False,
-                    },
-                    {
-                        "in": 0,
-                        "Bash": {"command": "cat beds/north.txt", "description": "Show the bed"},
-                        "before": "",
-                        "result": "hosta (eaten)",
-                        "failed": False,
-                    },
-                ],
-                "files": [
-                    "search beds/north.txt",
-                    "search slugs.md",
-                    "read /home/ana/garden/beds/north.txt",
-                ],
-                "assistant": "Slugs ate the hosta.",
-                "status": "completed",
-                "model": "claude-opus-4-1-20250805",
-                "tokens": (18308, 18200, 102),
-                "model_calls": 2,
-            },
-            {
-                "user": "/protect the hosta",
-                "calls": [
-                    {
-                        "in": 0,
-                        "Edit": {
-                            "file_path": "/home/ana/garden/beds/north.txt",
-                            "old_string": "hosta (eaten)",
-                            "new_string": "hosta (copper ring)",
-                        },
-                        "before": "",
-                        "result": """\
-The file has been updated.
-[image]\
-""",
-                        "failed": False,
-                    }
-                ],
-                "files": ["write /home/ana/garden/beds/north.txt"],
-                "status": "failed",
-                "model": "claude-opus-4-1-20250805",
-                "tokens": (9405, 9400, 70),
-                "model_calls": 1,
-            },
-        ]
-    )
+[image]
+0 says: I search in two places.
+0 Grep {"pattern": "slug", "output_mode": "files_with_matches"}
+  | Found 2 files
+  | beds/north.txt
+  | slugs.md
+0 Bash {"command": "cat beds/north.txt", "description": "Show the bed"}
+  | hosta (eaten)
+file: search beds/north.txt
+file: search slugs.md
+file: read /home/ana/garden/beds/north.txt
+assistant: Slugs ate the hosta.
+completed claude-opus-4-1-20250805 2 (18308, 18200, 102)
+
+user: /protect the hosta
+0 Edit
+  file_path: /home/ana/garden/beds/north.txt
+  old_string: hosta (eaten)
+  new_string: hosta (copper ring)
+  | The file has been updated.
+  | [image]
+file: write /home/ana/garden/beds/north.txt
+failed claude-opus-4-1-20250805 1 (9405, 9400, 70)\
+""")
     assert dict(read.tally.left_out) == snapshot(
         {
             "snapshots of files": 1,
@@ -147,34 +81,16 @@ The file has been updated.
 def test_queue_titles_attachments() -> None:
     """2026: a prompt that came in the midst of a turn, the person's own title, a new kind."""
     read = Read("claude-code", LATEST)
-    assert read.told == snapshot(
-        [
-            {
-                "user": "Water the ferns each Monday.",
-                "calls": [
-                    {
-                        "in": 0,
-                        "mcp__calendar__add_event": {"day": "Monday"},
-                        "before": "",
-                        "result": "added",
-                        "failed": False,
-                    }
-                ],
-                "status": "interrupted",
-                "model": "claude-opus-4-7",
-                "tokens": (102, 100, 20),
-                "model_calls": 1,
-            },
-            {
-                "user": "And the hosta too.",
-                "assistant": "Both, each Monday.",
-                "status": "completed",
-                "model": "claude-opus-4-7",
-                "tokens": (132, 130, 9),
-                "model_calls": 1,
-            },
-        ]
-    )
+    assert read.drawn == snapshot("""\
+user: Water the ferns each Monday.
+0 mcp__calendar__add_event {"day": "Monday"}
+  | added
+interrupted claude-opus-4-7 1 (102, 100, 20)
+
+user: And the hosta too.
+assistant: Both, each Monday.
+completed claude-opus-4-7 1 (132, 130, 9)\
+""")
     assert read.facts.title == "Mondays"
     assert dict(read.tally.unknown) == {"garden-gnome": 1}
     assert dict(read.tally.left_out) == snapshot(
@@ -207,23 +123,22 @@ def test_an_answer_after_a_failed_try(tmp_path: Path) -> None:
     assert again.told[0]["assistant"] == "Here I am."
 
 
-def test_reminders_are_cut_out_in_one_pass(tmp_path: Path) -> None:
-    """What opens and never closes costs no more than its length."""
-    prompt = "Hello <system-reminder>be good</system-reminder>there" + "<system-reminder>" * 100_000
-    read = Read("claude-code", _session(tmp_path, said("Hi."), prompt=prompt))
-    assert str(read.told[0]["user"]).startswith("Hello there<system-reminder>")
-
-
-def test_half_an_emoji_and_zeros(tmp_path: Path) -> None:
-    """What no store and no JSON takes becomes what all do."""
-    read = Read("claude-code", _session(tmp_path, said("a\0b \ud83c"), prompt="c \ud83c\0"))
-    assert (read.told[0]["user"], read.told[0]["assistant"]) == ("c \ufffd", "ab \ufffd")
-
-
-def test_a_person_may_write_tags(tmp_path: Path) -> None:
-    """Only the agent's own tags are its words."""
-    read = Read("claude-code", _session(tmp_path, said("Yes."), prompt="<div>is this right?</div>"))
-    assert read.told[0]["user"] == "<div>is this right?</div>"
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("<div>is this right?</div>", "<div>is this right?</div>"),
+        ("Hello <system-reminder>be good</system-reminder>there", "Hello there"),
+        ("Hello " + "<system-reminder>" * 100_000, "Hello " + "<system-reminder>" * 100_000),
+        ("c \ud83c\0", "c \ufffd"),
+    ],
+    ids=["a person's own tags", "the agent's", "tags that never close", "what no store takes"],
+)
+def test_what_a_person_wrote_is_told(tmp_path: Path, prompt: str, told: str) -> None:
+    """Without what the agent put into it, in one pass, and as each store and JSON takes it."""
+    read = Read("claude-code", _session(tmp_path, said("a\0b \ud83c"), prompt=prompt))
+    assert str(read.told[0]["user"]).startswith(told[:10_000])
+    assert len(str(read.told[0]["user"])) <= len(told)
+    assert read.told[0]["assistant"] == "ab \ufffd"
 
 
 def test_without_a_folder_the_name_tells(tmp_path: Path) -> None:

@@ -13,45 +13,25 @@ from tests.importers.reading import BARE, EVENTS, FIXTURES, ITEMS, NOW, Read
 def test_items_alone() -> None:
     """Mid 2025: no envelope, no times, the folder only in what the model was told."""
     read = Read("codex", BARE)
-    assert read.told == snapshot(
-        [
-            {
-                "user": "What grows in the north bed?",
-                "calls": [
-                    {
-                        "in": 0,
-                        "shell": {
-                            "command": ["bash", "-lc", "cat beds/north.txt"],
-                            "workdir": "/home/ana/garden",
-                        },
-                        "before": "",
-                        "result": "hosta\n",
-                        "failed": False,
-                    }
-                ],
-                "files": ["read /home/ana/garden/beds/north.txt"],
-                "assistant": "A hosta.",
-                "reasoning": "**Reading the bed**",
-                "status": "completed",
-                "tokens": (None, None, None),
-            },
-            {
-                "user": "And in the south bed?",
-                "calls": [
-                    {
-                        "in": 0,
-                        "shell": {"command": ["cat", "beds/south.txt"]},
-                        "before": "",
-                        "result": "cat: beds/south.txt: No such file or directory\n",
-                        "failed": True,
-                    }
-                ],
-                "assistant": "There is no south bed.",
-                "status": "completed",
-                "tokens": (None, None, None),
-            },
-        ]
-    )
+    assert read.drawn == snapshot("""\
+user: What grows in the north bed?
+0 shell
+  command: ['bash', '-lc', 'cat beds/north.txt']
+  workdir: /home/ana/garden
+  | hosta
+  |
+file: read /home/ana/garden/beds/north.txt
+reasoning: **Reading the bed**
+assistant: A hosta.
+completed None None (None, None, None)
+
+user: And in the south bed?
+0 shell! {"command": ["cat", "beds/south.txt"]}
+  | cat: beds/south.txt: No such file or directory
+  |
+assistant: There is no south bed.
+completed None None (None, None, None)\
+""")
     assert read.facts.cwd == "/home/ana/garden"
     assert read.facts.foreign_id == "5973b6c0-94b8-487b-a530-2aeb6098ae0e"
     assert dict(read.tally.left_out) == snapshot(
@@ -62,44 +42,22 @@ def test_items_alone() -> None:
 def test_items_and_events() -> None:
     """Late 2025: each thing is told twice; instructions of a project are never the person's."""
     read = Read("codex", EVENTS)
-    assert read.told == snapshot(
-        [
-            {
-                "user": "Keep the slugs off the hosta.",
-                "calls": [
-                    {
-                        "in": 0,
-                        "exec_command": {
-                            "cmd": "sed -n '1,20p' north.txt",
-                            "workdir": "/home/ana/garden/beds",
-                        },
-                        "before": "I look at the bed.",
-                        "result": """\
-Chunk ID: 1
-Wall time: 0.05 seconds
-Process exited with code 0
-Output:
-hosta (eaten)\
-""",
-                        "failed": False,
-                    },
-                    {
-                        "in": 0,
-                        "exec_command": {"cmd": "ls nothing | wc -l"},
-                        "before": "",
-                        "result": """\
-Chunk ID: 2
-Process exited with code 2
-Output:
-ls: nothing\
-""",
-                        "failed": True,
-                    },
-                    {
-                        "in": 1,
-                        "apply_patch": {
-                            "input": """\
-*** Begin Patch
+    assert read.drawn == snapshot("""\
+user: Keep the slugs off the hosta.
+0 says: I look at the bed.
+0 exec_command {"cmd": "sed -n '1,20p' north.txt", "workdir": "/home/ana/garden/beds"}
+  | Chunk ID: 1
+  | Wall time: 0.05 seconds
+  | Process exited with code 0
+  | Output:
+  | hosta (eaten)
+0 exec_command! {"cmd": "ls nothing | wc -l"}
+  | Chunk ID: 2
+  | Process exited with code 2
+  | Output:
+  | ls: nothing
+1 apply_patch
+  input: *** Begin Patch
 *** Update File: beds/north.txt
 @@
 -hosta (eaten)
@@ -107,32 +65,21 @@ ls: nothing\
 *** Add File: slugs.md
 +Copper rings.
 *** End Patch
-"""
-                        },
-                        "before": "",
-                        "result": """\
-Success. Updated the following files:
-A slugs.md
-M beds/north.txt
-""",
-                        "failed": False,
-                    },
-                ],
-                "files": [
-                    "read /home/ana/garden/beds/north.txt",
-                    "write /home/ana/garden/beds/north.txt",
-                    "write /home/ana/garden/slugs.md",
-                ],
-                "assistant": "A copper ring lies around it.",
-                "reasoning": "**Looking**",
-                "status": "completed",
-                "model": "gpt-5.2-codex",
-                "tokens": (11000, 9000, 160),
-                "model_calls": 2,
-            },
-            {"user": "And the fern?", "status": "interrupted", "tokens": (None, None, None)},
-        ]
-    )
+
+  | Success. Updated the following files:
+  | A slugs.md
+  | M beds/north.txt
+  |
+file: read /home/ana/garden/beds/north.txt
+file: write /home/ana/garden/beds/north.txt
+file: write /home/ana/garden/slugs.md
+reasoning: **Looking**
+assistant: A copper ring lies around it.
+completed gpt-5.2-codex 2 (11000, 9000, 160)
+
+user: And the fern?
+interrupted None None (None, None, None)\
+""")
     assert dict(read.tally.left_out) == snapshot(
         {
             "context that the agent added": 4,
@@ -146,39 +93,17 @@ M beds/north.txt
 def test_prompts_as_items() -> None:
     """2026: context of an unknown form is told from the prompt by the event."""
     read = Read("codex", ITEMS)
-    assert read.told == snapshot(
-        [
-            {
-                "user": "Which plant is the oldest?",
-                "calls": [
-                    {
-                        "in": 0,
-                        "web_search": {"type": "search", "query": "oldest plant"},
-                        "before": "",
-                        "result": "",
-                        "failed": False,
-                    },
-                    {
-                        "in": 1,
-                        "exec": {
-                            "input": 'text(await tools.exec_command({cmd:"nl -ba plants.txt"}));'
-                        },
-                        "before": "",
-                        "result": """\
-1 yew 1820
-
-[image]\
-""",
-                        "failed": False,
-                    },
-                ],
-                "assistant": "The yew.",
-                "status": "completed",
-                "model": "gpt-5.6",
-                "tokens": (None, None, None),
-            }
-        ]
-    )
+    assert read.drawn == snapshot("""\
+user: Which plant is the oldest?
+0 web_search {"type": "search", "query": "oldest plant"}
+  |
+1 exec {"input": "text(await tools.exec_command({cmd:\\"nl -ba plants.txt\\"}));"}
+  | 1 yew 1820
+  |
+  | [image]
+assistant: The yew.
+completed gpt-5.6 None (None, None, None)\
+""")
     assert read.facts.title == "The oldest plant"
     assert dict(read.tally.unknown) == {"response_item gnome_call": 1}
 

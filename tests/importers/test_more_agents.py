@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import apsw
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.importers import AgentName, FoundFile, Tally
+from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, find_files
 from ragmem.memory.window import prompts_of
 from ragmem.store import Archive
@@ -75,6 +76,11 @@ def said(read: Read) -> list[dict[str, Any]]:
     ]
 
 
+async def came(store: Archive, path: Path, name: AgentName) -> list[Outcome]:
+    """Import all sessions under the path; what became of those that are the person's."""
+    return [each for each in await taken(store, path, name) if each.session_id]
+
+
 # --- opencode ------------------------------------------------------------------
 
 
@@ -108,12 +114,26 @@ def opencode_messages() -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     ]  # fmt: skip
 
 
-def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
-    file = home / "opencode.db"
-    home.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def changing(file: Path) -> Iterator[apsw.Connection]:
+    """A database that is opened, changed in one transaction and closed."""
     db = apsw.Connection(str(file))
     db.execute("PRAGMA journal_mode = WAL")
     with db:
+        yield db
+    db.close()
+
+
+def insert(db: apsw.Connection, table: str, *values: object) -> None:
+    """A row of all the columns of a table; objects as JSON."""
+    row = [json.dumps(value) if isinstance(value, dict) else value for value in values]
+    db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
+    file = home / "opencode.db"
+    home.mkdir(parents=True, exist_ok=True)
+    with changing(file) as db:
         db.execute(
             "CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT,"
             " directory TEXT, title TEXT, time_created INTEGER, time_updated INTEGER);"
@@ -121,19 +141,15 @@ def opencode_database(home: Path, *, title: str = "Ferns") -> Path:
             " data TEXT);"
             "CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, data TEXT);"
         )
-        row = ("ses_1", "p", None, GARDEN, title, MS, MS + 600)
-        db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        row = ("ses_2", "p", "ses_1", GARDEN, "Child session - 2026", MS, MS + 600)
-        db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        insert(db, "session", "ses_1", "p", None, GARDEN, title, MS, MS + 600)
+        child = ("ses_2", "p", "ses_1", GARDEN, "Child session - 2026", MS, MS + 600)
+        insert(db, "session", *child)
         for session in ("ses_1", "ses_2"):
             for number, (info, parts) in enumerate(opencode_messages()):
                 message = f"msg_{number}" if session == "ses_1" else f"msg_{session}_{number}"
-                row = (message, session, MS + number, json.dumps(info))
-                db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+                insert(db, "message", message, session, MS + number, info)
                 for place, part in enumerate(parts):
-                    row = (f"prt_{message}_{place}", message, session, json.dumps(part))
-                    db.execute("INSERT INTO part VALUES (?, ?, ?, ?)", row)
-    db.close()
+                    insert(db, "part", f"prt_{message}_{place}", message, session, part)
     return file
 
 
@@ -154,8 +170,7 @@ def opencode_2_database(home: Path) -> Path:
                 "time": time}  # fmt: skip
 
     file = opencode_database(home, title="As version 1 left it")
-    db = apsw.Connection(str(file))
-    with db:
+    with changing(file) as db:
         db.execute(
             "CREATE TABLE session_v2 (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT,"
             " directory TEXT, title TEXT, time_created INTEGER, time_updated INTEGER);"
@@ -163,8 +178,7 @@ def opencode_2_database(home: Path) -> Path:
             " seq INTEGER, time_created INTEGER, time_updated INTEGER, data TEXT);"
             "DELETE FROM part WHERE session_id = 'ses_1'"
         )
-        row = ("ses_1", "p", None, GARDEN, "Ferns", MS, MS + 700)
-        db.execute("INSERT INTO session_v2 VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        insert(db, "session_v2", "ses_1", "p", None, GARDEN, "Ferns", MS, MS + 700)
         told: list[tuple[str, str, dict[str, Any]]] = [
             ("msg_a", "system", {"text": "You are …"}),
             ("msg_b", "model-switched", {"model": {"id": "m"}}),
@@ -182,11 +196,17 @@ def opencode_2_database(home: Path) -> Path:
                 told.append((own, "assistant", {**whole, "model": {"id": "m"}, "content": kept}))
         told += [("msg_c", "gnome", {}), ("msg_d", "idle", {"outcome": "succeeded"})]
         for number, (own, kind, data) in enumerate(told):
-            place = (own, "ses_1", kind, number, MS + number, MS + number)
-            values = (*place, json.dumps(data))
-            db.execute("INSERT INTO session_message VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-    db.close()
+            at = MS + number
+            insert(db, "session_message", own, "ses_1", kind, number, at, at, data)
     return file
+
+
+def opencode_records() -> list[Any]:
+    """The session and its messages, as the parser is given them."""
+    session = {"directory": GARDEN, "title": "Ferns", "time_created": MS}
+    messages = enumerate(opencode_messages())
+    told = [{"info": info | {"id": f"m{i}"}, "parts": parts} for i, (info, parts) in messages]
+    return [{"session": session}, *told]
 
 
 def opencode_files(storage: Path) -> Path:
@@ -430,15 +450,14 @@ async def test_all_comes_once_with_its_folder_and_title(
     assert sum(read.tally.unknown.values()) == 1
     assert "gnome" in str(read.tally.unknown).lower()
     if name != "mistral-vibe":
-        first = read.puts[0].turn
-        assert (first.usage.input_tokens, first.usage.cached_tokens) in ((15, 5), (30, 10))
-        assert first.tool_calls[0].started_at <= (first.finished_at or NOW)
+        turn = read.puts[0].turn
+        assert (turn.usage.input_tokens, turn.usage.cached_tokens) in ((15, 5), (30, 10))
+        assert turn.tool_calls[0].started_at <= (turn.finished_at or NOW)
     before = {file: file.read_bytes() for file in home.rglob("*") if file.is_file()}
-    came = [each for each in await taken(small, home, name) if each.session_id]
-    assert states(came) == [("new", 2, 0)]
-    assert (await small.session(came[0].session_id)).tags == (name,)
-    again = [each for each in await taken(small, home, name) if each.session_id]
-    assert states(again) == [("unchanged", 0, 0)]
+    first = await came(small, home, name)
+    assert states(first) == [("new", 2, 0)]
+    assert (await small.session(first[0].session_id)).tags == (name,)
+    assert states(await came(small, home, name)) == [("unchanged", 0, 0)]
     assert await small.check() == []
     # It was only read: nothing has changed, and no file has come beside.
     assert {file: file.read_bytes() for file in home.rglob("*") if file.is_file()} == before
@@ -465,11 +484,10 @@ def test_opencode_of_version_2(tmp_path: Path) -> None:
     assert read.puts[0].turn.model == "m"
     assert read.puts[0].turn.usage.cached_tokens == 10
     assert list(read.tally.unknown) == ["message gnome"]
-    with apsw.Connection(str(file)) as db:
+    with changing(file) as db:
         db.execute("DROP TABLE part; DROP TABLE message; DROP TABLE session")
         db.execute("UPDATE session_message SET data = json_set(data, '$.outcome', 'interrupted')"
                    " WHERE type = 'idle'")  # fmt: skip
-    db.close()
     read = Read("opencode", file, session="ses_1")
     assert [turn.turn.status for turn in read.puts] == ["completed", "interrupted"]
 
@@ -477,12 +495,10 @@ def test_opencode_of_version_2(tmp_path: Path) -> None:
 async def test_what_opencode_2_took_over_comes_once(tmp_path: Path, small: Archive) -> None:
     """Messages keep their ids: a session that came from version 1 is known in version 2."""
     file = opencode_database(tmp_path / "there")
-    first = [each for each in await taken(small, file, "opencode") if each.session_id]
-    assert states(first) == [("new", 2, 0)]
+    assert states(await came(small, file, "opencode")) == [("new", 2, 0)]
     file.unlink()
     opencode_2_database(tmp_path / "there")
-    again = [each for each in await taken(small, file, "opencode") if each.session_id]
-    assert states(again) == [("unchanged", 0, 0)]
+    assert states(await came(small, file, "opencode")) == [("unchanged", 0, 0)]
 
 
 def goes_on(file: Path, version: int, at: int, asked: str, said: str = "") -> None:
@@ -495,23 +511,18 @@ def goes_on(file: Path, version: int, at: int, asked: str, said: str = "") -> No
         rows.append((user, "user", {"time": time}, {"type": "text", "text": asked}))
     if said:
         rows.append((f"{user}_answer", "assistant", answered, part))
-    with apsw.Connection(str(file)) as db:
+    with changing(file) as db:
         for number, (own, role, info, told) in enumerate(rows):
             place = MS + at + number
             if version == 1:
-                info = {**info, "role": role}
-                values: tuple[object, ...] = (own, "ses_1", place, json.dumps(info))
-                db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
-                values = (f"prt_{own}", own, "ses_1", json.dumps(told))
-                db.execute("INSERT INTO part VALUES (?, ?, ?, ?)", values)
+                insert(db, "message", own, "ses_1", place, {**info, "role": role})
+                insert(db, "part", f"prt_{own}", own, "ses_1", told)
             else:
                 info |= {"text": told["text"]} if role == "user" else {"content": [told]}
-                values = (own, "ses_1", role, at + number, place, place, json.dumps(info))
-                db.execute("INSERT INTO session_message VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                insert(db, "session_message", own, "ses_1", role, at + number, place, place, info)
         table = "session" if version == 1 else "session_v2"
         db.execute(f"UPDATE {table} SET time_updated = ?, title = ? WHERE id = 'ses_1'",
                    (MS + at + 20, f"As version {version} left it"))  # fmt: skip
-    db.close()
 
 
 async def test_a_session_that_goes_on_in_both_versions_of_opencode(
@@ -534,10 +545,8 @@ async def test_a_session_that_goes_on_in_both_versions_of_opencode(
     found = find_files(AGENTS["opencode"], tmp_path / "there").files
     [when] = [each.changed_at for each in found if each.session == "ses_1"]
     assert int(when.timestamp() * 1000) == MS + 3020
-    first = [each for each in await taken(small, file, "opencode") if each.session_id]
-    assert states(first) == [("new", 5, 0)]
-    again = [each for each in await taken(small, file, "opencode") if each.session_id]
-    assert states(again) == [("unchanged", 0, 0)]
+    assert states(await came(small, file, "opencode")) == [("new", 5, 0)]
+    assert states(await came(small, file, "opencode")) == [("unchanged", 0, 0)]
 
 
 def test_a_turn_that_version_1_of_opencode_has_ended_after_it_was_taken_over(
@@ -557,10 +566,9 @@ def test_of_versions_of_opencode_that_share_no_prompt_the_second_is_read(tmp_pat
     """Nothing tells what of the first it has taken over."""
     file = opencode_2_database(tmp_path)
     goes_on(file, 1, 1000, "And mosses?", "They too.")
-    with apsw.Connection(str(file)) as db:
+    with changing(file) as db:
         db.execute("UPDATE message SET id = 'other_' || id")
         db.execute("UPDATE part SET message_id = 'other_' || message_id")
-    db.close()
     assert said(Read("opencode", file, session="ses_1")) == EXPECTED
 
 
@@ -576,9 +584,8 @@ def test_a_database_that_is_in_use_or_another_program_s(tmp_path: Path) -> None:
         "ses_2",
     ]
     foreign = tmp_path / "opencode-local.db"
-    with apsw.Connection(str(foreign)) as db:
+    with changing(foreign) as db:
         db.execute("CREATE VIEW session AS SELECT 1; CREATE TABLE message (id)")
-    db.close()
     (tmp_path / "opencode-x.db").write_bytes(b"no database at all" * 100)
     search = find_files(AGENTS["opencode"], tmp_path)
     assert {found.file for found in search.files} == {file}
@@ -688,15 +695,12 @@ async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(
     ]
     lines(file, taken_over)
     assert states(await taken(small, tmp_path / "kimi", "kimi-cli")) == [("new", 2, 0)]
-    came = [each for each in await taken(small, tmp_path / "code", "kimi-code")
-            if each.session_id]  # fmt: skip
-    assert states(came) == [("unchanged", 0, 0)]
+    assert states(await came(small, tmp_path / "code", "kimi-code")) == [("unchanged", 0, 0)]
     lines(file, [*taken_over, *kimi_code_records()[3:15]])
-    for state in (("new", 1, 0), ("unchanged", 0, 0)):
-        came = [each for each in await taken(small, tmp_path / "code", "kimi-code")
-                if each.session_id]  # fmt: skip
-        assert states(came) == [state]
-    turns = await small.turns(came[0].session_id)
+    assert states(await came(small, tmp_path / "code", "kimi-code")) == [("new", 1, 0)]
+    [known] = await came(small, tmp_path / "code", "kimi-code")
+    assert known.state == "unchanged"
+    turns = await small.turns(known.session_id)
     assert [turn.user_message for turn in turns] == [
         "Which ferns like shade?", "Delete the rest.", "Which ferns like shade?",
     ]  # fmt: skip
@@ -704,39 +708,29 @@ async def test_what_kimi_code_took_over_from_kimi_cli_comes_once(
     assert ("new", 3, 0) in states(alone)
 
 
-def shapes(name: AgentName) -> list[Any]:
-    if name == "opencode":
-        session = {"directory": GARDEN, "title": "Ferns", "time_created": MS}
-        told = [{"info": info | {"id": f"m{i}"}, "parts": parts}
-                for i, (info, parts) in enumerate(opencode_messages())]  # fmt: skip
-        return [{"session": session}, *told]
-    if name == "gemini-cli":
-        return gemini_records()
-    if name == "kimi-cli":
-        return kimi_records()
-    if name == "kimi-code":
-        return kimi_code_records()
-    return [{"metadata": vibe_metadata()}, *vibe_messages()]
+SHAPES: dict[AgentName, Callable[[], list[Any]]] = {
+    "opencode": opencode_records,
+    "gemini-cli": gemini_records,
+    "kimi-cli": kimi_records,
+    "kimi-code": kimi_code_records,
+    "mistral-vibe": lambda: [{"metadata": vibe_metadata()}, *vibe_messages()],
+}
 
 
 @MANY
-@given(name=st.sampled_from(sorted(PLACES)), data=st.data())
+@given(name=st.sampled_from(sorted(SHAPES)), data=st.data())
 def test_whatever_the_records_hold_turns_come_of_it(name: AgentName, data: Any) -> None:
     """Any value may be anything: nothing raises, and what comes can be stored."""
-    records = deepcopy(shapes(name))
+    records = deepcopy(SHAPES[name]())
     for number in data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1, max_size=4)):
         _change(data.draw, records[number])
     tally = Tally()
     found = FoundFile(Path("/nowhere/0/s/wire.jsonl"), 1, NOW, "ses_1")
     parser = AGENTS[name].parser(found, tally, now=NOW, titles={})
 
-    def puts() -> Iterator[Any]:
-        for record in records:
-            yield from parser.feed(record)
-        yield from parser.finish()
-
-    ids = []
-    for put in puts():
+    puts = [put for record in records for put in parser.feed(record)]
+    puts += parser.finish()
+    for put in puts:
         _check(put)
-        ids.append(put.turn.turn_id)
+    ids = [put.turn.turn_id for put in puts]
     assert len(set(ids)) == len(ids)

@@ -12,7 +12,7 @@ from ragmem.agent import standard_toolset
 from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
-from ragmem.index import rows
+from ragmem.index import rows, watch
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
@@ -108,6 +108,13 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are told, the folder is looked at and failures are tried again in less time."""
+    for name, value in (("QUIET_MS", 30), ("TOGETHER_MS", 160), ("TICK_MS", 100), ("RETRY_S", 0.1)):
+        monkeypatch.setattr(watch, f"_{name}", value)
+
+
+@pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     """A small project."""
     return small(tmp_path)
@@ -141,3 +148,11 @@ async def desk(tmp_path: Path, store: Store) -> AsyncIterator[Desk]:
     )
     yield Desk(folder, paths, store, memory, project, session, tools, [])
     await memory.aclose()
+
+
+@pytest.fixture
+async def codebase(desk: Desk) -> AsyncIterator[Codebase]:
+    """That of a process which has indexed the project."""
+    async with desk.codebase() as opened:
+        await desk.indexed(opened)
+        yield opened

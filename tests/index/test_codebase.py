@@ -31,6 +31,7 @@ from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences, ScopeQuery, Turn
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.patience import until
 from tests.index.cuts import a_hit
 
 from .conftest import Desk
@@ -211,15 +212,11 @@ async def test_references_of_a_turn(desk: Desk) -> None:
         assert await desk.store.pending("references", limit=9) == []
 
 
-async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
-    async with desk.codebase() as codebase:
-        await desk.indexed(codebase)
-        turn = await desk.turn("hello", "hi")
-        assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [
-            turn.turn_id
-        ]
-        assert await linked(desk, codebase, turn) == {}
-        assert await desk.store.pending("references", limit=9) == []
+async def test_a_turn_without_code_is_done_too(desk: Desk, codebase: Codebase) -> None:
+    turn = await desk.turn("hello", "hi")
+    assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [turn.turn_id]
+    assert await linked(desk, codebase, turn) == {}
+    assert await desk.store.pending("references", limit=9) == []
 
 
 async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
@@ -268,31 +265,27 @@ async def test_what_changed_last_gets_its_vectors_first(desk: Desk) -> None:
 # --- following --------------------------------------------------------------------
 
 
-async def _until(done: object) -> None:
-    async with asyncio.timeout(60):
-        while not await done():
-            await asyncio.sleep(0.05)
-
-
-async def test_code_that_must_not_be_read_is_neither_found_nor_shown(desk: Desk) -> None:
+async def test_code_that_must_not_be_read_is_neither_found_nor_shown(
+    desk: Desk, codebase: Codebase
+) -> None:
     asked = "What does parse_duration do?"
-    async with desk.codebase() as codebase:
-        await desk.indexed(codebase)
-        free = desk.code(codebase)
-        (path,) = {passage.path for passage in await free.passages(asked)}
-        assert await free.search(asked, 5)
-        denied = desk.code(codebase, f"read_file({path})")
-        assert await denied.passages(asked) == []
-        assert path not in {hit.path for hit in await denied.search(asked, 5)}
+    free = desk.code(codebase)
+    (path,) = {passage.path for passage in await free.passages(asked)}
+    assert await free.search(asked, 5)
+    denied = desk.code(codebase, f"read_file({path})")
+    assert await denied.passages(asked) == []
+    assert path not in {hit.path for hit in await denied.search(asked, 5)}
 
 
-async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
+async def test_what_watched_has_ended_and_is_begun_again(
+    desk: Desk, tmp_path: Path, quick_watch: None
+) -> None:
     async with desk.codebase() as codebase:
         at_hand = desk.code(codebase)
         codebase.keep_current()
         assert await codebase.search(desk.project, "parse_duration", 5)
         desk.folder.rename(tmp_path / "away")
-        await asyncio.sleep(3)
+        await asyncio.wait(codebase._following.values())
         (tmp_path / "away").rename(desk.folder)
         (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
 
@@ -301,10 +294,12 @@ async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: P
             hits = await codebase.search(desk.project, "come_in_late", 5)
             return any(hit.name == "come_in_late" for hit in hits)
 
-        await _until(found)
+        await until(found)
 
 
-async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
+async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
+    desk: Desk, quick_watch: None
+) -> None:
     """`start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.
     """
@@ -328,7 +323,7 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> 
         async def found() -> bool:
             return any(hit.name == "come_in_late" for hit in await index.search("come_in_late"))
 
-        await _until(found)
+        await until(found)
     assert list((desk.paths.data_dir / "code").iterdir())
 
 
@@ -338,13 +333,10 @@ async def test_the_first_time_with_many_files_is_told(
     """One notice when it begins, one when it is done; nothing the next time."""
     monkeypatch.setattr(codebase_module, "_LARGE", 2)
 
-    async def done() -> bool:
-        return len(desk.told) == 2
-
     async with desk.codebase() as codebase:
         codebase.meet(desk.project)
         codebase.keep_current()
-        await _until(done)
+        await until(lambda: len(desk.told) == 2)
     assert desk.told == [
         "Indexing 2 files for code search …",
         "Code search is ready: 2 files, 6 scopes.",

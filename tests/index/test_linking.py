@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragmem.index.links import MOST_READ, MOST_REFERENCES, edited_paths, places_of, references_of
-from ragmem.records import CodeReference, CodeScope, FoundScope, ReferenceHow, ToolCall, Turn
+from ragmem.records import CodeScope, FoundScope, ReferenceHow, ToolCall, Turn
 from ragmem.tools.files import changed_lines, unified_diff
 
 T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
@@ -237,4 +237,3 @@ async def test_what_is_stored_badly_is_nothing() -> None:
         tool_call_id="c", turn_id="t", order=0, tool_name="read_file", result="", started_at=T0
     )
     assert await references_of(a_turn(broken), Index(), str) == ()
-    assert CodeReference(scope_id="x", how="read").how in HOWS

@@ -17,6 +17,7 @@ from ragmem.records import (
 )
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.patience import until
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree, held
 from tests.memory.working import opening
 from tests.store.samples import created, whole_turn
@@ -140,8 +141,8 @@ async def test_a_store_that_is_away(tree, store):
         assert await index.search("parse_duration", semantic=False)
         away = False
         await index.refresh()
-        while await _stored(store) != tree.ids():
-            await asyncio.sleep(0.02)
+        await until(lambda: not tree.rows("SELECT 1 FROM files WHERE to_mirror"))
+        assert await _stored(store) == tree.ids()
 
 
 async def test_each_refresh_is_told_of(tree, store, open_store):
@@ -157,13 +158,8 @@ async def test_each_refresh_is_told_of(tree, store, open_store):
             tree.write("app/clock.py", CLOCK.replace("60", f"{number}00"))
             await index.refresh()
             await asyncio.sleep(number / 50)
-        async with asyncio.timeout(60):
-            while (
-                not told
-                or await _stored(store) != tree.ids()
-                or tree.rows("SELECT 1 FROM files WHERE to_mirror")
-            ):
-                await asyncio.sleep(0.02)
+        await until(lambda: told and not tree.rows("SELECT 1 FROM files WHERE to_mirror"))
+        assert await _stored(store) == tree.ids()
         assert told <= 8
 
 

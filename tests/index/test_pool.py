@@ -13,6 +13,7 @@ from ragmem import redact
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable, UsageError
 from ragmem.index import Refreshed
 from ragmem.index.index import CodeIndex
+from tests.fakes.patience import until
 from tests.index.trees import AUTH, PROJECT_ID, Tree, children, held, held_up, names_found
 
 SOURCE = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("small_batches")
 async def test_many_files_go_through_children(tmp_path):
     """The pool gives what one thread gives, and leaves no process behind."""
     tree = Tree(tmp_path)
-    tree.many(80, times=1)
+    tree.many(80)
     redact.know({"TEST_SECRET": "hunter2-hunter2"})
     tree.write("leak.py", 'def leak():\n    """The word is hunter2-hunter2."""\n')
     async with tree.index() as index:
@@ -87,7 +88,7 @@ asyncio.run(CodeIndex(project, Path(sys.argv[3])).refresh(show=lambda *n: print(
 async def test_killed_in_the_middle(tmp_path):
     """Kill -9; its children end with it, and the next refresh does the rest."""
     tree = Tree(tmp_path)
-    tree.many(200)
+    tree.many(200, times=5)
     with subprocess.Popen(
         [sys.executable, "-c", _REFRESH, PROJECT_ID, str(tree.root), str(tree.database)],
         cwd=SOURCE,
@@ -98,9 +99,7 @@ async def test_killed_in_the_middle(tmp_path):
         while not int((process.stdout.readline() or "1").split()[0]):
             pass
         process.send_signal(signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while _cutting_in(tree):
-            await asyncio.sleep(0.1)
+    await until(lambda: not _cutting_in(tree))
     tree.sound()
     async with tree.index() as index:
         done = await index.refresh()

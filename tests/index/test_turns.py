@@ -10,6 +10,7 @@ import pytest
 from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links
+from ragmem.index.codebase import Codebase
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
 from ragmem.store import Store
 from ragmem.tools.seen import SeenFiles
@@ -17,6 +18,7 @@ from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.patience import until
 from tests.index.trees import held_up
 
 from .conftest import CLOCK, Desk
@@ -33,59 +35,55 @@ class Counting:
         return getattr(self._store, name)
 
 
+async def nothing_pends(desk: Desk) -> bool:
+    return await pending(desk) == 0
+
+
 async def pending(desk: Desk) -> int:
     return len(await desk.store.pending("references", limit=99))
 
 
-async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: Path) -> None:
+async def test_what_is_edited_elsewhere_takes_no_listing(
+    desk: Desk, tmp_path: Path, codebase: Codebase
+) -> None:
     """Files outside of the project are not looked at, and nothing is listed for them."""
-    async with desk.codebase() as codebase:
-        await desk.indexed(codebase)
-        outside = str(tmp_path / "beside" / "outside.py")
-        (tmp_path / "beside").mkdir()
-        desk.tools = standard_toolset(
-            Workspace(desk.folder, (tmp_path / "beside",)),
-            data_dir=desk.paths.data_dir,
-            mode="bypassPermissions",
-            seen=SeenFiles(),
-        )
-        turn = await desk.turn(
-            "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
-        )
-        (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
-        assert await linked(desk, codebase, turn) == {"login": "named"}
-        index = desk.index(codebase)
-        assert not await index.scopes_named(["unlisted"])
-        inside = str(desk.folder / "src" / "inside.py")
-        turn = await desk.turn(
-            "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
-        )
-        assert await linked(desk, codebase, turn) == {"here": "edited"}
+    outside = str(tmp_path / "beside" / "outside.py")
+    (tmp_path / "beside").mkdir()
+    desk.tools = standard_toolset(
+        Workspace(desk.folder, (tmp_path / "beside",)),
+        data_dir=desk.paths.data_dir,
+        mode="bypassPermissions",
+        seen=SeenFiles(),
+    )
+    turn = await desk.turn(
+        "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
+    )
+    (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
+    assert await linked(desk, codebase, turn) == {"login": "named"}
+    index = desk.index(codebase)
+    assert not await index.scopes_named(["unlisted"])
+    inside = str(desk.folder / "src" / "inside.py")
+    turn = await desk.turn(
+        "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
+    )
+    assert await linked(desk, codebase, turn) == {"here": "edited"}
 
 
-async def test_two_edits_of_a_file(desk: Desk) -> None:
+async def test_two_edits_of_a_file(desk: Desk, codebase: Codebase) -> None:
     """The second moves the lines of the first; both functions were edited, no other."""
-    async with desk.codebase() as codebase:
-        await desk.indexed(codebase)
-        lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
-        turn = await desk.turn(
-            "Go.",
-            "ok",
-            ("read_file", {"path": "src/auth.py", "offset": 7, "limit": 3}),
-            (
-                "edit_file",
-                {"path": "src/auth.py", "old": "return AuthService()", "new": "return 1"},
-            ),
-            (
-                "edit_file",
-                {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"},
-            ),
-        )
-        assert await linked(desk, codebase, turn) == {
-            **{f"added_{n}": "edited" for n in range(4)},
-            "login": "edited",
-            "AuthService.validate": "read",
-        }
+    lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
+    turn = await desk.turn(
+        "Go.",
+        "ok",
+        ("read_file", {"path": "src/auth.py", "offset": 7, "limit": 3}),
+        ("edit_file", {"path": "src/auth.py", "old": "return AuthService()", "new": "return 1"}),
+        ("edit_file", {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"}),
+    )
+    assert await linked(desk, codebase, turn) == {
+        **{f"added_{n}": "edited" for n in range(4)},
+        "login": "edited",
+        "AuthService.validate": "read",
+    }
 
 
 async def test_a_folder_that_is_gone(desk: Desk) -> None:
@@ -164,9 +162,7 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
             turn = await desk.turn("What does function_7 do?", "ok")
             assert await a_worker(desk, codebase, everywhere=None).drain(90)
             assert await pending(desk) == 1
-        async with asyncio.timeout(60):
-            while await pending(desk):
-                await asyncio.sleep(0.05)
+        await until(lambda: nothing_pends(desk))
         assert await hows(desk, turn) == {"named"}
 
 
@@ -226,33 +222,31 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("edits", [True, False])
-async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None:
+async def test_an_index_that_can_not_be_written(
+    desk: Desk, edits: bool, codebase: Codebase
+) -> None:
     """Its turns wait; what else there is to do in the background is done."""
-    async with desk.codebase() as codebase:
-        await desk.indexed(codebase)
-        edit = ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"})
-        turn = await desk.turn(
-            "Make `login` strict.",
-            "ok",
-            ("read_file", {"path": "src/clock.py"}),
-            *([edit] if edits else []),
-        )
-        database = next(desk.paths.data_dir.glob("code/*.sqlite"))
-        locks = [database.with_suffix(f".{what}.lock") for what in ("refresh", "mirror")]
-        for lock in locks:
-            lock.unlink()
-            lock.mkdir()
-        [item] = await desk.store.pending("references", limit=9)
-        assert await codebase.look_through(desk.store, [item], "me") == {item.key}
-        assert await pending(desk) == 1
-        for lock in locks:
-            lock.rmdir()
-        index = desk.index(codebase)
-        await index.refresh()
-        async with asyncio.timeout(60):
-            while await pending(desk):
-                await asyncio.sleep(0.05)
-        assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})
+    edit = ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"})
+    turn = await desk.turn(
+        "Make `login` strict.",
+        "ok",
+        ("read_file", {"path": "src/clock.py"}),
+        *([edit] if edits else []),
+    )
+    database = next(desk.paths.data_dir.glob("code/*.sqlite"))
+    locks = [database.with_suffix(f".{what}.lock") for what in ("refresh", "mirror")]
+    for lock in locks:
+        lock.unlink()
+        lock.mkdir()
+    [item] = await desk.store.pending("references", limit=9)
+    assert await codebase.look_through(desk.store, [item], "me") == {item.key}
+    assert await pending(desk) == 1
+    for lock in locks:
+        lock.rmdir()
+    index = desk.index(codebase)
+    await index.refresh()
+    await until(lambda: nothing_pends(desk))
+    assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})
 
 
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:

@@ -16,6 +16,7 @@ from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.index import Refreshed, watch
 from ragmem.index.index import CodeIndex
 from ragmem.index.watch import folders_of, keep_current
+from tests.fakes.patience import until
 from tests.index.trees import CLOCK, Tree, held
 
 
@@ -24,6 +25,9 @@ def tree(tree) -> Tree:
     """The small project, in which builds are ignored."""
     tree.write(".gitignore", "build/\n*.log\n")
     return tree
+
+
+pytestmark = pytest.mark.usefixtures("quick_watch")
 
 
 class Watched:
@@ -38,14 +42,14 @@ class Watched:
                 self.seen.append(refreshed)
         self.ended = True
 
-    async def until(self, path: str, *, patience_s: float = 60) -> Refreshed:
+    async def until(self, path: str) -> Refreshed:
         """The refresh that found a change of this path."""
-        async with asyncio.timeout(patience_s):
-            while True:
-                for refreshed in self.seen:
-                    if path in refreshed.changed or path in refreshed.removed:
-                        return refreshed
-                await asyncio.sleep(0.02)
+
+        def found() -> list[Refreshed]:
+            return [each for each in self.seen if path in (*each.changed, *each.removed)]
+
+        await until(found)
+        return found()[0]
 
 
 @contextlib.asynccontextmanager
@@ -103,9 +107,11 @@ async def test_a_known_file_waits_for_no_pause(tree, monkeypatch):
         monkeypatch.setattr(watch, "_REST", 1e6)
         tree.write("new.log", "ignored\n")
         looked = (await watched.index.status()).refreshed_at
-        async with asyncio.timeout(60):
-            while (await watched.index.status()).refreshed_at == looked:
-                await asyncio.sleep(0.02)
+
+        async def looked_again() -> bool:
+            return (await watched.index.status()).refreshed_at != looked
+
+        await until(looked_again)
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
         await watched.until("app/clock.py")
 
@@ -115,11 +121,9 @@ async def test_many_changes_at_once(tree):
         started = time.monotonic()
         for number in range(40):
             tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
-        # Where they come slowly, each pause of 0.15 s may end what is told together.
-        pauses = (time.monotonic() - started) / 0.15
-        async with asyncio.timeout(60):
-            while sum(len(each.changed) for each in watched.seen) < 40:
-                await asyncio.sleep(0.05)
+        # Where they come slowly, each pause may end what is told together.
+        pauses = (time.monotonic() - started) * 1000 / watch._QUIET_MS
+        await until(lambda: sum(len(each.changed) for each in watched.seen) == 40)
         assert len(watched.seen) <= 10 + pauses
 
 
@@ -180,7 +184,7 @@ async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
         writing = threading.Thread(target=scribble)
         writing.start()
         try:
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.4)
             tree.write("app/clock.py", CLOCK.replace("60", "61"))
             await watched.until("app/clock.py")
         finally:
@@ -191,9 +195,7 @@ async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
 async def test_the_folder_goes(tree):
     async with _watching(tree) as watched:
         shutil.rmtree(tree.root)
-        async with asyncio.timeout(60):
-            while not watched.ended:
-                await asyncio.sleep(0.05)
+        await until(lambda: watched.ended)
 
 
 async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
@@ -236,7 +238,9 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
     async with contextlib.aclosing(kept) as changes, asyncio.timeout(60):
         assert (await anext(changes)).changed == ("a.py",)
     pauses = [after - before for (before, _), (after, _) in itertools.pairwise(index.asked)]
-    assert [pause >= least for pause, least in zip(pauses, [0.5, 1, 2], strict=True)] == [True] * 3
+    assert [pause >= least for pause, least in zip(pauses, [0.1, 0.2, 0.4], strict=True)] == [
+        True
+    ] * 3
 
 
 async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
@@ -261,6 +265,6 @@ async def test_another_process_is_at_it(tree):
     async with _watching(tree) as watched:
         with held(tree.database, "refresh"):
             tree.write("app/clock.py", CLOCK.replace("60", "61"))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.4)
             assert watched.seen == []
         await watched.until("app/clock.py")

@@ -70,7 +70,7 @@ class Tree:
         file.write_bytes(data)
         return file
 
-    def many(self, count: int, *, times: int = 5) -> list[str]:
+    def many(self, count: int, *, times: int = 1) -> list[str]:
         """Files with a function each, so many times; their paths."""
         paths = [f"f{number}.py" for number in range(count)]
         for number, path in enumerate(paths):
