@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from ragmem.repl.commands import is_own_command, needs_terminal
+from ragmem.repl.commands import needs_terminal
 from tests.e2e.house import House, loaded
 from tests.e2e.test_chat_pty import CTRL_C
 from tests.fakes.llm_server import Answer
@@ -99,11 +97,6 @@ def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> Non
         chat.send("!touch mine\r", prints=r"^  \(no output\)\n  ✓ ")
         left(chat)
     assert (house.project / "mine").exists()
-
-
-@pytest.mark.parametrize("text", ["!ls", "! ls", "!", " !ls", "![a](b)", "a!"])
-def test_which_prompts_are(text: str) -> None:
-    assert is_own_command(text) is (text in ("!ls", "! ls", "!"))
 
 
 def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(

@@ -86,13 +86,6 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for(r"Denied from now on, in every folder: run_command\(echo f\*\)")
         chat.send("third\r", ends=r"^Thrice\.")
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
-        chat.send("/permissions\r")
-        chat.wait_for_screen(
-            r"^  ▸ run_command\(echo \*\) +allowed +in this project\n"
-            r"    run_command\(echo f\*\) +denied +in every folder\n"
-            r"    Allow something without asking …\n    Deny something"
-        )
-        chat.send("\x1b", until=lambda: "Enter picks" not in chat.screen)
         chat.send("/permissions remove run_command(echo f*)\r")
         chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
         chat.send("/permissions allow run_comand\r", prints=r"There is no tool 'run_comand'")
@@ -132,35 +125,28 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
 
 
 def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
-    read, seconds = Answer(tools=[Call("read_job", {"job": 1})]), f"30{os.getpid()}"
+    """One that the person stopped before is not shown as failed."""
+    read = Answer(tools=[Call("read_job", {"job": 1})])
+    serving, other = (f"sleep {number}{os.getpid()}" for number in (30, 31))
     house.server.extend(
-        run(f"echo ready; exec sleep {seconds}", background=True),
-        read,
-        read,
-        read,
-        read,
+        run(f"echo ready; exec {serving}", background=True),
+        run(f"exec {other}", background=True),
+        *[read] * 4,
         Answer("It is up."),
     )
     with house.chat("chat", "--yolo", columns=110) as chat:
         loaded(chat)
         chat.send("serve\r", ends=r"^● run_command echo ready[\s\S]*^It is up\.")
-        chat.wait_for_screen(r"· 1 job\b")
+        chat.wait_for_screen(r"· 2 jobs\b")
         # How it does may be asked as often as one likes.
         assert "not run again" not in house.last_prompt()
-        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line")
+        chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
+        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line\n■ job 2: ")
         chat.send("/jobs 1\r", prints=r"^ready\n")
-        assert is_running(f"sleep {seconds}")
+        assert is_running(serving)
+        assert not is_running(other)
         chat.leave()
-    assert not is_running(f"sleep {seconds}")
-
-
-def test_a_job_that_was_stopped_is_not_shown_as_failed(house: House) -> None:
-    house.server.extend(run(f"exec sleep 31{os.getpid()}", background=True), Answer("It is up."))
-    with house.chat("chat", "--yolo", columns=110) as chat:
-        loaded(chat)
-        chat.send("serve\r", ends=r"^It is up\.")
-        chat.send("/jobs stop 1\r", prints=r"^· job 1: ")
-        chat.send("/jobs\r", prints=r"^■ job 1: ")
+    assert not is_running(serving)
 
 
 def tasks(*states: str) -> Answer:
