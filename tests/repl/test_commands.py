@@ -129,7 +129,7 @@ async def test_an_index_that_is_switched_off_says_what_to_do(tmp_path: Path) -> 
     config = msgspec.convert({"code": {"enabled": False}}, Config)
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(config, paths, cwd=tmp_path) as app:
-        shown = await Chat(app, await app.start_session()).said("/search --code litres")
+        shown = await (await Chat.begun(app)).said("/search --code litres")
     assert "The code index is switched off." in shown
     assert "code.enabled true" in shown
 

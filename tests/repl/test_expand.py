@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ragmem.events import Recalled
-from ragmem.ids import new_id
-from ragmem.records import CreateSession, PutTurn, ToolCall, Turn
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.paper import Chat, chat
 from tests.repl.pty_chat import FakeChat
+from tests.store.samples import called
 
 __all__ = ["chat"]
 
@@ -23,29 +22,9 @@ POEM = "\n".join(f"verse {n}" for n in range(9))
 
 async def worked(chat: Chat, **result: str) -> None:
     """One turn with a long prompt, thoughts and a command is stored."""
-    session, turn_id = chat.session.session, new_id()
-    call = ToolCall(
-        tool_call_id=new_id(),
-        turn_id=turn_id,
-        order=0,
-        tool_name="run_command",
-        arguments='{"command": "make all"}',
-        result=json.dumps(result),
-        started_at=session.started_at,
-    )
-    turn = Turn(
-        turn_id=turn_id,
-        session_id=session.session_id,
-        turn_index=1,
-        user_message=POEM,
-        assistant_message="Done.",
-        reasoning="Is it dry?\nYes.",
-        status="completed",
-        started_at=session.started_at,
-        tool_calls=(call,),
-    )
-    await (await chat.app.store()).apply([CreateSession(session=session), PutTurn(turn=turn)])
-    chat.session.session = await chat.app.resume_session(session.session_id)
+    command = {"arguments": '{"command": "make all"}', "result": json.dumps(result)}
+    call = called("s", "t", tool_name="run_command", **command).call
+    await chat.turn(POEM, "Done.", call, reasoning="Is it dry?\nYes.")
 
 
 async def test_results_thoughts_and_long_prompts_are_listed_and_opened_by_number(

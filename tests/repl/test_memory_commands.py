@@ -252,7 +252,7 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
     """`--ephemeral` writes neither session nor memory; that is said."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
-        chat = Chat(app, await app.start_session())
+        chat = await Chat.begun(app)
         for line in ("#The gate squeaks", "/memory", "/pin The gate squeaks"):
             assert "--ephemeral" in await chat.said(line)
         assert await chat.stored() == []
