@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ragmem.events import Recalled
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.paper import Chat, chat
-from tests.repl.pty_chat import FakeChat
+from tests.repl.pty_chat import LOADED, FakeChat
 from tests.store.samples import called
 
 __all__ = ["chat"]
@@ -86,8 +86,7 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
         Answer(tools=[Call("run_command", {"command": "seq 40"})]),
         Answer("Counted.", reasoning="They want numbers."),
     )
-    with house.chat("chat", "--yolo", env=pager(tmp_path)) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", env=pager(tmp_path), ready=LOADED) as chat:
         chat.send("count\r", ends=r"… 37 lines before · Ctrl-O[\s\S]*· thought for \d+ ms · Ctrl-O")
         chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*seq 40")
         chat.send("thou\r", until=lambda: (tmp_path / "read").exists())
@@ -99,8 +98,7 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
 
 def test_what_no_pager_shows_is_printed(house: House) -> None:
     house.server.extend(Answer("Counted.", reasoning="They want numbers."))
-    with house.chat("chat", env={"PAGER": "no-such-pager -R"}) as chat:
-        loaded(chat)
+    with house.chat("chat", env={"PAGER": "no-such-pager -R"}, ready=LOADED) as chat:
         chat.send("count\r", ends=r"thought for")
         chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*Thoughts")
         chat.send("\r", shows=r"^They want numbers\.$")
@@ -110,8 +108,7 @@ def test_what_no_pager_shows_is_printed(house: House) -> None:
 @pytest.mark.parametrize("held", ["early", "load"])
 def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path, held: str) -> None:
     """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""
-    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue") as chat:
-        chat.wait_for_screen(r"^›")
+    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue", ready=r"^›") as chat:
         chat.send(f"{CTRL_O}hello", shows=r"hello$")
         chat.send("\r")
         chat.let(held)
@@ -125,8 +122,7 @@ def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path,
 def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
     """Nor is it said that they could be opened."""
     house.server.extend(Answer("Three.", reasoning="They want numbers."))
-    with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}) as chat:
-        loaded(chat)
+    with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}, ready=LOADED) as chat:
         chat.send("count\r", ends=r"^Three\.")
         assert "thought for" not in chat.text
         chat.leave()
@@ -150,8 +146,7 @@ def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
     )
     held = house.project / "held"  # in the sandbox there is nothing else of the temporary folder
     os.mkfifo(held)
-    with house.chat("chat", "--yolo", env={"PAGER": str(script)}) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", env={"PAGER": str(script)}, ready=LOADED) as chat:
         chat.send("begin\r", ends=r"^First\.")
         chat.send("go on\r", shows=r"^● .*held")
         chat.send(CTRL_O, shows=r"▸ .*echo hi")

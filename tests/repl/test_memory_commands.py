@@ -16,10 +16,11 @@ from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import candidate
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.e2e.test_chat_pty import AGO
 from tests.fakes.llm_server import Answer
 from tests.repl.paper import Chat, chat
+from tests.repl.pty_chat import LOADED
 
 __all__ = ["chat"]
 
@@ -263,8 +264,7 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
 
 def test_a_chat_remembers_and_forgets(house: House) -> None:
     """Typed in the real chat; the agent is asked nothing."""
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("#the gate squeaks when it rains\r")
         chat.wait_for(
             r"^· remembered fact [0-9a-f]{8}, in this project: the gate squeaks when it rains"
@@ -287,8 +287,7 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
 def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
     house.server.extend(Answer("Noted."), Answer("Noted."))
     for prompt in ("what is with the gate?", "and the pear?"):
-        with house.chat("chat", "--yolo") as chat:
-            loaded(chat)
+        with house.chat("chat", "--yolo", ready=LOADED) as chat:
             chat.send(f"{prompt}\r", ends=r"^Noted\.$")
             if "gate" in prompt:
                 chat.send("! echo 'the gate'\r", prints=r"^ +✓ \d")

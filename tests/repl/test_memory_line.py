@@ -91,8 +91,7 @@ def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
 
 
 def test_the_row_is_there_without_any_ink_too(tmp_path: Path) -> None:
-    with FakeChat(tmp_path, env={"TERM": "dumb"}) as chat:
-        chat.wait_for(r"^›")
+    with FakeChat(tmp_path, env={"TERM": "dumb"}, ready=r"^›") as chat:
         chat.send("recall it\r")
         chat.wait_for(
             r"^◆ recalled 2 memories · 1 earlier turn · 1 place in code    1\.9k tokens\n\nYou said"

@@ -175,7 +175,6 @@ def test_a_chat_takes_the_colours_for_the_background_that_its_terminal_tells(
 @pytest.mark.parametrize("setting", ["theme=plain", "color=never"])
 def test_without_colours_nothing_is_asked_or_coloured(tmp_path: Path, setting: str) -> None:
     with FakeChat(tmp_path, setting, env={"TERM": "xterm-256color"}) as chat:
-        chat.wait_until_loaded()
         assert ASKS_BACKGROUND.encode() not in chat.raw
         assert not re.search(rb"\x1b\[[\d;]*\b(?:[349]\d|10\d)[\d;]*m", chat.raw)
 
@@ -184,7 +183,6 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
     """The file of settings has what Enter picks; Esc leaves all as it was."""
     home = tmp_path / "home"
     with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
-        chat.wait_until_loaded()
         chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
         dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
         seen = len(chat.raw)

@@ -10,8 +10,9 @@ from urllib.request import urlopen
 import pytest
 
 from ragmem.tools.sandbox import find_mechanism
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
+from tests.repl.pty_chat import LOADED
 
 
 def run(command: str, **more: object) -> Answer:
@@ -36,8 +37,7 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
         port = free.getsockname()[1]
     serve = f"exec python3 -m http.server {port} --bind 127.0.0.1"
     house.server.extend(run(serve, background=True), Answer("It runs."))
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("serve\r")
         chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
         chat.send("o", shows=r"^Allow this command outside of the sandbox, where it can do what")
@@ -63,8 +63,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         run("echo five"),
         Answer("Thrice."),
     )
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("first\r", shows=r"p permanently")
         chat.send("p", shows=r"1 run_command\(echo one\) \+ run_command\(echo two\)")
         chat.send("2")
@@ -96,8 +95,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
 
 def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path: Path) -> None:
     """They hold at the next start too, those of the project in it alone."""
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("/permissions project run_command(echo *)\r")
         chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
         chat.send("/permissions\r")
@@ -118,8 +116,7 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
     own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
     assert settings == {"allow": ["run_command(echo *)"], "projects": own}
     house.server.extend(run("cat .env"), Answer("Not mine to read."))
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("fourth\r", ends=r"^Not mine to read\.")
         assert "rule read_file(.env) denies this" in chat.text
 
@@ -134,8 +131,7 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         *[read] * 4,
         Answer("It is up."),
     )
-    with house.chat("chat", "--yolo", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", columns=110, ready=LOADED) as chat:
         chat.send("serve\r", ends=r"^● run_command echo ready[\s\S]*^It is up\.")
         chat.wait_for_screen(r"· 2 jobs\b")
         # How it does may be asked as often as one likes.
@@ -167,8 +163,7 @@ def test_yes_in_words_approves_a_plan_and_not_its_edits(house: House) -> None:
         Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})]),
         Answer("Not painted."),
     )
-    with house.chat("chat", columns=100, rows=40) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
         chat.send("/plan mend the gate\r", shows=r"y yes  e yes, edits allowed  c change it  n no")
         chat.send("yes\r", prints=r"✓ approved")
         chat.wait_for_screen(r"^Allow this change\?")
@@ -188,8 +183,7 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "oiled\n"})]),
         Answer("The hinge is oiled."),
     )
-    with house.chat("chat", columns=100, rows=40) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
         chat.send("/plan mend the gate\r", shows=r"plan: reads only")
         chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
         assert not (house.project / "gate.txt").exists()
@@ -210,9 +204,8 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         assert "green" in house.last_prompt()
         chat.leave()
     house.server.extend(Answer("Paint it."))
-    with house.chat("chat", columns=100) as chat:
-        chat.wait_for(r"Open: oil the hinge; paint it green\.")
-        loaded(chat)
+    with house.chat("chat", columns=100, ready=LOADED) as chat:
+        assert "Open: oil the hinge; paint it green." in chat.text
         chat.send("what's next?\r", ends=r"^Paint it\.")
         assert "Open: oil the hinge; paint it green" in house.last_prompt()
         chat.send("/resume gate\r", prints=r"open: oil the hinge; paint it green")
