@@ -35,40 +35,40 @@ def test_a_question_and_its_answer(chat: FakeChat) -> None:
     assert chat.is_restored()
 
 
-def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
+@pytest.mark.chat("early=held", "load=held", columns=40, ready=r"^›")
+def test_what_is_typed_before_the_prompt_is_ready_is_kept(chat: FakeChat) -> None:
     """Ready for typing before any heavy import; a typed-ahead Enter sends."""
-    with FakeChat(tmp_path, "early=held", "load=held", columns=40, ready=r"^›") as chat:
-        chat.send("a question that is longer than one row is\rand a dra", shows=r"and a dra")
-        chat.let("early")
-        chat.wait_for_screen(r"loading …\nqueued: a question")
-        chat.wait_for_screen(r"^› and a dra$")
-        chat.let("load")
-        chat.send("ft\r", until=lambda: len(chat.prompts) == 2)
-        assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
-        assert chat.text.count("and a draft") >= 1
-        assert "^[" not in chat.text
+    chat.send("a question that is longer than one row is\rand a dra", shows=r"and a dra")
+    chat.let("early")
+    chat.wait_for_screen(r"loading …\nqueued: a question")
+    chat.wait_for_screen(r"^› and a dra$")
+    chat.let("load")
+    chat.send("ft\r", until=lambda: len(chat.prompts) == 2)
+    assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
+    assert chat.text.count("and a draft") >= 1
+    assert "^[" not in chat.text
 
 
-def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
+@pytest.mark.chat("early=held", "no_model", ready=r"^›")
+def test_failing_to_start_leaves_a_clean_line(chat: FakeChat) -> None:
     """The error, its hint and its exit code; typed text does not reach the shell."""
-    with FakeChat(tmp_path, "early=held", "no_model", ready=r"^›") as chat:
-        chat.send("rm -rf everything", shows=r"^› rm -rf everything$")
-        chat.let("early")
-        assert chat.exit_code() == 2
-        assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
-        assert chat.is_restored()
+    chat.send("rm -rf everything", shows=r"^› rm -rf everything$")
+    chat.let("early")
+    assert chat.exit_code() == 2
+    assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
+    assert chat.is_restored()
 
 
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
-def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
+@pytest.mark.chat("early=held", env={"PYTHONSAFEPATH": "1"}, ready=r"^›")
+def test_signals_before_anything_is_imported(chat: FakeChat, number: int, code: int) -> None:
     """The first prompt is erased, the terminal as it was, the exit code the signal's."""
     # A setting of the interpreter's own: no fork, which has imported everything.
-    with FakeChat(tmp_path, "early=held", env={"PYTHONSAFEPATH": "1"}, ready=r"^›") as chat:
-        chat.send("typed", shows=r"^› typed")
-        chat.process.kill(number)
-        assert chat.exit_code() == code
-        assert "typed" not in chat.screen
-        assert chat.is_restored()
+    chat.send("typed", shows=r"^› typed")
+    chat.process.kill(number)
+    assert chat.exit_code() == code
+    assert "typed" not in chat.screen
+    assert chat.is_restored()
 
 
 def test_several_lines_and_history(tmp_path: Path) -> None:
@@ -523,24 +523,23 @@ def test_a_huge_paste(chat: FakeChat) -> None:
     assert chat.history.stat().st_size < 1_000
 
 
-def test_output_that_is_no_terminal(tmp_path: Path) -> None:
+@pytest.mark.chat("early", through="| cat", ready="· Project instr")
+def test_output_that_is_no_terminal(chat: FakeChat) -> None:
     """`| cat`: plain lines, nothing of the prompt's drawing."""
-    with FakeChat(tmp_path, "early", through="| cat", ready="· Project instr") as chat:
-        chat.send("tool\n", prints=r"It is an app\.")
-        chat.send("/exit\n")
-        assert chat.exit_code() == 0
-        assert b"\x1b" not in chat.raw
+    chat.send("tool\n", prints=r"It is an app\.")
+    chat.send("/exit\n")
+    assert chat.exit_code() == 0
+    assert b"\x1b" not in chat.raw
 
 
-def test_output_that_is_closed(tmp_path: Path) -> None:
+@pytest.mark.chat("early", through="| head -c 20", ready="ragmem 0.1")
+def test_output_that_is_closed(chat: FakeChat) -> None:
     """EPIPE ends the chat, without a traceback."""
-    with FakeChat(tmp_path, "early", through="| head -c 20", ready="ragmem 0.1") as chat:
-        # The greeting may have gone out before `head` left: only the next words meet EPIPE.
-        with suppress(OSError):
-            chat.send("tool\n")
-        chat.until(lambda: chat.log("closed"))
-        assert chat.exit_code() == 0
-        assert "Traceback" not in chat.text
+    with suppress(OSError):
+        chat.send("tool\n")
+    chat.until(lambda: chat.log("closed"))
+    assert chat.exit_code() == 0
+    assert "Traceback" not in chat.text
 
 
 def test_wide_and_combining_characters(chat: FakeChat) -> None:
