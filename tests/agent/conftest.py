@@ -12,6 +12,7 @@ import pytest
 from ragmem.agent import Agent
 from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import MemoryConfig
+from ragmem.events import Event
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Place
 from ragmem.memory.context.builder import ContextBuilder
@@ -19,7 +20,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.messages import ToolUse
 from ragmem.own_tools import Effect
-from ragmem.records import Session
+from ragmem.records import Session, Turn
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
@@ -34,6 +35,11 @@ def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
 
 def reads(*paths: str) -> Says:
     return Says(tools=tuple(use("read_file", path=path) for path in paths))
+
+
+async def asked(agent: Agent, prompt: str, *typed: Callable[[int], Sequence[str]]) -> list[Event]:
+    """The events of a turn; what is typed meanwhile is asked of `typed`."""
+    return [event async for event in agent.ask(prompt, *typed)]
 
 
 class PathParams(msgspec.Struct):
@@ -123,6 +129,11 @@ class Bench(msgspec.Struct):
     async def session(self) -> Session:
         located = await self.memory.project_of(self.folder)
         return self.memory.new_session(self.folder, located.project)
+
+    async def turn(self, agent: Agent) -> Turn:
+        """The one turn of the agent's session, as it is stored."""
+        (turn,) = await self.store.turns(agent.session.session_id)
+        return turn
 
     async def agent(
         self,

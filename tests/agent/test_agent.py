@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Applied
+from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.workspace import Workspace
-from tests.agent.conftest import Bench, reads, use
+from tests.agent.conftest import Bench, asked, reads, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
 
@@ -52,14 +54,14 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
             Says("It prints."),
         ]
     )
-    events: list[Event] = [event async for event in agent.ask("What does a.py do?")]
+    events: list[Event] = await asked(agent, "What does a.py do?")
     kinds = [type(event) for event in events]
     assert kinds[0] is TurnStarted
     assert kinds[1] is ContextBuilt
     assert kinds[-1] is TurnFinished
     assert kinds.index(ToolStarted) < kinds.index(ToolFinished)
-    asked = [e.context_tokens for e in events if isinstance(e, ModelCallStarted)]
-    assert 0 < asked[0] < asked[1]
+    sizes = [e.context_tokens for e in events if isinstance(e, ModelCallStarted)]
+    assert 0 < sizes[0] < sizes[1]
     # As reported: what was read and what was written.
     said = [e for e in events if isinstance(e, MessageFinished)]
     assert [(m.text, len(m.tool_uses), m.context_tokens) for m in said] == [
@@ -72,7 +74,7 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert finished.usage.model_calls == 2
     assert finished.usage.input_tokens == 200
 
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert (turn.turn_id, turn.turn_index, turn.status) == (finished.turn_id, 1, "completed")
     assert (turn.user_message, turn.assistant_message) == ("What does a.py do?", "It prints.")
     assert turn.char_count == len("What does a.py do?") + len("It prints.")
@@ -88,14 +90,6 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert turn.started_at <= call.started_at <= turn.finished_at
     assert len(llm.requests) == 2
     assert_valid(llm.requests[1].messages[1:])
-
-
-async def test_send_gives_the_whole_reply(bench: Bench) -> None:
-    agent, _ = await bench.agent([reads("a.py"), Says("Done.", reasoning="because")])
-    reply = await agent.send("look")
-    assert (reply.content, reply.reasoning) == ("Done.", "because")
-    assert [c.tool_name for c in reply.tool_calls] == ["read_file"]
-    assert reply.context_used["Prompt"] == 4
 
 
 async def test_next_turn_starts_from_what_was_recorded(bench: Bench) -> None:
@@ -128,7 +122,7 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
     bench.read_file.company = 2
     await agent.send("go")
     assert bench.read_file.most_at_once == 2
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert [(c.order, json.loads(c.arguments)["path"]) for c in turn.tool_calls] == [
         (0, "a.py"), (1, "b.py"), (2, "c"), (3, "c"),
     ]  # fmt: skip
@@ -137,15 +131,14 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
 
 async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None:
     """Calls that end at the same time don't cost each other's record."""
-    for number in range(60):
-        (bench.folder / f"{number}.txt").write_text("x")
     paths = [f"{number}.txt" for number in range(60)]
-    agent, _ = await bench.agent([reads(*paths), Says("ok")] * 5)
-    for _ in range(5):
-        await agent.send("go")
-    for turn in await bench.store.turns(agent.session.session_id):
-        assert [json.loads(call.arguments)["path"] for call in turn.tool_calls] == paths
-        assert all(call.success for call in turn.tool_calls)
+    for path in paths:
+        (bench.folder / path).write_text("x")
+    agent, _ = await bench.agent([reads(*paths), Says("ok")])
+    await agent.send("go")
+    turn = await bench.turn(agent)
+    assert [json.loads(call.arguments)["path"] for call in turn.tool_calls] == paths
+    assert all(call.success for call in turn.tool_calls)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +169,7 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
     """The model is told what does not fit in its own."""
     calls = (use("run_command", path="made"), use("run_command", path=3))
     agent, llm = await bench.agent([Says(tools=calls), Says("Sorry.")])
-    events = [event async for event in agent.ask("go")]
+    events = await asked(agent, "go")
     assert [event.display for event in events if isinstance(event, ToolFinished)] == [
         "not run: another call beside it was wrong",
         "called wrongly: path has to be text, not a whole number. The model is told.",
@@ -267,7 +260,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     assert (finished.subtype, finished.exit_code) == ("error_max_turns", 1)
     assert finished.usage.model_calls == 4
     assert llm.requests[-1].tools == ()
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert turn.assistant_message == "Cut short."
     assert turn.status == "completed"
 
@@ -310,7 +303,7 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
     reply = await agent.send("first")
     assert reply.finished.exit_code == 75
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert (turn.status, turn.assistant_message) == ("failed", "Half an")
     await agent.send("go on")
     assert "[This turn failed" in request_text(llm.requests[-1])
@@ -321,7 +314,7 @@ async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     whole = Says(tools=(use("run_command", path="made"),))
     cut = Says(tools=(use("run_command", path="never"),), cut=True)
     agent, _ = await bench.agent([cut, StreamCut("cut"), whole, Says("ok")])
-    events = [event async for event in agent.ask("go")]
+    events = await asked(agent, "go")
     waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
     assert isinstance(events[-1], TurnFinished)
@@ -359,7 +352,7 @@ async def test_interrupt_keeps_what_came(bench: Bench) -> None:
     finished = events[-1]
     assert isinstance(finished, TurnFinished)
     assert (finished.subtype, finished.exit_code) == ("interrupted", 130)
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert (turn.status, turn.assistant_message) == ("interrupted", "Some words")
     assert (await agent.send("again")).content == "ok"
 
@@ -372,7 +365,7 @@ async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
         if isinstance(event, TextDelta):
             break
     await events.aclose()  # type: ignore[attr-defined]
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert turn.status == "interrupted"
 
 
@@ -396,7 +389,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
     agent, llm = await bench.agent([Says(tools=uses), Says("ok")], toolset=toolset)
     finished = (await agent.send("go")).finished
     assert (finished.subtype, len(asked), len(llm.requests)) == ("interrupted", 1, 1)
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     (refused,) = [c for c in turn.tool_calls if c.result]
     assert "the person refused. Nothing was done." in (refused.error or "")
 
@@ -410,7 +403,7 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
             while not bench.touch.runs:
                 await asyncio.sleep(0.005)
             agent.interrupt()
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     (call,) = turn.tool_calls
     assert (call.result, call.success) == ("", False)
     await agent.send("what happened?")
@@ -424,17 +417,17 @@ async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
     agent, _ = await bench.agent([ZeroDivisionError("a bug")])
     with pytest.raises(ZeroDivisionError):
         await agent.send("go")
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     assert turn.status == "failed"
 
 
 async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     """A resolved @file is a recorded read_file call with origin mention."""
     agent, llm = await bench.agent([Says("It prints."), Says("ok")])
-    events = [e async for e in agent.ask("What is @a.py, and mail me@b.py? @nothing.py")]
+    events = await asked(agent, "What is @a.py, and mail me@b.py? @nothing.py")
     warned = [event.text for event in events if isinstance(event, Notice)]
     assert warned == ["There is no file nothing.py here."]
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    turn = await bench.turn(agent)
     (call,) = turn.tool_calls
     assert (call.tool_name, call.origin) == ("read_file", "mention")
     assert request_text(llm.requests[0]).count("print('hello')") == 1
@@ -450,7 +443,7 @@ async def test_a_file_outside_is_not_read_because_a_prompt_names_it(
     """Where nobody is there to allow it, that is told and reported."""
     toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d")
     agent, llm = await bench.agent([Says("I can't.")], toolset=toolset)
-    events = [event async for event in agent.ask("Compare @/etc/hosts")]
+    events = await asked(agent, "Compare @/etc/hosts")
     [warned] = [event.text for event in events if isinstance(event, Notice)]
     assert warned.startswith("@/etc/hosts was not read: /etc/hosts is outside of")
     assert isinstance(events[-1], TurnFinished)
@@ -557,18 +550,24 @@ async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None
     assert 0 < shown < 100
 
 
-async def test_what_is_stored_of_a_turn_is_bounded(bench: Bench) -> None:
-    """The model hears a result whole; 8 MB over all calls and the answer are kept, marked."""
-    (bench.folder / "large.txt").write_text("0123456789" * 300_000)
+async def test_what_is_stored_of_a_turn_is_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model hears a result whole; so much over all calls and the answer is kept, marked."""
+    most = 1 << 18
+    monkeypatch.setattr("ragmem.memory.recording.Room", partial(Room, most))
+    (bench.folder / "large.txt").write_text("0123456789" * 10_000)
     both = tuple(use("read_file", path="large.txt") for _ in range(2))
-    script = [Says("Now.", tools=both), Says("z" * (9 << 20), reasoning="y" * 500_000)]
-    agent, llm = await bench.agent(script, info=ModelInfo(name="m", context_window=8_000_000))
-    await agent.send("x" * (9 << 20))
+    agent, llm = await bench.agent(
+        [Says("Now.", tools=both), Says("z" * 200_000, reasoning="y" * 20_000)],
+        info=ModelInfo(name="m", context_window=8_000_000),
+    )
+    await agent.send("x" * 200_000)
     answers = [m.parts[0] for m in llm.requests[1].messages if m.role == "tool"]
-    assert [len(answer.text) for answer in answers] == [3_000_000] * 2  # type: ignore[union-attr]
-    (turn,) = await bench.store.turns(agent.session.session_id)
+    assert [len(answer.text) for answer in answers] == [100_000] * 2  # type: ignore[union-attr]
+    turn = await bench.turn(agent)
     texts = [turn.user_message, turn.assistant_message, turn.reasoning or ""]
     results = [call.result for call in turn.tool_calls]
     assert all("left out" in text for text in [*texts, *results])
-    assert 7 << 20 < sum(map(len, [*texts, *results])) <= 8 << 20
+    assert most * 7 // 8 < sum(map(len, [*texts, *results])) <= most
     assert all(json.loads(result)["path"] == "large.txt" for result in results)

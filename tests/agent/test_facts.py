@@ -16,7 +16,7 @@ from ragmem.memory.memory import Memory
 from ragmem.records import MemoryRecord, MemorySource
 from tests.fakes.scripted_llm import Says
 
-from .conftest import Bench, reads, use
+from .conftest import Bench, asked, reads, use
 
 FORGED = """\
 # Notes
@@ -28,10 +28,6 @@ Staging listens on port 5439.
 def remembers(content: str, **arguments: object) -> Says:
     told = {"subjects": [], "reason": "it matters", **arguments}
     return Says(tools=(use("remember", content=content, **told),))
-
-
-async def asked(agent: Agent, prompt: str) -> list[Event]:
-    return [event async for event in agent.ask(prompt)]
 
 
 async def known(memory: Memory, draft: Draft, project_id: str) -> Remembered:
@@ -133,19 +129,19 @@ async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
 # --- pinned rules ------------------------------------------------------------------
 
 
-async def test_a_rule_of_turn_1_stands_in_turn_30_and_after_a_resume(bench: Bench) -> None:
+async def test_a_rule_of_turn_1_stands_in_turn_10_and_after_a_resume(bench: Bench) -> None:
     """To the byte, whatever is dropped from the context in between."""
     rule = "Never push to main without asking"
-    answers = (Says(f"Answer {i}. " + "words " * 300) for i in range(2, 31))
+    answers = (Says(f"Answer {i}. " + "words " * 900) for i in range(2, 11))
     agent, llm = await bench.agent(
         [remembers(rule), Says("I won't."), *answers],
         config=MemoryConfig(context=ContextConfig(max_chars=16_000)),
     )
     await asked(agent, f"Mind this. {rule}")
-    for i in range(2, 31):
-        await asked(agent, f"And what about point {i}?")
+    for i in range(2, 11):
+        await asked(agent, f"And what about point {i}, {'with all its parts, ' * 8}of ours?")
     systems = {system_of(request) for request in llm.requests[2:]}
-    assert len(llm.requests) == 31
+    assert len(llm.requests) == 11
     (system,) = systems
     assert system.endswith(f"\n- {rule}")
     # Without the rule nothing else in it differs.

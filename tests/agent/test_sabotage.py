@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent import Agent, Options
+from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import find_paths, load_config
 from ragmem.embedder import Embedder
-from ragmem.events import Event, Notice, TurnFinished
+from ragmem.events import Notice, TurnFinished
 from ragmem.tools.base import deny_all
+from tests.agent.conftest import asked
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.llm_server import Answer, LLMServer
 
@@ -50,10 +51,6 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
             yield app
 
 
-async def said(agent: Agent, prompt: str) -> list[Event]:
-    return [event async for event in agent.ask(prompt)]
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -73,17 +70,17 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     app: App, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = await app.agent(await app.start_session(), Options(), deny_all)
-    await said(agent, "The goal: where do wombats live? See dig_burrow.")
+    await asked(agent, "The goal: where do wombats live? See dig_burrow.")
     # It is remembered, so that there is something to recall, and vectors to compare with.
     await app.leave_background()
-    await said(agent, "Thanks.")
+    await asked(agent, "Thanks.")
     app.notices()
     place, _, name = broken.rpartition(".")
     module, _, kind = place.rpartition(".")
     found = getattr(importlib.import_module(module), kind)
     is_now = name in ("_recalled_parts", "index_of")
     monkeypatch.setattr(found, name, sabotaged_now if is_now else sabotaged)
-    events = await said(agent, "What was the goal about wombats and `dig_burrow`?")
+    events = await asked(agent, "What was the goal about wombats and `dig_burrow`?")
     await app.leave_background()
     finished = events[-1]
     assert isinstance(finished, TurnFinished)
@@ -96,6 +93,6 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     assert "Traceback (most recent call last)" in crash.read_text()
     assert "scripted-key" not in crash.read_text() + told
     assert crash.stat().st_mode & 0o777 == 0o600
-    asked = [str(each.body["messages"]) for each in app.server.requests]  # type: ignore[attr-defined]
-    (sent,) = [text for text in asked if "What was the goal" in text and "You keep" not in text]
+    sent_to = [str(each.body["messages"]) for each in app.server.requests]  # type: ignore[attr-defined]
+    (sent,) = [text for text in sent_to if "What was the goal" in text and "You keep" not in text]
     assert "The goal: where do wombats live?" in sent

@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from ragmem.agent import Agent
 from ragmem.agent.calls import ToolLoop
 from ragmem.agent.turn import Limits
-from ragmem.events import Event, ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
+from ragmem.events import ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.window import prompts_of
 from ragmem.messages import Message, user
 from ragmem.records import SearchQuery, Turn, WeightedTerm
-from tests.agent.conftest import Bench, reads
+from tests.agent.conftest import Bench, asked, reads
 from tests.agent.test_toolloop import HEAD, a_round, assert_valid, size
 from tests.fakes.scripted_llm import Says
 
@@ -25,15 +24,6 @@ class Keys:
     def __call__(self, room: int) -> Sequence[str]:
         assert room > 1_000
         return self._typed.pop(0) if self._typed else ()
-
-
-async def told(agent: Agent, prompt: str, keys: Keys) -> list[Event]:
-    return [event async for event in agent.ask(prompt, keys)]
-
-
-async def the_turn(bench: Bench, agent: Agent) -> Turn:
-    (turn,) = await bench.store.turns(agent.session.session_id)
-    return turn
 
 
 def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -51,7 +41,7 @@ async def test_it_goes_to_the_model_with_the_results_and_stands_there_from_then_
         [reads("a.py", "b.py"), reads("a.py"), Says("Done."), Says("You are welcome.")]
     )
     keys = Keys(["Never mind b.py", "And say it in French"], ["Shorter"])
-    events = await told(agent, "What do they do?", keys)
+    events = await asked(agent, "What do they do?", keys)
     kinds = (ToolFinished, PromptAdded, ModelCallStarted, TurnFinished)
     shown = [getattr(e, "text", type(e).__name__) for e in events if isinstance(e, kinds)]
     assert shown[3:6] == ["Never mind b.py", "And say it in French", "ModelCallStarted"]
@@ -62,7 +52,7 @@ async def test_it_goes_to_the_model_with_the_results_and_stands_there_from_then_
     assert third == ("user", "Shorter")
     assert [m.role for m in llm.requests[1].messages[-3:]] == ["tool", "tool", "user"]
 
-    turn = await the_turn(bench, agent)
+    turn = await bench.turn(agent)
     assert turn.user_message == f"What do they do?\n\n{both}\n\nShorter"
     first, later = prompts_of(turn)
     assert (first, [*later.values()]) == ("What do they do?", [both, "Shorter"])
@@ -83,15 +73,15 @@ async def test_it_lasts_before_the_model_is_told(bench: Bench) -> None:
     """Should the process die then, it is in the turn; so it is when the person stops it."""
     gate = asyncio.Event()
     agent, llm = await bench.agent([reads("a.py"), Says("Fine.", gate=gate)])
-    asking = asyncio.create_task(told(agent, "What does it do?", Keys(["And b.py?"])))
+    asking = asyncio.create_task(asked(agent, "What does it do?", Keys(["And b.py?"])))
     async with asyncio.timeout(30):
         while len(llm.requests) < 2:
             await asyncio.sleep(0.01)
-    running = await the_turn(bench, agent)
+    running = await bench.turn(agent)
     assert (running.status, running.user_message) == ("running", "What does it do?\n\nAnd b.py?")
     agent.interrupt()
     await asking
-    stopped = await the_turn(bench, agent)
+    stopped = await bench.turn(agent)
     assert (stopped.status, stopped.user_message) == ("interrupted", running.user_message)
     assert [*prompts_of(stopped)[1].values()] == ["And b.py?"]
 
@@ -100,17 +90,17 @@ async def test_nothing_is_taken_where_the_model_is_not_asked_again(bench: Bench)
     """Not by a turn that ends, nor for the last words of one that has reached its limit."""
     keys = Keys(["Too late"])
     agent, _ = await bench.agent([Says("Done.")])
-    await told(agent, "Hello", keys)
+    await asked(agent, "Hello", keys)
     limits = Limits(max_iterations=1)
     agent, _ = await bench.agent([reads("a.py"), Says("So far.")], limits=limits)
-    await told(agent, "Read", keys)
+    await asked(agent, "Read", keys)
     assert keys(9_999) == ["Too late"]
 
 
 async def test_a_file_that_it_names_is_read(bench: Bench) -> None:
     """And stands behind those words, not behind the prompt, also in later requests."""
     agent, llm = await bench.agent([reads("a.py"), Says("x is 1."), Says("Yes.")])
-    await told(agent, "What does it do?", Keys(["And @b.py"]))
+    await asked(agent, "What does it do?", Keys(["And @b.py"]))
     await agent.send("Sure?")
     now, later = llm.requests[1].messages[-1].text, said(llm.requests[2].messages)
     assert now.startswith("And @b.py\n\n<file-")
@@ -126,7 +116,7 @@ async def test_files_that_have_no_room_are_clipped(bench: Bench) -> None:
         (bench.folder / f"{name}.py").write_text(f"{name} = 1\n" * 5_000)
     info = ModelInfo(name="openai/small", context_window=8_000)
     agent, llm = await bench.agent([reads("a.py"), Says("Done.")], info=info)
-    await told(agent, "What does it do?", Keys(["And @c.py with @d.py"]))
+    await asked(agent, "What does it do?", Keys(["And @c.py with @d.py"]))
     now = llm.requests[1].messages[-1].text
     assert "c = 1" in now
     assert "d = 1" in now
@@ -137,9 +127,9 @@ async def test_a_secret_in_it_is_stored_nowhere(bench: Bench) -> None:
     """The model that is at work on it is told."""
     key = "sk-proj-" + "aB3" * 16
     agent, llm = await bench.agent([reads("a.py"), Says("Done.")])
-    await told(agent, "Read", Keys([f"The key is {key}"]))
+    await asked(agent, "Read", Keys([f"The key is {key}"]))
     assert key in llm.requests[1].messages[-1].text
-    turn = await the_turn(bench, agent)
+    turn = await bench.turn(agent)
     assert key not in f"{turn}"
     assert turn.user_message.startswith("Read\n\nThe key is ")
     assert len(prompts_of(turn)[1]) == 1

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 
 from ragmem.agent.calls import ToolLoop
 from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, system, tool, user
+from tests.memory.test_window import assert_valid
 
 HEAD = (system("rules"), user("do it"))
 
@@ -23,20 +24,6 @@ def a_round(number: int, *sizes: int, said: str = "") -> list[Message]:
 
 def size(loop: ToolLoop) -> int:
     return sum(message.char_count for message in loop.messages)
-
-
-def assert_valid(messages: tuple[Message, ...]) -> None:
-    """Each call has exactly one answer, right behind its message."""
-    waiting: list[str] = []
-    for message in messages:
-        if message.role == "tool":
-            (part,) = message.parts
-            assert isinstance(part, ToolAnswer)
-            assert part.tool_use_id == waiting.pop(0)
-        else:
-            assert not waiting
-            waiting = [use.id for use in message.tool_uses]
-    assert not waiting
 
 
 def test_nothing_changes_within_the_limit() -> None:

@@ -13,11 +13,6 @@ from tests.fakes.scripted_llm import Says
 from tests.memory.working import a_worker
 
 
-async def the_turn(bench: Bench, session_id: str) -> Turn:
-    (turn,) = await bench.store.turns(session_id)
-    return turn
-
-
 async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     """Stored before the model is asked, told word by word, then ended.
 
@@ -38,7 +33,7 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     assert isinstance(events[0], TurnStarted)
     assert len([e for e in events if isinstance(e, TextDelta)]) == 4
     assert not [e for e in events if isinstance(e, TurnFinished)]
-    draft = await the_turn(bench, agent.session.session_id)
+    draft = await bench.turn(agent)
     assert (draft.status, draft.user_message) == ("running", "Where do ferns grow?")
     assert draft.turn_id == events[0].turn_id
     assert await bench.store.pending("vectors", limit=9) == []
@@ -51,7 +46,7 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     gate.set()
     await reading
     assert isinstance(events[-1], TurnFinished)
-    done = await the_turn(bench, agent.session.session_id)
+    done = await bench.turn(agent)
     assert (done.status, done.assistant_message) == ("completed", "In the northern beds.")
     assert [p.record_id for p in await bench.store.pending("vectors", limit=9)] == [done.turn_id]
 
@@ -69,12 +64,9 @@ async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -
         ]
     )
     asking = asyncio.create_task(agent.send("Where do ferns grow?"))
-    session_id = agent.session.session_id
 
     async def comes_to(text: str) -> Turn:
-        while not llm.requests or (
-            (turn := await the_turn(bench, session_id)).assistant_message != text
-        ):
+        while not llm.requests or ((turn := await bench.turn(agent)).assistant_message != text):
             await asyncio.sleep(0.01)
         return turn
 
@@ -86,7 +78,7 @@ async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -
         assert (await comes_to("In the northern ")).status == "running"
     second.set()
     await asking
-    assert (await the_turn(bench, session_id)).status == "completed"
+    assert (await bench.turn(agent)).status == "completed"
 
 
 async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
@@ -146,12 +138,12 @@ async def test_files_that_are_known_are_not_read_again(bench: Bench) -> None:
         if "a.py (via read_file" not in text and "print('hello')" not in text:
             return reads("a.py")
         read.append("known")
-        return Says("It prints hello. " + "And so on. " * 80)
+        return Says("It prints hello. " + "And so on. " * 240)
 
     config = MemoryConfig(context=ContextConfig(max_chars=8_000))
     info = ModelInfo(name="openai/scripted", context_window=128_000)
-    agent, llm = await bench.agent([answer] * 60, config=config, info=info)
-    for number in range(30):
+    agent, llm = await bench.agent([answer] * 20, config=config, info=info)
+    for number in range(10):
         await agent.send(f"Question {number}: what does a.py print?")
     calls = [
         (json.loads(call.arguments)["path"], turn.turn_index)
@@ -159,7 +151,7 @@ async def test_files_that_are_known_are_not_read_again(bench: Bench) -> None:
         for call in turn.tool_calls
     ]
     assert calls == [("a.py", 1)]
-    assert len(read) == 30
+    assert len(read) == 10
     last = llm.requests[-1].messages
     # The window has lost the turn in which it was read; the list has not.
     assert "print('hello')" not in "\n".join(str(message) for message in last)

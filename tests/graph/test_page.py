@@ -99,11 +99,29 @@ class Look:
         assert [url for url in self.asked if url.split("#")[0] != self.file.as_uri()] == []
 
 
-@pytest_asyncio.fixture(loop_scope="package")
-async def look(browser: Browser, tmp_path: Path) -> AsyncIterator[Look]:
-    graph, _ = in_sqlite(tmp_path, garden())
-    async with opened(browser, graph, tmp_path) as one:
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, dict[str, int]]:
+    """The garden, and how many of each kind its store counts."""
+    return in_sqlite(tmp_path_factory.mktemp("garden"), garden())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def garden_page(
+    browser: Browser,
+    planted: tuple[Graph, dict[str, int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator["Look"]:
+    """That of the garden, for one test after the other."""
+    async with opened(browser, planted[0], tmp_path_factory.mktemp("page")) as one:
         yield one
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def look(garden_page: Look) -> AsyncIterator[Look]:
+    """That page as it is when it is opened; it has to have been quiet at the end."""
+    garden_page.said.clear()
+    yield await garden_page.open()
+    garden_page.assert_quiet()
 
 
 class opened:
@@ -133,7 +151,7 @@ async def test_each_view_shows_what_the_store_counts(
     if kind == "neo4j":
         graph, counts = in_neo4j(request.getfixturevalue("neo4j_server"), garden())
     else:
-        graph, counts = in_sqlite(tmp_path, garden())
+        graph, counts = request.getfixturevalue("planted")
     async with opened(browser, graph, tmp_path) as look:
         await look.settled()
         for name, stored in {

@@ -471,26 +471,3 @@ async def test_what_a_program_imports_rules_nothing(
         assert known["project_id"] == session["project_id"]
         [here] = await store.get(MemoryRecord, ["mine"])
         assert here.superseded_by is None
-
-
-async def test_branches(memory: OpenMemory, spot: Spot) -> None:
-    """Up to and with an answer; nothing later leaks, the original is untouched."""
-    script = [Says(f"Answer {n}.") for n in range(1, 5)]
-    async with an_agent(memory, spot, *script) as (agent, llm, _):
-        talk = await agent.create_conversation("Plan")
-        for number in (1, 2, 3):
-            await talk.send_message(f"Question {number}?")
-        history = await talk.get_history()
-        branch = await talk.branch(history[3].uuid, "Another way")
-        assert branch.title == "Another way"
-        by_question = await talk.branch(history[2].uuid)
-        asked = await by_question.get_history()
-        assert [m.content for m in asked] == [m.content for m in history[:4]]
-        assert [m.content for m in await branch.get_history()] == [m.content for m in history[:4]]
-        await branch.send_message("And now?")
-        assert "Question 3?" not in said(llm).split("<memory-")[0]
-        assert len(await branch.get_history()) == 6
-        assert await talk.get_history() == history
-        for wrong in (f"{new_id()}:user", "nonsense", new_id()):
-            with pytest.raises(UsageError, match="no message"):
-                await talk.branch(wrong)

@@ -112,7 +112,7 @@ async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
 
 async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> None:
     """Each method says so and nothing is stored."""
-    for unknown in (new_id(), "", "no such", "\ud800"):
+    for unknown in (new_id(), "", "no such", "a\ud800b", "a\0b", "a" * 6_000):
         turn = Turn(
             turn_id=new_id(),
             session_id=unknown,

@@ -52,6 +52,7 @@ def test_what_it_offers() -> None:
     assert (Path(ragmem.__file__).parent / "py.typed").exists()
 
 
+@pytest.mark.campaign
 def test_its_types_are_seen(tmp_path: Path) -> None:
     """A program that uses it wrongly is told so by mypy; those of the docs are right."""
     for number, text in enumerate(PROGRAMS):

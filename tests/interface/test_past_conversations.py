@@ -4,6 +4,7 @@ import pytest
 
 from ragmem import OpenMemory
 from ragmem.errors import UsageError
+from ragmem.ids import new_id
 from ragmem.records import UpdateSession, utc_now
 from tests.fakes.scripted_llm import Says
 
@@ -14,10 +15,10 @@ AUTH = "Authentication was refactored: login tokens are refreshed by middleware.
 BEDS = "A garden was planned, with ferns in the shade of the north wall."
 
 
-async def summed(memory: OpenMemory, session_id: str, text: str) -> None:
-    """Its own summary."""
+async def summed(memory: OpenMemory, session_id: str, text: str, of: int = 2) -> None:
+    """Its own summary, of so many messages."""
     await memory.app.memory.record(
-        [UpdateSession(session_id=session_id, summary=text, summarized_count=2, at=utc_now())]
+        [UpdateSession(session_id=session_id, summary=text, summarized_count=of, at=utc_now())]
     )
 
 
@@ -68,29 +69,32 @@ async def test_history_is_searched_above_the_threshold(memory: OpenMemory, spot:
 
 
 async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spot: Spot) -> None:
-    """Neither the summary, nor what this process remembers, nor another's turns."""
+    """Up to and with an answer, also where its question is named; the original is untouched.
+
+    Neither the summary, nor what this process remembers, nor another's turns are in it.
+    """
     script = [Says("First."), Says("Second."), Says("Third."), Says("Fourth.")]
     async with an_agent(memory, spot, *script) as (agent, llm, _):
         talk, other = await agent.create_conversation(), await agent.create_conversation()
         for text in ("One?", "Two?"):
             await talk.send_message(text)
         await other.send_message("Elsewhere?")
-        await memory.app.memory.record(
-            [
-                UpdateSession(
-                    session_id=talk.uuid, summary="One and two.", summarized_count=4, at=utc_now()
-                )
-            ]
-        )
+        await summed(memory, talk.uuid, "One and two.", of=4)
         history = await talk.get_history()
-        branch = await talk.branch(history[1].uuid)
+        for named in history[:2]:
+            branch = await talk.branch(named.uuid, "Another way")
+            assert branch.title == "Another way"
+            assert [m.content for m in await branch.get_history()] == ["One?", "First."]
         assert await branch.get_summary() is None
         assert [m.content for m in branch.message_cache] == ["One?", "First."]
         await branch.send_message("And?")
         assert "Two?" not in said(llm).split("<memory-")[0]
         assert "One and two." not in said(llm)
+        assert len(await branch.get_history()) == 4
+        assert await talk.get_history() == history
         whole = await talk.branch(history[3].uuid)
         assert await whole.get_summary() == "One and two."
         [_, foreign] = await other.get_history()
-        with pytest.raises(UsageError, match="no message of this conversation"):
-            await talk.branch(foreign.uuid)
+        for wrong in (foreign.uuid, f"{new_id()}:user", "nonsense", new_id()):
+            with pytest.raises(UsageError, match="no message of this conversation"):
+                await talk.branch(wrong)

@@ -16,5 +16,4 @@ def chat(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeChat]:
     """A chat that takes prompts, with the settings and options of the test's mark `chat`."""
     given = request.node.get_closest_marker("chat") or pytest.mark.chat().mark
     with FakeChat(tmp_path, *given.args, **given.kwargs) as begun:
-        begun.wait_until_loaded()
         yield begun

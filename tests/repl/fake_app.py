@@ -65,6 +65,29 @@ def long_diff(lines: int) -> str:
     return f"--- /dev/null\n+++ a.py\n@@ -0,0 +1,{lines} @@\n{rows}"
 
 
+EVIL_FILE = FileAccess(
+    path=f"src/{EVIL}.py",
+    tool_name="read_file",
+    access_type="read",
+    accessed_at=LONG_AGO,
+    turn_index=1,
+)
+EVIL_CONTEXT = Context(
+    sections=(
+        ContextSection(name="system", chars=1200, budget=0),
+        ContextSection(
+            name="recent",
+            chars=34,
+            budget=40_000,
+            items=(ContextItem(label=f"turn 1{EVIL}", chars=34, why="recent"),),
+            dropped=2,
+        ),
+    ),
+    messages=(user("?"),),
+    max_chars=100_000,
+)
+
+
 def gate(log_file: Path, name: str) -> Path:
     """What is held waits until this file is there."""
     return log_file.with_name(f"go-{name}")
@@ -156,15 +179,7 @@ class FakeMemory:
         )
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        return [
-            FileAccess(
-                path=f"src/{EVIL}.py",
-                tool_name="read_file",
-                access_type="read",
-                accessed_at=LONG_AGO,
-                turn_index=1,
-            )
-        ]
+        return [EVIL_FILE]
 
 
 class FakeAgent:
@@ -315,15 +330,7 @@ class FakeAgent:
             self._task.cancel()
 
     async def context(self, prompt: str) -> Context:
-        item = ContextItem(label=f"turn 1{EVIL}", chars=34, why="recent")
-        return Context(
-            sections=(
-                ContextSection(name="system", chars=1200, budget=0),
-                ContextSection(name="recent", chars=34, budget=40_000, items=(item,), dropped=2),
-            ),
-            messages=(user(prompt or "?"),),
-            max_chars=100_000,
-        )
+        return EVIL_CONTEXT
 
     async def aclose(self) -> None:
         self.interrupt()

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -17,7 +17,6 @@ from ragmem.records import (
     MemoryRecord,
     PutMemory,
     PutTurn,
-    Session,
     ToolCall,
     Turn,
 )
@@ -53,11 +52,16 @@ class Paper(Terminal):
 class Chat:
     """The commands of a chat, in a project and a home of its own."""
 
-    def __init__(self, app: App, session: Session) -> None:
+    def __init__(self, session: ChatSession, paper: Paper) -> None:
+        self.app, self.session, self.paper = session.app, session, paper
+
+    @classmethod
+    async def begun(cls, app: App) -> Self:
+        """In a new session without an agent."""
         agent: Any = None  # no command of these asks the agent
-        self.app, self.paper = app, Paper()
-        output = ChatOutput(self.paper, mode="none")
-        self.session = ChatSession(app, Options(), deny_all, output, session, agent)
+        paper = Paper()
+        output, session = ChatOutput(paper, mode="none"), await app.start_session()
+        return cls(ChatSession(app, Options(), deny_all, output, session, agent), paper)
 
     async def said(self, line: str, *answers: str | None) -> str:
         """What a line shows."""
@@ -101,4 +105,4 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
     project.mkdir()
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=project) as app:
-        yield Chat(app, await app.start_session())
+        yield await Chat.begun(app)

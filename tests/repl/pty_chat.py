@@ -9,6 +9,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 CUTS = {"XTERM_VERSION": "XTerm(390)", "TMUX": ""}
 """The emulator cuts what has no room any more off, and folds nothing."""
+
+
+LOADED = r"openai/scripted · \S"
+"""In the toolbar of a chat that has its session."""
 
 
 class _Screen(pyte.HistoryScreen):
@@ -41,8 +46,11 @@ class PtyChat:
         env: Mapping[str, str] | None = None,
         columns: int = 80,
         rows: int = 24,
+        ready: str = "",
     ) -> None:
+        """`ready`: what its screen shows once it can be used."""
         self.raw = b""
+        self._ready = ready
         self._shown: str | None = None
         """What the screen shows, until that changes."""
         self._screen = _Screen(columns, rows, history=10_000)
@@ -60,6 +68,10 @@ class PtyChat:
             os.close(theirs)
 
     def __enter__(self) -> Self:
+        with ExitStack() as unless_ready:
+            unless_ready.push(self.__exit__)
+            self.wait_for_screen(self._ready)
+            unless_ready.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -238,8 +250,19 @@ class FakeChat(PtyChat):
     """The chat on `fake_app`."""
 
     def __init__(
-        self, folder: Path, *settings: str, through: str = "", jobs: bool = False, **options: Any
+        self,
+        folder: Path,
+        *settings: str,
+        through: str = "",
+        jobs: bool = False,
+        files: Mapping[str, str] | None = None,
+        ready: str = "openai/scripted",
+        **options: Any,
     ) -> None:
+        """`files` are in its folder from the beginning; `ready` is the model in the toolbar."""
+        for name, text in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
         self.log_file = folder / "log"
         self.history = folder / "history"
         self.log_file.touch()
@@ -248,7 +271,7 @@ class FakeChat(PtyChat):
             # Only the jobs of a shell that controls them are stopped by Ctrl-Z.
             shell = ["/bin/bash", "--norc", *["-m"] * jobs, "-c"]
             command = [*shell, f"{shlex.join(command)} {through}"]
-        super().__init__(command, cwd=folder, **options)
+        super().__init__(command, cwd=folder, ready=ready, **options)
 
     def log(self, what: str) -> list[dict[str, Any]]:
         """What reached the app."""
@@ -271,7 +294,3 @@ class FakeChat(PtyChat):
     def let(self, name: str) -> None:
         """Let the app go on that waits for this; see `fake_app.gate`."""
         gate(self.log_file, name).touch()
-
-    def wait_until_loaded(self) -> None:
-        """The toolbar shows the model."""
-        self.wait_for_screen("openai/scripted")

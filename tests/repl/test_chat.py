@@ -35,49 +35,45 @@ def test_a_question_and_its_answer(chat: FakeChat) -> None:
     assert chat.is_restored()
 
 
-def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
+@pytest.mark.chat("early=held", "load=held", columns=40, ready=r"^›")
+def test_what_is_typed_before_the_prompt_is_ready_is_kept(chat: FakeChat) -> None:
     """Ready for typing before any heavy import; a typed-ahead Enter sends."""
-    with FakeChat(tmp_path, "early=held", "load=held", columns=40) as chat:
-        chat.wait_for_screen(r"^›")
-        chat.send("a question that is longer than one row is\rand a dra", shows=r"and a dra")
-        chat.let("early")
-        chat.wait_for_screen(r"loading …\nqueued: a question")
-        chat.wait_for_screen(r"^› and a dra$")
-        chat.let("load")
-        chat.send("ft\r", until=lambda: len(chat.prompts) == 2)
-        assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
-        assert chat.text.count("and a draft") >= 1
-        assert "^[" not in chat.text
+    chat.send("a question that is longer than one row is\rand a dra", shows=r"and a dra")
+    chat.let("early")
+    chat.wait_for_screen(r"loading …\nqueued: a question")
+    chat.wait_for_screen(r"^› and a dra$")
+    chat.let("load")
+    chat.send("ft\r", until=lambda: len(chat.prompts) == 2)
+    assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
+    assert chat.text.count("and a draft") >= 1
+    assert "^[" not in chat.text
 
 
-def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
+@pytest.mark.chat("early=held", "no_model", ready=r"^›")
+def test_failing_to_start_leaves_a_clean_line(chat: FakeChat) -> None:
     """The error, its hint and its exit code; typed text does not reach the shell."""
-    with FakeChat(tmp_path, "early=held", "no_model") as chat:
-        chat.wait_for_screen(r"^›")
-        chat.send("rm -rf everything", shows=r"^› rm -rf everything$")
-        chat.let("early")
-        assert chat.exit_code() == 2
-        assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
-        assert chat.is_restored()
+    chat.send("rm -rf everything", shows=r"^› rm -rf everything$")
+    chat.let("early")
+    assert chat.exit_code() == 2
+    assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
+    assert chat.is_restored()
 
 
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
-def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
+@pytest.mark.chat("early=held", env={"PYTHONSAFEPATH": "1"}, ready=r"^›")
+def test_signals_before_anything_is_imported(chat: FakeChat, number: int, code: int) -> None:
     """The first prompt is erased, the terminal as it was, the exit code the signal's."""
     # A setting of the interpreter's own: no fork, which has imported everything.
-    with FakeChat(tmp_path, "early=held", env={"PYTHONSAFEPATH": "1"}) as chat:
-        chat.wait_for_screen(r"^›")
-        chat.send("typed", shows=r"^› typed")
-        chat.process.kill(number)
-        assert chat.exit_code() == code
-        assert "typed" not in chat.screen
-        assert chat.is_restored()
+    chat.send("typed", shows=r"^› typed")
+    chat.process.kill(number)
+    assert chat.exit_code() == code
+    assert "typed" not in chat.screen
+    assert chat.is_restored()
 
 
 def test_several_lines_and_history(tmp_path: Path) -> None:
     """Alt-Enter or a trailing backslash adds a line; Up and Ctrl-R find prompts again."""
     with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
         chat.send(f"one{ESC}\rtwo\\\rthree\r", prints=r"› one\n  two\n  three\n\nYou said")
         chat.send("second\r", prints=r"You said 'second'")
         assert chat.prompts == ["one\ntwo\nthree", "second"]
@@ -85,7 +81,6 @@ def test_several_lines_and_history(tmp_path: Path) -> None:
         assert chat.exit_code() == 0
     assert stat.S_IMODE(chat.history.stat().st_mode) == 0o600
     with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
         chat.send(UP, shows=r"^› second$")
         chat.send(CTRL_C, shows=r"^›$")
         chat.send(CTRL_R, shows=r"^  Earlier prompts › +2 of 2$")
@@ -379,17 +374,15 @@ def test_a_folded_paste_survives_a_question_and_a_recall(chat: FakeChat) -> None
     chat.send("\r", until=lambda: chat.prompts[-1] == LINES)
 
 
-def test_searching_the_history_can_be_left(tmp_path: Path) -> None:
+@pytest.mark.chat(files={"history": "\n+an earlier one\n"})
+def test_searching_the_history_can_be_left(chat: FakeChat) -> None:
     """Ctrl-C and Esc give the search up, and leave the draft and the chat as they were."""
-    (tmp_path / "history").write_text("\n+an earlier one\n")
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("draft")
-        for key in (CTRL_C, ESC):
-            chat.send(f"{CTRL_R}nothing like it", shows=r"^    Nothing fits\.$")
-            chat.send(key, shows=r"^› draft$")
-            assert "Earlier prompts" not in chat.screen
-        chat.send(" sent\r", until=lambda: chat.prompts == ["draft sent"])
+    chat.send("draft")
+    for key in (CTRL_C, ESC):
+        chat.send(f"{CTRL_R}nothing like it", shows=r"^    Nothing fits\.$")
+        chat.send(key, shows=r"^› draft$")
+        assert "Earlier prompts" not in chat.screen
+    chat.send(" sent\r", until=lambda: chat.prompts == ["draft sent"])
 
 
 @pytest.mark.chat("past", "resume=00000001")
@@ -449,11 +442,9 @@ def test_slash_commands(chat: FakeChat) -> None:
 
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
     """`-r` without a value is a picker; choosing nothing leaves."""
-    with FakeChat(tmp_path, "past", "resume=") as chat:
-        chat.wait_for_screen(r"^  ▸ Past work +2 turns  \d+ (month|year)s?$")
+    with FakeChat(tmp_path, "past", "resume=", ready=r"^  ▸ Past work +2 turns  \d+ ") as chat:
         chat.send("\r", shows=r"openai/scripted · Past work")
-    with FakeChat(tmp_path, "past", "resume=") as chat:
-        chat.wait_for_screen(r"^  ▸ Past work")
+    with FakeChat(tmp_path, "past", "resume=", ready=r"^  ▸ Past work") as chat:
         chat.send(ESC)
         assert chat.exit_code() == 0
         assert chat.log("agent")[1:] == []
@@ -461,22 +452,20 @@ def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
 
 def test_a_dumb_terminal_asks_for_a_number(tmp_path: Path) -> None:
     """`-r` without a value, where the cursor is never moved."""
-    with FakeChat(tmp_path, "past", "resume=", env={"TERM": "dumb"}) as chat:
-        chat.wait_for(r"   1   Past work  2 turns  \d+ (month|year)s?\nWhich one\?")
+    asks = r"   1   Past work  2 turns  \d+ (month|year)s?\nWhich one\?"
+    with FakeChat(tmp_path, "past", "resume=", env={"TERM": "dumb"}, ready=asks) as chat:
         chat.send("1\n", prints=r"↩ Past work · 2 turns")
         assert b"\x1b" not in chat.raw
 
 
-def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
+@pytest.mark.chat("files=held", files={"readme.md": ""})
+def test_files_are_offered_when_they_are_listed(chat: FakeChat) -> None:
     """What is typed is completed without another key."""
-    (tmp_path / "readme.md").write_text("")
-    with FakeChat(tmp_path, "files=held") as chat:
-        chat.wait_until_loaded()
-        chat.send("see @readm", shows=r"^› see @readm$")
-        chat.let("files")
-        chat.wait_for_screen(r"^  ▸ readme\.md$")
-        assert "› see @readm" in chat.screen
-        chat.send("\t\r", until=lambda: chat.prompts == ["see @readme.md "])
+    chat.send("see @readm", shows=r"^› see @readm$")
+    chat.let("files")
+    chat.wait_for_screen(r"^  ▸ readme\.md$")
+    assert "› see @readm" in chat.screen
+    chat.send("\t\r", until=lambda: chat.prompts == ["see @readme.md "])
 
 
 def test_resizing(chat: FakeChat) -> None:
@@ -498,8 +487,7 @@ def test_resizing(chat: FakeChat) -> None:
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
     """TERM=dumb or unset: no escape sequence; everything can still be done."""
-    with FakeChat(tmp_path, "early", env={"TERM": term}) as chat:
-        chat.wait_for(r"· Project instructions")
+    with FakeChat(tmp_path, "early", env={"TERM": term}, ready="· Project instr") as chat:
         chat.send("two\\\nlines\n", until=lambda: chat.prompts == ["two\nlines"])
         chat.send("tool\n")
         chat.wait_for(r"^● read_file ragmem/app.py\n  ⎿ 120 lines \(12 ms\)\n\nIt is an app\.")
@@ -519,7 +507,6 @@ def test_another_locale(tmp_path: Path) -> None:
     """LANG=C and PYTHONUTF8=0: what the encoding lacks is replaced, nothing breaks."""
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with FakeChat(tmp_path, "early", env=env) as chat:
-        chat.wait_until_loaded()
         chat.send("tool\r", prints=r"It is an app\.")
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
@@ -536,26 +523,23 @@ def test_a_huge_paste(chat: FakeChat) -> None:
     assert chat.history.stat().st_size < 1_000
 
 
-def test_output_that_is_no_terminal(tmp_path: Path) -> None:
+@pytest.mark.chat("early", through="| cat", ready="· Project instr")
+def test_output_that_is_no_terminal(chat: FakeChat) -> None:
     """`| cat`: plain lines, nothing of the prompt's drawing."""
-    with FakeChat(tmp_path, "early", through="| cat") as chat:
-        chat.wait_for(r"· Project instructions")
-        chat.send("tool\n", prints=r"It is an app\.")
-        chat.send("/exit\n")
-        assert chat.exit_code() == 0
-        assert b"\x1b" not in chat.raw
+    chat.send("tool\n", prints=r"It is an app\.")
+    chat.send("/exit\n")
+    assert chat.exit_code() == 0
+    assert b"\x1b" not in chat.raw
 
 
-def test_output_that_is_closed(tmp_path: Path) -> None:
+@pytest.mark.chat("early", through="| head -c 20", ready="ragmem 0.1")
+def test_output_that_is_closed(chat: FakeChat) -> None:
     """EPIPE ends the chat, without a traceback."""
-    with FakeChat(tmp_path, "early", through="| head -c 20") as chat:
-        chat.wait_for("ragmem 0.1")
-        # The greeting may have gone out before `head` left: only the next words meet EPIPE.
-        with suppress(OSError):
-            chat.send("tool\n")
-        chat.until(lambda: chat.log("closed"))
-        assert chat.exit_code() == 0
-        assert "Traceback" not in chat.text
+    with suppress(OSError):
+        chat.send("tool\n")
+    chat.until(lambda: chat.log("closed"))
+    assert chat.exit_code() == 0
+    assert "Traceback" not in chat.text
 
 
 def test_wide_and_combining_characters(chat: FakeChat) -> None:
@@ -585,7 +569,6 @@ def test_one_that_is_stopped_can_be_ended_without_its_terminal(tmp_path: Path) -
     ended = "while kill -0 %1 2>&-; do sleep 0.1; done; echo has ended; read"
     ending = f"; echo is stopped; read; kill -TERM %1; {ended}"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
-        chat.wait_until_loaded()
         chat.send("\x1a", prints=r"^is stopped$")
         chat.send("\r", prints=r"^has ended$")
         assert chat.log("closed")
@@ -596,7 +579,6 @@ def test_one_in_the_background_goes_on_and_shows_it_in_the_foreground(tmp_path: 
     """`bg`, and `fg` when it is done."""
     ending = "; echo is stopped; bg; read; fg"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
-        chat.wait_until_loaded()
         chat.send("limited\r", shows="rate limited")
         chat.send("\x1a", prints=r"^is stopped$")
         assert not chat.log("finished")

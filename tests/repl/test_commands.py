@@ -11,11 +11,34 @@ from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase
 from ragmem.records import CodeReference, PutReferences
-from ragmem.repl.commands import run_command
+from ragmem.repl.commands import is_command, is_note, is_own_command, is_prompt, run_command
 from tests.cli.coding import EVIL, WATER
 from tests.repl.paper import Chat, chat
 
 __all__ = ["chat"]
+
+
+LINES = {
+    "note": ["#the gate squeaks", "# the gate squeaks", "# the gate squeaks \n", "#"],
+    "command": ["/help", "/nonsense x"],
+    "own": ["!ls", "! ls", "!"],
+    "prompt": [
+        *["# Plan\n\n1. Do it.", "## Plan", "#!/bin/sh", "#12 is fixed by this, isn't it"],
+        *[" # sent to the agent", "the # sign", "/etc/hosts what is it?", "hi /help"],
+        *[" !ls", "![a](b)", "a!"],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(k, text) for k, given in LINES.items() for text in given]
+)
+def test_what_a_line_is(kind: str, text: str) -> None:
+    """Pasted pages, scripts, numbers of issues, paths and pictures go to the agent."""
+    assert is_note(text) is (kind == "note")
+    assert is_command(text) is (kind in ("note", "command"))
+    assert is_own_command(text) is (kind == "own")
+    assert is_prompt(text) is (kind == "prompt")
 
 
 async def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: Chat) -> None:
@@ -106,7 +129,7 @@ async def test_an_index_that_is_switched_off_says_what_to_do(tmp_path: Path) -> 
     config = msgspec.convert({"code": {"enabled": False}}, Config)
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(config, paths, cwd=tmp_path) as app:
-        shown = await Chat(app, await app.start_session()).said("/search --code litres")
+        shown = await (await Chat.begun(app)).said("/search --code litres")
     assert "The code index is switched off." in shown
     assert "code.enabled true" in shown
 

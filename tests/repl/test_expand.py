@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ragmem.events import Recalled
-from ragmem.ids import new_id
-from ragmem.records import CreateSession, PutTurn, ToolCall, Turn
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.paper import Chat, chat
-from tests.repl.pty_chat import FakeChat
+from tests.repl.pty_chat import LOADED, FakeChat
+from tests.store.samples import called
 
 __all__ = ["chat"]
 
@@ -23,29 +22,9 @@ POEM = "\n".join(f"verse {n}" for n in range(9))
 
 async def worked(chat: Chat, **result: str) -> None:
     """One turn with a long prompt, thoughts and a command is stored."""
-    session, turn_id = chat.session.session, new_id()
-    call = ToolCall(
-        tool_call_id=new_id(),
-        turn_id=turn_id,
-        order=0,
-        tool_name="run_command",
-        arguments='{"command": "make all"}',
-        result=json.dumps(result),
-        started_at=session.started_at,
-    )
-    turn = Turn(
-        turn_id=turn_id,
-        session_id=session.session_id,
-        turn_index=1,
-        user_message=POEM,
-        assistant_message="Done.",
-        reasoning="Is it dry?\nYes.",
-        status="completed",
-        started_at=session.started_at,
-        tool_calls=(call,),
-    )
-    await (await chat.app.store()).apply([CreateSession(session=session), PutTurn(turn=turn)])
-    chat.session.session = await chat.app.resume_session(session.session_id)
+    command = {"arguments": '{"command": "make all"}', "result": json.dumps(result)}
+    call = called("s", "t", tool_name="run_command", **command).call
+    await chat.turn(POEM, "Done.", call, reasoning="Is it dry?\nYes.")
 
 
 async def test_results_thoughts_and_long_prompts_are_listed_and_opened_by_number(
@@ -107,8 +86,7 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
         Answer(tools=[Call("run_command", {"command": "seq 40"})]),
         Answer("Counted.", reasoning="They want numbers."),
     )
-    with house.chat("chat", "--yolo", env=pager(tmp_path)) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", env=pager(tmp_path), ready=LOADED) as chat:
         chat.send("count\r", ends=r"… 37 lines before · Ctrl-O[\s\S]*· thought for \d+ ms · Ctrl-O")
         chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*seq 40")
         chat.send("thou\r", until=lambda: (tmp_path / "read").exists())
@@ -120,8 +98,7 @@ def test_ctrl_o_picks_what_the_pager_shows(house: House, tmp_path: Path) -> None
 
 def test_what_no_pager_shows_is_printed(house: House) -> None:
     house.server.extend(Answer("Counted.", reasoning="They want numbers."))
-    with house.chat("chat", env={"PAGER": "no-such-pager -R"}) as chat:
-        loaded(chat)
+    with house.chat("chat", env={"PAGER": "no-such-pager -R"}, ready=LOADED) as chat:
         chat.send("count\r", ends=r"thought for")
         chat.send(CTRL_O, shows=r"Open › [\s\S]*▸ .*Thoughts")
         chat.send("\r", shows=r"^They want numbers\.$")
@@ -131,8 +108,7 @@ def test_what_no_pager_shows_is_printed(house: House) -> None:
 @pytest.mark.parametrize("held", ["early", "load"])
 def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path, held: str) -> None:
     """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""
-    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue") as chat:
-        chat.wait_for_screen(r"^›")
+    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue", ready=r"^›") as chat:
         chat.send(f"{CTRL_O}hello", shows=r"hello$")
         chat.send("\r")
         chat.let(held)
@@ -146,8 +122,7 @@ def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path,
 def test_thoughts_are_not_kept_where_a_setting_says_so(house: House) -> None:
     """Nor is it said that they could be opened."""
     house.server.extend(Answer("Three.", reasoning="They want numbers."))
-    with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}) as chat:
-        loaded(chat)
+    with house.chat("chat", env={"RAGMEM_MEMORY__THOUGHTS": "false"}, ready=LOADED) as chat:
         chat.send("count\r", ends=r"^Three\.")
         assert "thought for" not in chat.text
         chat.leave()
@@ -171,8 +146,7 @@ def test_what_is_printed_while_a_pager_has_the_screen_comes_when_it_is_left(
     )
     held = house.project / "held"  # in the sandbox there is nothing else of the temporary folder
     os.mkfifo(held)
-    with house.chat("chat", "--yolo", env={"PAGER": str(script)}) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", env={"PAGER": str(script)}, ready=LOADED) as chat:
         chat.send("begin\r", ends=r"^First\.")
         chat.send("go on\r", shows=r"^● .*held")
         chat.send(CTRL_O, shows=r"▸ .*echo hi")

@@ -37,7 +37,6 @@ def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
     """And what it leaves is the draft; what comes meanwhile is printed when it is left."""
     does = 'touch open; while [ ! -e go ]; do sleep 0.02; done; printf " and more" >> "$1"'
     with FakeChat(tmp_path, env=editor(tmp_path, does)) as chat:
-        chat.wait_until_loaded()
         chat.send("tool held\r", shows=r"^● read_file")
         chat.send(f"some words{CTRL_G}", until=(tmp_path / "open").exists)
         chat.let("tool")
@@ -83,8 +82,7 @@ def test_a_part_of_a_name_is_enough_where_only_one_session_has_it(chat: FakeChat
     chat.send("/resume nice\r", prints=r"^✗ Session nice not found\.")
 
 
-def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(tmp_path: Path) -> None:
-    with FakeChat(tmp_path, "drawn=never", "load=held") as chat:
-        chat.wait_for_screen("loading")
-        for typed in ("z", "ze", "zeb"):
-            chat.send(typed[-1], shows=f"^› {typed}$")
+@pytest.mark.chat("drawn=never", "load=held", ready="loading")
+def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(chat: FakeChat) -> None:
+    for typed in ("z", "ze", "zeb"):
+        chat.send(typed[-1], shows=f"^› {typed}$")

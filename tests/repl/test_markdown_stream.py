@@ -1,7 +1,7 @@
 """Streamed Markdown is cut into whole blocks, however its deltas split it."""
 
 import sys
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -41,27 +41,18 @@ def test_nothing_is_lost_whatever_comes(text: str, at: list[int]) -> None:
 
 
 @given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
-def test_fences_are_never_split(parts: list[str], at: list[int]) -> None:
-    """A whole fence lies in one block, wherever the deltas are cut."""
+def test_fences_are_never_split_and_the_cuts_do_not_matter(parts: list[str], at: list[int]) -> None:
+    """A whole fence lies in one block, wherever the deltas are cut: the blocks are the same."""
     text = "".join(parts)
-    blocks = blocks_of(cut(text, at))
-    ends, position = set(), 0
-    for block in blocks:
-        position += len(block)
-        ends.add(position)
+    blocks = blocks_of([text])
+    assert blocks_of(cut(text, at)) == blocks
+    ends = set(accumulate(map(len, blocks)))
     position = 0
     for part in parts:
         inside = set(range(position + 1, position + len(part)))
         if part.startswith("```"):
             assert not ends & inside, (part, blocks)
         position += len(part)
-
-
-@given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
-def test_the_cuts_do_not_matter(parts: list[str], at: list[int]) -> None:
-    """The same text gives the same blocks, in one piece or in many."""
-    text = "".join(parts)
-    assert blocks_of(cut(text, at)) == blocks_of([text])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`/memory`, `/why`, `/pin`, `/forget`, `#text`: on a real store, and on a pty."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import candidate
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now
-from ragmem.repl.commands import is_command, is_note
 from tests.e2e.house import House
 from tests.e2e.test_chat_pty import AGO
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.llm_server import Answer
 from tests.repl.paper import Chat, chat
+from tests.repl.pty_chat import LOADED
 
 __all__ = ["chat"]
 
@@ -34,58 +33,31 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
     return MemoryRecord(content=content, **given)
 
 
-# --- which prompts are notes ------------------------------------------------------
-
-
-NOTES = ("#the gate squeaks", "# the gate squeaks", "# the gate squeaks \n", "#")
-PROMPTS = (
-    "# Plan\n\n1. Do it.",
-    "## Plan",
-    "#!/bin/sh",
-    "#12 is fixed by this, isn't it",
-    " # sent to the agent",
-    "the # sign",
-)
-
-
-@pytest.mark.parametrize("text", [*NOTES, *PROMPTS])
-def test_what_is_a_note(text: str) -> None:
-    """`#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
-    assert is_note(text) is is_command(text) is (text in NOTES)
-
-
-RULES = (
-    "Always run the linter first",
-    "we NEVER push on a Friday",
-    "Toujours répondre en français",
-    "On ne pousse jamais le vendredi",
-)
-
-
-@pytest.mark.parametrize("text", [*RULES, "The gate squeaks", "Nevertheless the gate squeaks"])
-def test_what_kind_a_note_is(text: str) -> None:
-    """A rule is the person's own, and stands in every request."""
-    draft = said_so(text)
-    rule = text in RULES
-    assert (draft.kind, draft.pinned, draft.trust) == ("rule" if rule else "fact", rule, "person")
-    assert said_so(text, pinned=True).pinned
+# --- what a note is ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "pinned"),
+    ("kind", "pinned", "text"),
     [
-        ("I prefer tabs over spaces, always", True),
-        ("I never use emoji in commits", True),
-        ("Je préfère des réponses courtes", False),
-        ("Ich mag kurze Funktionen", False),
+        ("rule", True, "Always run the linter first"),
+        ("rule", True, "we NEVER push on a Friday"),
+        ("rule", True, "Toujours répondre en français"),
+        ("rule", True, "On ne pousse jamais le vendredi"),
+        ("fact", False, "The gate squeaks"),
+        ("fact", False, "Nevertheless the gate squeaks"),
+        ("preference", True, "I prefer tabs over spaces, always"),
+        ("preference", True, "I never use emoji in commits"),
+        ("preference", False, "Je préfère des réponses courtes"),
+        ("preference", False, "Ich mag kurze Funktionen"),
     ],
 )
-def test_how_the_person_likes_things_is_a_preference(text: str, pinned: bool) -> None:
-    """It is known in all projects, unlike a rule of this one."""
+def test_what_kind_a_note_is(kind: str, pinned: bool, text: str) -> None:
+    """A rule of the person stands in every request; a preference is known in all projects."""
     draft = said_so(text)
-    assert (draft.kind, draft.pinned) == ("preference", pinned)
+    assert (draft.kind, draft.pinned, draft.trust) == (kind, pinned, "person")
+    assert said_so(text, pinned=True).pinned
     memory, _ = candidate(draft, "a project", utc_now())
-    assert memory.scope == "user"
+    assert (memory.scope == "user") is (kind == "preference")
 
 
 # --- on a store -------------------------------------------------------------------
@@ -220,9 +192,7 @@ async def test_forget_asks_first(chat: Chat) -> None:
 
 
 async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat: Chat) -> None:
-    store = await chat.app.store()
-    door, port = a_memory("The door code is 4711-zebra"), a_memory("The port is 5439")
-    await store.apply([PutMemory(memory=door), PutMemory(memory=port)])
+    await chat.put(a_memory("The door code is 4711-zebra"), a_memory("The port is 5439"))
     said = await chat.said("/forget the door code", None)
     assert "   1   The door code is 4711-zebra  fact" in said
     assert len(await chat.stored()) == 2
@@ -257,7 +227,7 @@ async def test_what_was_typed_goes_also_where_the_memory_says_it_in_other_words(
     assert [line[1:] for line in history.read_text().splitlines() if line[:1] == "+"] == others
 
 
-@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("columns", [60, 200])
 async def test_nothing_stored_steers_the_terminal(chat: Chat, columns: int) -> None:
     """And each row keeps within the width."""
     chat.paper.columns = columns
@@ -283,7 +253,7 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
     """`--ephemeral` writes neither session nor memory; that is said."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
-        chat = Chat(app, await app.start_session())
+        chat = await Chat.begun(app)
         for line in ("#The gate squeaks", "/memory", "/pin The gate squeaks"):
             assert "--ephemeral" in await chat.said(line)
         assert await chat.stored() == []
@@ -292,16 +262,9 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
 # --- on a pty ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer([Answer("Noted.")], repeat=True) as server:
-        yield House(tmp_path, server)
-
-
 def test_a_chat_remembers_and_forgets(house: House) -> None:
     """Typed in the real chat; the agent is asked nothing."""
-    with house.chat("chat") as chat:
-        chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("#the gate squeaks when it rains\r")
         chat.wait_for(
             r"^· remembered fact [0-9a-f]{8}, in this project: the gate squeaks when it rains"
@@ -322,9 +285,9 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
 
 
 def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
+    house.server.extend(Answer("Noted."), Answer("Noted."))
     for prompt in ("what is with the gate?", "and the pear?"):
-        with house.chat("chat", "--yolo") as chat:
-            chat.wait_for_screen(r"openai/scripted · \S")
+        with house.chat("chat", "--yolo", ready=LOADED) as chat:
             chat.send(f"{prompt}\r", ends=r"^Noted\.$")
             if "gate" in prompt:
                 chat.send("! echo 'the gate'\r", prints=r"^ +✓ \d")

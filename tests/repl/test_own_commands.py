@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from ragmem.repl.commands import is_own_command, needs_terminal
-from tests.e2e.house import House, loaded
+from ragmem.repl.commands import needs_terminal
+from tests.e2e.house import House
 from tests.e2e.test_chat_pty import CTRL_C
 from tests.fakes.llm_server import Answer
-from tests.repl.pty_chat import PtyChat
+from tests.repl.pty_chat import LOADED, PtyChat
 
 KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "AA"
 
@@ -23,16 +21,14 @@ def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) ->
     """`!command` shows its output to the agent, of this chat and of the one after a restart."""
     typed = "!python3 a.py; ls /nowhere; exit 3"
     told = r"<output-[0-9a-f]{10}>\\nExit code 3\\nhello\\nls: "
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send(f"{typed}\r", prints=r"^  hello\n  ls: .*/nowhere.*\n  ✗ exit 3 · .*$")
         assert not house.server.requests  # it is the person's, not the model's
         left(chat)
         assert "Resume with: ragmem chat -r" in chat.text
     house.server.extend(Answer("It says hello."))
-    with house.chat("chat", "-c") as chat:
-        chat.wait_for(r"^› !python3 a\.py")
-        loaded(chat)
+    with house.chat("chat", "-c", ready=LOADED) as chat:
+        assert re.search(r"^› !python3 a\.py", chat.text, re.MULTILINE)
         chat.send("what did it say?\r", prints=r"^It says hello\.")
         assert re.search(told, house.last_prompt())
         assert typed in house.last_prompt()
@@ -50,8 +46,7 @@ def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> Non
     """A key in the output is the person's to see; stored and sent it is not."""
     (house.project / "key.txt").write_text(f"key {KEY}\n")
     house.server.extend(Answer("I see none."))
-    with house.chat("chat", columns=160) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=160, ready=LOADED) as chat:
         chat.send("!cat key.txt\r", prints=r"^  key sk-ant-api03")
         chat.send("which key?\r", prints=r"^I see none\.")
         left(chat)
@@ -63,8 +58,7 @@ def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> Non
 def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
     """Ctrl-C interrupts; the process is gone, its output known, the chat goes on."""
     house.server.extend(Answer("You stopped it."))
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("!echo begun; touch printed; sleep 3600; touch never\r")
         chat.wait_for_screen(r"^● echo begun.* · 1 line\n  │ begun\nworking · .* · Esc stops")
         chat.until((house.project / "printed").exists, "the command to be at work")
@@ -80,8 +74,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
 def test_what_is_no_command(house: House) -> None:
     """Nothing runs that was not meant to; the hint says what to type."""
     house.server.extend(Answer("A picture."), Answer("As you say."))
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("!\r", prints=r"^✗ Run what\?\n  ! followed by a command\.")
         chat.send("\x1b[200~!touch one\ntouch two\x1b[201~\r")
         chat.wait_for(r"^✗ A command is one line: nothing was run\.")
@@ -94,16 +87,10 @@ def test_what_is_no_command(house: House) -> None:
 
 def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> None:
     """They bind the agent; the person has typed it."""
-    with house.chat("chat", "--permission-mode", "plan") as chat:
-        loaded(chat)
+    with house.chat("chat", "--permission-mode", "plan", ready=LOADED) as chat:
         chat.send("!touch mine\r", prints=r"^  \(no output\)\n  ✓ ")
         left(chat)
     assert (house.project / "mine").exists()
-
-
-@pytest.mark.parametrize("text", ["!ls", "! ls", "!", " !ls", "![a](b)", "a!"])
-def test_which_prompts_are(text: str) -> None:
-    assert is_own_command(text) is (text in ("!ls", "! ls", "!"))
 
 
 def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
@@ -117,8 +104,7 @@ def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
     )
     edit.chmod(0o755)
     house.server.extend(Answer("All here."))
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send(f"!!{edit} a.py\r", shows=r"^full screen$")
         chat.send("q", shows=r"^  ✗ exit 3 · ")
         chat.send("and now?\r", ends=r"^All here\.")

@@ -2,20 +2,16 @@
 
 import stat
 import threading
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
-from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyPress
 
-from ragmem.repl.commands import COMMANDS, is_command
+from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import (
     ChatCompleter,
     FileListing,
@@ -23,7 +19,7 @@ from ragmem.repl.completion import (
     mention_at,
     project_files,
 )
-from ragmem.repl.drawing import KeyParser, Pastes, PromptHistory, does_fold, folded
+from ragmem.repl.drawing import Pastes, PromptHistory, does_fold, folded
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
 
@@ -71,12 +67,6 @@ def test_what_is_completed(before: str, mention: str | None, command: str | None
     assert (mention_at(before), command_at(before)) == (mention, command)
 
 
-@pytest.mark.parametrize("text", ["/help", "/nonsense x", "/etc/hosts what is it?", "hi /help"])
-def test_paths_are_no_commands(text: str) -> None:
-    """A prompt that begins with a path goes to the agent."""
-    assert is_command(text) is (text in ("/help", "/nonsense x"))
-
-
 def test_long_pastes_fold() -> None:
     """Pasted text of many lines folds, and is sent whole."""
     pastes = Pastes()
@@ -90,29 +80,6 @@ def test_long_pastes_fold() -> None:
     assert pastes.unfold(draft) == f"see {one} and {other}"
     assert pastes.mark_before("see [pasted 6 lines]") == "[pasted 6 lines]"
     assert pastes.mark_before("see [pasted 6 lines") == ""
-
-
-@given(
-    st.lists(
-        st.sampled_from(["a", "\x1b[A", "\x1b[200~", "x" * 7, "\x1b[201~", "\r"]), max_size=12
-    ),
-    st.lists(st.integers(0, 60), max_size=8),
-)
-def test_keys_are_what_prompt_toolkit_makes_of_them(typed: list[str], at: list[int]) -> None:
-    """The same keys and pastes, wherever the input is cut."""
-
-    def keys(parser: type[Vt100Parser], pieces: list[str]) -> list[tuple[str, str]]:
-        found: list[KeyPress] = []
-        made = parser(found.append)
-        for piece in pieces:
-            made.feed(piece)
-        made.feed("\x1b[201~")
-        return [(str(key.key), key.data) for key in found]
-
-    text = "".join(typed)
-    edges = [0, *sorted({i % (len(text) + 1) for i in at}), len(text)]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
-    assert keys(KeyParser, pieces) == keys(Vt100Parser, [text])
 
 
 def test_a_mark_inside_a_paste_is_not_unfolded() -> None:

@@ -27,7 +27,6 @@ PAGE_UP, PAGE_DOWN = f"{ESC}[5~", f"{ESC}[6~"
 def picker(tmp_path: Path) -> Iterator[FakeChat]:
     """A chat with forty sessions before it, asked which to go on with."""
     with FakeChat(tmp_path, "past", "more=40") as begun:
-        begun.wait_until_loaded()
         begun.send("/resume\r", shows=r"^  Resume › +41 of 41  tab: all folders$")
         yield begun
 
@@ -93,7 +92,7 @@ def test_a_preview_says_that_it_loads_until_it_is_there(picker: FakeChat) -> Non
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (30, 9)])
 def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> None:
     """Nothing is wrapped, and as much as has room is shown."""
-    with FakeChat(tmp_path, "past", "more=40", columns=columns, rows=rows) as chat:
+    with FakeChat(tmp_path, "past", "more=40", columns=columns, rows=rows, ready="") as chat:
         chat.until(lambda: "openai" in chat.screen or chat.log("agent"))
         chat.send("/resume\r", until=lambda: "▸ Past" in chat.screen)
         listed = [row for row in chat.screen.split("\n") if re.match(r"  [▸ ] (Past|Work)", row)]
@@ -128,20 +127,18 @@ def test_a_signal_ends_the_chat_from_within_the_picker(chat: FakeChat) -> None:
     assert "Enter picks" not in chat.screen
 
 
-def test_earlier_prompts_are_picked_while_an_answer_comes(tmp_path: Path) -> None:
+@pytest.mark.chat(files={"history": "".join(f"\n+prompt number {i}\n" for i in range(30))})
+def test_earlier_prompts_are_picked_while_an_answer_comes(chat: FakeChat) -> None:
     """The answer goes on above the list, in any window, and nothing of either stays behind."""
-    (tmp_path / "history").write_text("".join(f"\n+prompt number {i}\n" for i in range(30)))
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("slow\r", shows=r"word1 ")
-        chat.send("draft\x12", shows=r"^  Earlier prompts › +31 of 31$")
-        for columns, rows in ((42, 20), (120, 40), (20, 5), (80, 24)):
-            chat.resize(columns, rows)
-            chat.pump(0.2)
-        chat.send("ber 17", shows=r"^answering · .*\n  Earlier prompts › ber 17 +1 of 31$")
-        chat.send("\r", shows=r"^› prompt number 17$")
-        assert "Earlier prompts" not in chat.screen
-        chat.send(ESC, prints=r"^  interrupted$")
+    chat.send("slow\r", shows=r"word1 ")
+    chat.send("draft\x12", shows=r"^  Earlier prompts › +31 of 31$")
+    for columns, rows in ((42, 20), (120, 40), (20, 5), (80, 24)):
+        chat.resize(columns, rows)
+        chat.pump(0.2)
+    chat.send("ber 17", shows=r"^answering · .*\n  Earlier prompts › ber 17 +1 of 31$")
+    chat.send("\r", shows=r"^› prompt number 17$")
+    assert "Earlier prompts" not in chat.screen
+    chat.send(ESC, prints=r"^  interrupted$")
 
 
 # --- what fits ------------------------------------------------------------------
@@ -232,28 +229,24 @@ def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None
     assert [each.text for each in found] == ["/plan", "/planet"]
 
 
-def test_enter_takes_the_marked_file_and_sends_nothing(tmp_path: Path) -> None:
+@pytest.mark.chat(files={"readme.md": ""})
+def test_enter_takes_the_marked_file_and_sends_nothing(chat: FakeChat) -> None:
     """Once it is there whole, Enter sends."""
-    (tmp_path / "readme.md").write_text("")
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("see @readm", shows=r"^  ▸ readme\.md$")
-        chat.send("\r", shows=r"^› see @readme\.md$")
-        assert chat.prompts == []
-        chat.send("now\r", until=lambda: chat.prompts == ["see @readme.md now"])
-        chat.send("and @readme.md\r", until=lambda: chat.prompts[1:] == ["and @readme.md"])
+    chat.send("see @readm", shows=r"^  ▸ readme\.md$")
+    chat.send("\r", shows=r"^› see @readme\.md$")
+    assert chat.prompts == []
+    chat.send("now\r", until=lambda: chat.prompts == ["see @readme.md now"])
+    chat.send("and @readme.md\r", until=lambda: chat.prompts[1:] == ["and @readme.md"])
 
 
-def test_enter_changes_nothing_where_no_row_is_marked(tmp_path: Path) -> None:
-    (tmp_path / "readme.md").write_text("")
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        for typed in ("/", "see @", "/model openai/x"):
-            chat.send(typed, shows=rf"^› {re.escape(typed)}$")
-            chat.pump(0.3)
-            assert "▸" not in chat.screen
-            chat.send("\r", prints=rf"^› {re.escape(typed)}\n\n")
-            chat.wait_for_screen(r"^›$")
+@pytest.mark.chat(files={"readme.md": ""})
+def test_enter_changes_nothing_where_no_row_is_marked(chat: FakeChat) -> None:
+    for typed in ("/", "see @", "/model openai/x"):
+        chat.send(typed, shows=rf"^› {re.escape(typed)}$")
+        chat.pump(0.3)
+        assert "▸" not in chat.screen
+        chat.send("\r", prints=rf"^› {re.escape(typed)}\n\n")
+        chat.wait_for_screen(r"^›$")
 
 
 @pytest.mark.parametrize("keys", [ESC, f"{HOME}x"], ids=["Esc", "what goes before it"])

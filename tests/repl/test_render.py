@@ -41,8 +41,8 @@ from ragmem.tools.base import Proposal
 from tests.repl.fake_app import (
     DIFF,
     EVIL,
-    FakeAgent,
-    FakeMemory,
+    EVIL_CONTEXT,
+    EVIL_FILE,
     session,
     tool_done as done,
     turn_finished as finished,
@@ -250,9 +250,11 @@ def everything() -> list[RenderableType]:
         failure(EVIL, EVIL),
         ProposalBlock(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
         ProposalBlock(proposal(title=EVIL, body=EVIL, kind="command")),
-        command_block(EVIL, ended(EVIL)),
-        command_result(ended(EVIL)),
+        command_block(EVIL, ended(f"{EVIL}\n{EVIL}", success=False)),
+        command_result(ended(f"{EVIL}\n{EVIL}")),
         listing(sessions_table([known], NOW, width=60, current="")),
+        listing(files_table([EVIL_FILE], NOW, width=60)),
+        picture(EVIL_CONTEXT, width=60, window=100_000, items=True),
     ]
 
 
@@ -264,27 +266,6 @@ def test_no_control_character_of_content_is_printed() -> None:
         without_colours = re.sub(r"\x1b\[[0-9;]*m", "", printed)
         assert all(c.isprintable() or c == "\n" for c in without_colours), printed
         assert "owned" in re.sub(r"\n(│ )?", "", without_colours)
-
-
-async def test_what_memory_says_is_shown_in_clear() -> None:
-    """Names of files and labels of the context."""
-    context = await FakeAgent(None, session(), "m", None).context("")  # type: ignore[arg-type]
-    shown = picture(context, width=60, window=100_000, items=True)
-    assert plain(shown, 60) == snapshot("""\
-1 of 25k tokens  █·······································
-the most that is sent (memory.context.max_chars); tools com…
-0% of the 100k tokens that the model takes in
-
-system      300
-recent        9  █···············  turn 1\\e]0;owned\\x07\\e[2…
-              9  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dc…
-left out: 2 of recent
-""")
-    files = await FakeMemory([]).recently_accessed_files("s")
-    assert plain(listing(files_table(files, NOW, width=60)), 60) == snapshot("""\
-ACCESS  TURN  WHEN         PATH
-read    1     2 years ago  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b…
-""")
 
 
 def test_a_row_that_has_no_room_ends_with_an_ellipsis() -> None:

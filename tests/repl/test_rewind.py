@@ -15,14 +15,14 @@ from ragmem.config import Config, find_paths
 from ragmem.errors import UsageError
 from ragmem.ids import new_id
 from ragmem.messages import ToolUse
-from ragmem.records import CreateSession, PutTurn, Turn, utc_now
+from ragmem.records import Turn
 from ragmem.records.conversation import UNDO
 from ragmem.repl.output import ChatOutput
 from ragmem.repl.past import rewind, undo
 from ragmem.repl.session import ChatSession, Opening
 from ragmem.tools.base import deny_all
 from ragmem.tools.workspace import Workspace
-from tests.repl.paper import Paper
+from tests.repl import paper
 from tests.tools.conftest import recorded, tmp_path
 
 __all__ = ["tmp_path"]
@@ -31,42 +31,28 @@ READ = ("read_file", {"path": "a.py"})
 CONFIG = {"model": {"main": "openai/x"}, "llm": {"api_base": "http://127.0.0.1:9/v1"}}
 
 
-class Chat:
+class Chat(paper.Chat):
     """A chat in which turns have changed files; nobody asks the model."""
 
-    def __init__(self, session: ChatSession, paper: Paper) -> None:
-        self.session, self.paper = session, paper
-        self.file = session.app.cwd / "a.py"
+    @property
+    def file(self) -> Path:
+        """What is edited."""
+        return self.app.cwd / "a.py"
 
-    async def turn(self, asked: str, *uses: tuple[str, dict[str, Any]], **recorded_as: Any) -> Turn:
+    async def does(self, asked: str, *uses: tuple[str, dict[str, Any]], **recorded_as: Any) -> Turn:
         """Its tools do what they do, and it is stored as an agent stores it."""
-        app, session = self.session.app, self.session.session
-        workspace = Workspace(app.cwd)
-        data_dir = app.paths.data_dir
+        workspace, data_dir = Workspace(self.app.cwd), self.app.paths.data_dir
         tools = standard_toolset(workspace, data_dir=data_dir, mode="bypassPermissions")
-        turn_id, calls = new_id(), []
+        calls = []
         for order, (name, arguments) in enumerate(uses):
             given = json.dumps(arguments)
             call = recorded(name, await tools.call(ToolUse("1", name, given)), order)
-            ids = {"tool_call_id": new_id(), "turn_id": turn_id}
-            calls.append(msgspec.structs.replace(call, arguments=given, **ids, **recorded_as))
-        turn = Turn(
-            turn_id=turn_id,
-            session_id=session.session_id,
-            turn_index=session.turn_count + 1,
-            user_message=asked,
-            assistant_message="Done.",
-            status="completed",
-            started_at=utc_now(),
-            tool_calls=tuple(calls),
-        )
-        store = await app.store()
-        await store.apply([CreateSession(session=session), PutTurn(turn=turn)])
-        self.session.session = await app.resume_session(session.session_id)
-        return turn
+            changes = {"tool_call_id": new_id(), "arguments": given, **recorded_as}
+            calls.append(msgspec.structs.replace(call, **changes))
+        return await self.turn(asked, "Done.", *calls)
 
     async def edited(self, old: str = "hello", new: str = "goodbye") -> Turn:
-        return await self.turn(new, READ, ("edit_file", {"path": "a.py", "old": old, "new": new}))
+        return await self.does(new, READ, ("edit_file", {"path": "a.py", "old": old, "new": new}))
 
     async def says(self, command: Callable[..., Any], given: str = "", *answers: str) -> str:
         """What a command shows, whose questions have these answers."""
@@ -77,7 +63,7 @@ class Chat:
 
     async def turns(self, session_id: str = "") -> tuple[Turn, ...]:
         named = session_id or self.session.session.session_id
-        return (await self.session.app.memory.load_session(named)).turns
+        return (await self.app.memory.load_session(named)).turns
 
 
 Opens = Callable[..., AbstractAsyncContextManager[Chat]]
@@ -92,11 +78,11 @@ def opens(tmp_path: Path) -> Opens:
 
     @asynccontextmanager
     async def opened(**opening: Any) -> AsyncIterator[Chat]:
-        paths, paper = find_paths({"RAGMEM_HOME": str(tmp_path / "home")}), Paper()
+        paths, sheet = find_paths({"RAGMEM_HOME": str(tmp_path / "home")}), paper.Paper()
         async with App(msgspec.convert(CONFIG, Config), paths, cwd=project) as app:
-            output = ChatOutput(paper, mode="none")
+            output = ChatOutput(sheet, mode="none")
             session = await ChatSession.open(app, Options(), deny_all, output, Opening(**opening))
-            yield Chat(session, paper)
+            yield Chat(session, sheet)
 
     return opened
 
@@ -107,7 +93,7 @@ async def test_who_thinks_better_of_it_keeps_all_and_who_says_no_keeps_the_files
     """What commands did is not taken back, and that is said."""
     async with opens() as chat:
         await chat.edited()
-        await chat.turn("run it", ("run_command", {"command": "echo made > c.txt"}))
+        await chat.does("run it", ("run_command", {"command": "echo made > c.txt"}))
         await chat.edited("goodbye", "farewell")
         for number in ("0", "4", "x"):
             with pytest.raises(UsageError, match=f"There is no turn {number} here"):
@@ -121,19 +107,19 @@ async def test_who_thinks_better_of_it_keeps_all_and_who_says_no_keeps_the_files
         assert [turn.user_message for turn in await chat.turns()] == ["goodbye"]
         assert [turn.user_message for turn in await chat.turns(before)][3:] == ["/rewind"]
         assert chat.file.read_text() == "farewell\n"
-        assert (chat.session.app.cwd / "c.txt").exists()
+        assert (chat.app.cwd / "c.txt").exists()
 
 
 async def test_the_files_of_the_beginning_come_back_in_another_process(opens: Opens) -> None:
     """The session that was left knows of it."""
     async with opens() as chat:
         await chat.edited()
-        await chat.turn("more", ("create_file", {"path": "b.py", "content": "made\n"}))
+        await chat.does("more", ("create_file", {"path": "b.py", "content": "made\n"}))
     async with opens(continue_last=True) as chat:
         before = chat.session.session.session_id
         assert "a.py: restored\nb.py: removed\n" in await chat.says(rewind, "1", "y")
         assert chat.file.read_text() == "hello\n"
-        assert not (chat.session.app.cwd / "b.py").exists()
+        assert not (chat.app.cwd / "b.py").exists()
         assert await chat.turns() == ()
         *_, last = await chat.turns(before)
     assert "a.py: restored; b.py: removed." in json.loads(last.tool_calls[0].result)["text"]
@@ -157,7 +143,7 @@ async def test_only_the_person_takes_edits_back(opens: Opens) -> None:
     async with opens() as chat:
         edited = await chat.edited()
         told = {"text": "Taken back.", "taken_back": {edited.turn_id: ["a.py"]}}
-        await chat.turn("and?", (UNDO, {}), success=True, result=json.dumps(told))
+        await chat.does("and?", (UNDO, {}), success=True, result=json.dumps(told))
         assert "a.py: restored" in await chat.says(undo, "", "y")
         assert chat.file.read_text() == "hello\n"
 

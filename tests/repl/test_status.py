@@ -216,15 +216,13 @@ def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: Fak
     assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
 
 
-def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(tmp_path: Path) -> None:
-    head = tmp_path / ".git" / "HEAD"
-    head.parent.mkdir()
-    head.write_text("ref: refs/heads/main\n")
-    with FakeChat(tmp_path, columns=120) as chat:
-        chat.wait_until_loaded()
-        chat.wait_for_screen(r"^  openai/scripted · 00000002 · main")
-        head.write_text("ref: refs/heads/spool\n")
-        chat.send("hello\r", shows=r"^  openai/scripted · 00000002 · spool")
+@pytest.mark.chat(columns=120, files={".git/HEAD": "ref: refs/heads/main\n"})
+def test_the_branch_is_told_below_and_is_seen_anew_after_what_was_done(
+    chat: FakeChat, tmp_path: Path
+) -> None:
+    chat.wait_for_screen(r"^  openai/scripted · 00000002 · main")
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/spool\n")
+    chat.send("hello\r", shows=r"^  openai/scripted · 00000002 · spool")
 
 
 async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:

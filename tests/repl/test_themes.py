@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from rich.color import Color
 from rich.text import Text
@@ -117,26 +118,35 @@ def test_the_background_comes_from_the_environment_until_the_terminal_tells() ->
 
 
 @given(
-    st.lists(st.sampled_from(["a", "\x1b[A", WHITE, BLACK, "\x1b[200~", "\x1b[201~"]), max_size=9),
-    st.lists(st.integers(0, 99), max_size=8),
+    st.lists(
+        st.sampled_from(
+            ["a", "\r", "x" * 7, "\x1b[A", WHITE, BLACK, "\x1b[200~", "\x1b[201~"],
+        ),
+        max_size=12,
+    ),
+    st.lists(st.integers(0, 200), max_size=8),
 )
-def test_answers_are_no_keys_wherever_they_are_cut(typed: list[str], at: list[int]) -> None:
-    """Not even when a pause follows each piece."""
+def test_keys_are_what_prompt_toolkit_makes_of_them_and_answers_are_none(
+    typed: list[str], at: list[int]
+) -> None:
+    """Wherever the input is cut, not even when a pause follows each piece."""
 
-    def fed(pieces: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-        keys: list[KeyPress] = []
-        told: list[str] = []
-        parser = KeyParser(keys.append, told.append)
-        for piece in pieces:
+    def keys(
+        parser: Vt100Parser, pressed: list[KeyPress], pieces: list[str]
+    ) -> list[tuple[str, str]]:
+        for piece in (*pieces, "\x1b[201~"):
             parser.feed(piece)
             parser.feed("")
-        parser.feed("\x1b[201~")
-        return [(str(key.key), key.data) for key in keys], told
+        return [(str(key.key), key.data) for key in pressed]
 
     text = "".join(typed)
     edges = [0, *sorted({i % (len(text) + 1) for i in at}), len(text)]
-    keys, told = fed([text[a:b] for a, b in pairwise(edges)])
-    assert (keys, told) == fed([text])
+    told: list[str] = []
+    ours: list[KeyPress] = []
+    theirs: list[KeyPress] = []
+    plain = "".join(each for each in typed if each not in (WHITE, BLACK))
+    found = keys(KeyParser(ours.append, told.append), ours, [text[a:b] for a, b in pairwise(edges)])
+    assert found == keys(Vt100Parser(theirs.append), theirs, [plain])
     assert len(told) == sum(each in (WHITE, BLACK) for each in typed)
 
 
@@ -165,7 +175,6 @@ def test_a_chat_takes_the_colours_for_the_background_that_its_terminal_tells(
 @pytest.mark.parametrize("setting", ["theme=plain", "color=never"])
 def test_without_colours_nothing_is_asked_or_coloured(tmp_path: Path, setting: str) -> None:
     with FakeChat(tmp_path, setting, env={"TERM": "xterm-256color"}) as chat:
-        chat.wait_until_loaded()
         assert ASKS_BACKGROUND.encode() not in chat.raw
         assert not re.search(rb"\x1b\[[\d;]*\b(?:[349]\d|10\d)[\d;]*m", chat.raw)
 
@@ -174,7 +183,6 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
     """The file of settings has what Enter picks; Esc leaves all as it was."""
     home = tmp_path / "home"
     with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
-        chat.wait_until_loaded()
         chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
         dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
         seen = len(chat.raw)

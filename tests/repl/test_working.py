@@ -10,8 +10,9 @@ from urllib.request import urlopen
 import pytest
 
 from ragmem.tools.sandbox import find_mechanism
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
+from tests.repl.pty_chat import LOADED
 
 
 def run(command: str, **more: object) -> Answer:
@@ -36,8 +37,7 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
         port = free.getsockname()[1]
     serve = f"exec python3 -m http.server {port} --bind 127.0.0.1"
     house.server.extend(run(serve, background=True), Answer("It runs."))
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("serve\r")
         chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
         chat.send("o", shows=r"^Allow this command outside of the sandbox, where it can do what")
@@ -63,8 +63,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         run("echo five"),
         Answer("Thrice."),
     )
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("first\r", shows=r"p permanently")
         chat.send("p", shows=r"1 run_command\(echo one\) \+ run_command\(echo two\)")
         chat.send("2")
@@ -86,13 +85,6 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for(r"Denied from now on, in every folder: run_command\(echo f\*\)")
         chat.send("third\r", ends=r"^Thrice\.")
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
-        chat.send("/permissions\r")
-        chat.wait_for_screen(
-            r"^  ▸ run_command\(echo \*\) +allowed +in this project\n"
-            r"    run_command\(echo f\*\) +denied +in every folder\n"
-            r"    Allow something without asking …\n    Deny something"
-        )
-        chat.send("\x1b", until=lambda: "Enter picks" not in chat.screen)
         chat.send("/permissions remove run_command(echo f*)\r")
         chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
         chat.send("/permissions allow run_comand\r", prints=r"There is no tool 'run_comand'")
@@ -103,8 +95,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
 
 def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path: Path) -> None:
     """They hold at the next start too, those of the project in it alone."""
-    with house.chat("chat", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("/permissions project run_command(echo *)\r")
         chat.wait_for(r"Allowed from now on, in this project: run_command\(echo \*\)")
         chat.send("/permissions\r")
@@ -125,42 +116,33 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
     own = {str(house.project): {"allow": [], "deny": ["read_file(.env)"]}}
     assert settings == {"allow": ["run_command(echo *)"], "projects": own}
     house.server.extend(run("cat .env"), Answer("Not mine to read."))
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("fourth\r", ends=r"^Not mine to read\.")
         assert "rule read_file(.env) denies this" in chat.text
 
 
 def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
-    read, seconds = Answer(tools=[Call("read_job", {"job": 1})]), f"30{os.getpid()}"
+    """One that the person stopped before is not shown as failed."""
+    read = Answer(tools=[Call("read_job", {"job": 1})])
+    serving, other = (f"sleep {number}{os.getpid()}" for number in (30, 31))
     house.server.extend(
-        run(f"echo ready; exec sleep {seconds}", background=True),
-        read,
-        read,
-        read,
-        read,
+        run(f"echo ready; exec {serving}", background=True),
+        run(f"exec {other}", background=True),
+        *[read] * 4,
         Answer("It is up."),
     )
-    with house.chat("chat", "--yolo", columns=110) as chat:
-        loaded(chat)
+    with house.chat("chat", "--yolo", columns=110, ready=LOADED) as chat:
         chat.send("serve\r", ends=r"^● run_command echo ready[\s\S]*^It is up\.")
-        chat.wait_for_screen(r"· 1 job\b")
+        chat.wait_for_screen(r"· 2 jobs\b")
         # How it does may be asked as often as one likes.
         assert "not run again" not in house.last_prompt()
-        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line")
+        chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
+        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line\n■ job 2: ")
         chat.send("/jobs 1\r", prints=r"^ready\n")
-        assert is_running(f"sleep {seconds}")
+        assert is_running(serving)
+        assert not is_running(other)
         chat.leave()
-    assert not is_running(f"sleep {seconds}")
-
-
-def test_a_job_that_was_stopped_is_not_shown_as_failed(house: House) -> None:
-    house.server.extend(run(f"exec sleep 31{os.getpid()}", background=True), Answer("It is up."))
-    with house.chat("chat", "--yolo", columns=110) as chat:
-        loaded(chat)
-        chat.send("serve\r", ends=r"^It is up\.")
-        chat.send("/jobs stop 1\r", prints=r"^· job 1: ")
-        chat.send("/jobs\r", prints=r"^■ job 1: ")
+    assert not is_running(serving)
 
 
 def tasks(*states: str) -> Answer:
@@ -181,8 +163,7 @@ def test_yes_in_words_approves_a_plan_and_not_its_edits(house: House) -> None:
         Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})]),
         Answer("Not painted."),
     )
-    with house.chat("chat", columns=100, rows=40) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
         chat.send("/plan mend the gate\r", shows=r"y yes  e yes, edits allowed  c change it  n no")
         chat.send("yes\r", prints=r"✓ approved")
         chat.wait_for_screen(r"^Allow this change\?")
@@ -202,8 +183,7 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "oiled\n"})]),
         Answer("The hinge is oiled."),
     )
-    with house.chat("chat", columns=100, rows=40) as chat:
-        loaded(chat)
+    with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
         chat.send("/plan mend the gate\r", shows=r"plan: reads only")
         chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
         assert not (house.project / "gate.txt").exists()
@@ -224,9 +204,8 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         assert "green" in house.last_prompt()
         chat.leave()
     house.server.extend(Answer("Paint it."))
-    with house.chat("chat", columns=100) as chat:
-        chat.wait_for(r"Open: oil the hinge; paint it green\.")
-        loaded(chat)
+    with house.chat("chat", columns=100, ready=LOADED) as chat:
+        assert "Open: oil the hinge; paint it green." in chat.text
         chat.send("what's next?\r", ends=r"^Paint it\.")
         assert "Open: oil the hinge; paint it green" in house.last_prompt()
         chat.send("/resume gate\r", prints=r"open: oil the hinge; paint it green")
