@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +100,30 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def test_ask_leaves_its_work_to_a_process(world: World) -> None:
-    """Vectors and summaries come after the answer; the process ends by itself."""
-    world.ask()
+    """Vectors and summaries come after the answer; the process ends by itself.
+
+    No key in its argv; in a session of its own; in no folder of the person's; silent."""
+    world.answers.clear()
+    world.ask(PROMPT, "-m", "openai/scripted")
     until(world.asked_small)
+    [pid] = world.workers()
+    proc = Path("/proc") / str(pid)
+    argv = (proc / "cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+    assert argv == [*COMMAND, "work", "-m", "openai/scripted"]
+    assert KEY not in " ".join(argv)
+    assert os.getsid(pid) == pid
+    assert (proc / "cwd").readlink() == world.ragmem.home / "data"
+    for number in (0, 1, 2):
+        assert (proc / "fd" / str(number)).readlink() == Path(os.devnull)
+    assert world.asked_small()[0].headers["authorization"] == f"Bearer {KEY}"
+    world.answers.set()
     world.settle()
     stats = world.stats()
     assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
     # What the process did is in the numbers.
     assert stats["background_calls"] >= 1
     assert stats["tokens"]["embedded"] > 0
-    hits = world.ragmem.run("search", "5439", "--format", "json").json
+    hits = world.ragmem.read("search", "5439")
     assert {hit["type"] for hit in hits} == {"turn", "summary"}
     assert all(hit["similarity"] is not None for hit in hits)
 
@@ -136,34 +151,11 @@ def test_one_process_at_most(world: World) -> None:
     assert world.stats()["pending"]["vectors"] == 0
 
 
-def test_how_the_process_stands_apart(world: World, slow: list[float]) -> None:
-    """No key in its argv; in a session of its own; in no folder of the person's; silent."""
-    slow[0] = NEVER_S
-    world.ask(PROMPT, "-m", "openai/scripted")
-    until(world.asked_small)
-    [pid] = world.workers()
-    proc = Path("/proc") / str(pid)
-    argv = (proc / "cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
-    assert argv == [*COMMAND, "work", "-m", "openai/scripted"]
-    assert KEY not in " ".join(argv)
-    assert os.getsid(pid) == pid
-    assert (proc / "cwd").readlink() == world.ragmem.home / "data"
-    for number in (0, 1, 2):
-        assert (proc / "fd" / str(number)).readlink() == Path(os.devnull)
-    assert world.asked_small()[0].headers["authorization"] == f"Bearer {KEY}"
-
-
-@pytest.mark.parametrize(
-    ("flags", "env"),
-    [
-        (["--ephemeral"], {}),
-        ([], {"RAGMEM_MEMORY__ENABLED": "false"}),
-        ([], {"RAGMEM_MEMORY__WORKER": "off"}),
-    ],
-)
-def test_when_none_is_started(world: World, flags: list[str], env: dict[str, str]) -> None:
+def test_when_none_is_started(world: World) -> None:
     """Never with --ephemeral, nor with memory or the worker off."""
-    world.ask(PROMPT, *flags, **env)
+    world.ask(PROMPT, "--ephemeral")
+    world.ask(PROMPT, RAGMEM_MEMORY__ENABLED="false")
+    world.ask(PROMPT, RAGMEM_MEMORY__WORKER="off")
     for _ in range(10):
         assert world.workers() == []
         time.sleep(0.05)
@@ -177,32 +169,27 @@ def test_ephemeral_writes_nothing(world: World) -> None:
     until(world.asked_small)
     world.settle()
     before = contents(world.ragmem.home)
-    world.ask("What did I ask?", "--ephemeral")
     world.ask("What did I ask?", "--ephemeral", "-r", session_id)
-    after = contents(world.ragmem.home)
-    assert after[0] == before[0]
-    assert after[1].keys() == before[1].keys()
-    assert after[1] == before[1]
+    assert contents(world.ragmem.home) == before
 
 
-def contents(home: Path) -> Any:
+def contents(home: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What the memory holds, and every file but the database's own, which reading may touch.
 
     Nor the log: on a busy machine it says that the question was searched for by its words alone.
     """
     database = home / "data" / "memory.db"
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         rows = {
             name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
             for name in ("sessions", "turns", "tool_calls", "summaries")
         }
-    connection.close()
+    # Of the projects that the store knows, the spool keeps a copy whenever they are read.
+    left_out = ("memory.db", "sqlite-projects", "ragmem.log")
     files = {
         str(path.relative_to(home)): path.read_bytes()
         for path in home.rglob("*")
-        # Of the projects that the store knows, the spool keeps a copy whenever they are read.
-        if path.is_file()
-        and not path.name.startswith(("memory.db", "sqlite-projects", "ragmem.log"))
+        if path.is_file() and not path.name.startswith(left_out)
     }
     return rows, files
 
@@ -222,14 +209,8 @@ def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float
     stats = world.stats()
     assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
     assert stats["counts"]["summaries"] == 2
-    hits = world.ragmem.run("search", "ports", "--levels", "1", "--format", "json").json
+    hits = world.ragmem.read("search", "ports", "--levels", "1")
     assert sorted(hit["session_id"] for hit in hits) == sorted([first, second])
-
-
-def summaries(world: World) -> list[dict[str, Any]]:
-    done = world.ragmem.run("search", "port 5439 ports connect", "--levels", "1", "--format=json")
-    found: list[dict[str, Any]] = done.json
-    return found
 
 
 @pytest.mark.xdist_group("litellm")
@@ -250,7 +231,7 @@ def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
         assert "background work: " in logs
         assert KEY not in logs
         # Summaries don't wait for vectors.
-        assert len(summaries(world)) == 1
+        assert len(world.ragmem.read("search", "ports", "--levels", "1")) == 1
         assert world.stats()["pending"]["vectors"] >= 1
 
 

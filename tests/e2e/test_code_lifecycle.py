@@ -36,7 +36,7 @@ def files(home: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize("has_log", [False, True])
 def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: bool) -> None:
     """What was indexed is found, with its lines as they are now."""
-    assert ragmem.run("index").code == 0
+    ragmem.ok("index")
     (database,) = ragmem.home.glob("data/code/*.sqlite")
     log = database.with_name(f"{database.name}-wal")
     if has_log:
@@ -51,13 +51,11 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: b
     assert "login · function · auth.py:17-19" in out
     assert "note: Files that are new since the last look are not found." in err
     assert "Read-only file system" in err
-    code, out, err = plain(run(ragmem, "index", "--status", through=through), tmp_path)
-    assert code == 0, err
-    assert "2 python" in out
-    code, _, err = plain(run(ragmem, "index", through=through), tmp_path)
-    assert (code != 0, "Read-only file system" in err) == (True, True)
-    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
-    assert (code, out) == (1, "ok\n")  # The answer is there; that it is not kept is said.
+    if has_log:  # What follows does not go by the log.
+        code, _, err = plain(run(ragmem, "index", through=through), tmp_path)
+        assert (code != 0, "Read-only file system" in err) == (True, True)
+        code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+        assert (code, out) == (1, "ok\n")  # The answer is there; that it is not kept is said.
     assert files(ragmem.home) == before
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,10 @@ def spool(ragmem: Ragmem, kind: str = "sqlite") -> Path:
 
 
 def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
-    """Answered at once, kept on the disk, there when the lock is gone."""
+    """Answered at once, kept on the disk, there when the lock is gone; of an ephemeral question
+    nothing is kept."""
+    ragmem.ok("ask", "Zeroth?", "--ephemeral")
+    assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
     first = ragmem.session_of("First?")
     with locked(ragmem):
         # The lock is kept until the answer is there: nothing waits for it.
@@ -83,15 +86,13 @@ async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection)
 
 
 def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
-    done = ragmem.run("ask", "What is this?")
-    assert (done.code, done.out) == (0, "The answer.\n")
+    done = ragmem.ok("ask", "What is this?")
+    assert done.out == "The answer.\n"
     assert done.err.count("Memory is away") == 1
-    told = ragmem.run("store", "info")
-    assert told.code == 75
-    assert "writes wait on this disk" in told.err
+    assert "writes wait on this disk" in ragmem.refused("store", "info", code=75)
     # What waits for one server is not written into that of another address.
     other = {"NEO4J_URI": elsewhere}
-    assert ragmem.run("sessions", "list", "--all", "--format", "json", env=other).json == []
+    assert ragmem.read("sessions", "list", "--all", env=other) == []
     assert "waiting" not in ragmem.run("store", "info", env=other).out
     assert "4 writes wait in" in ragmem.run("doctor", env=other).out
 
@@ -99,34 +100,24 @@ def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
 def told_when_it_is_back(ragmem: Ragmem) -> None:
     done = ragmem.ok("ask", "And this?", "-c")
     assert done.err.count("an earlier process had to leave are stored") == 1
-    listed = ragmem.run("sessions", "list", "--all", "--format", "json").json
-    assert [session["turn_count"] for session in listed] == [2]
+    assert [session["turn_count"] for session in ragmem.sessions()] == [2]
     assert "waiting" not in ragmem.run("store", "info").out
     assert "wait in" not in ragmem.run("doctor").out
 
 
 def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
-    """A newer version's writes wait for that version; both commands say how many there are."""
-    assert ragmem.run("ask", "First?").code == 0
+    """A newer version's writes wait for that version; what stores the others is told, and nothing
+    is copied from a store that has not got all."""
+    ragmem.ok("ask", "First?")
     spool(ragmem).mkdir(mode=0o700, parents=True, exist_ok=True)
     (spool(ragmem) / "0190-left.jsonl").write_text('{"write":"hologram"}\n' * 3)
-    assert ragmem.run("store", "info", "--format", "json").json["counts"]["waiting_writes"] == 3
-    assert "waiting writes 3" in ragmem.run("store", "info").out
+    assert ragmem.read("store", "info")["counts"]["waiting_writes"] == 3
+    assert "waiting writes 3" in ragmem.ok("store", "info").out
     assert "3 writes wait in" in ragmem.run("doctor").out
-
-
-def test_what_waits_for_the_store_in_use_is_told_with_what_stores_it(ragmem: Ragmem) -> None:
-    """Nothing is copied from a store that has not got all; no setting is named that holds."""
-    assert ragmem.run("ask", "First?").code == 0
-    spool(ragmem).mkdir(mode=0o700, parents=True, exist_ok=True)
-    (spool(ragmem) / "0190-left.jsonl").write_text('{"write":"hologram"}\n')
-    done = ragmem.run("store", "migrate", "--to", "neo4j")
-    assert (done.code, done.out, done.err) == (
-        75,
-        "",
-        "error: 1 write still waits for sqlite.\n"
+    assert ragmem.refused("store", "migrate", "--to", "neo4j", code=75) == (
+        "error: 3 writes still wait for sqlite.\n"
         "`ragmem sessions list` stores what can be stored; then run this again. "
-        "`ragmem doctor` tells of what was not accepted.\n",
+        "`ragmem doctor` tells of what was not accepted.\n"
     )
 
 
@@ -174,59 +165,53 @@ def said(server: LLMServer) -> str:
     return json.dumps(server.requests[-1].body["messages"])
 
 
-@pytest.mark.parametrize("by", ["-c", "-r"])
 def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
-    ragmem: Ragmem, server: LLMServer, by: str
+    ragmem: Ragmem, server: LLMServer
 ) -> None:
-    first = ragmem.asked(f"Wombats, and {TOKEN}?")
-    asked = ["-c"] if by == "-c" else ["-r", first["session_id"][-8:]]
+    """By its id, and as the last one."""
+    first = ragmem.session_of(f"Wombats, and {TOKEN}?")
+    named = ("-r", first[-8:])
     with lost(ragmem):
-        done = ragmem.run("ask", "And then?", *asked, "--output-format", "json")
-        assert (done.code, done.json["session_id"]) == (0, first["session_id"]), done.err
+        done = ragmem.ok("ask", "And then?", *named, "--output-format", "json")
+        assert done.json["session_id"] == first
         assert done.err.count("Memory is away") == 1
         assert "Wombats, and [redacted: GitHub token]?" in said(server)
         # The turn that only waits is known to the next process too.
-        done = ragmem.ok("ask", "At last?", *asked)
+        assert ragmem.session_of("At last?", "-c") == first
         assert "And then?" in said(server)
         (tail,) = spool(ragmem).parent.glob("*-sessions.json")
         assert stat.S_IMODE(tail.stat().st_mode) == 0o600
         assert TOKEN not in tail.read_text()
         tail.rename(tail.with_name("aside"))
-        assert ragmem.run("ask", "Who?", *asked).code != 0
+        for asked in (named, ["-c"]):
+            assert ragmem.run("ask", "Who?", *asked).code != 0
         tail.with_name("aside").rename(tail)
-    turns = ragmem.shown(first["session_id"])["turns"]
+    turns = ragmem.shown(first)["turns"]
     assert [turn["user_message"][:8] for turn in turns] == ["Wombats,", "And then", "At last?"]
     # Deleted is deleted, there too; and nothing comes back from it.
-    assert ragmem.run("sessions", "delete", first["session_id"], "--yes").code == 0
+    ragmem.ok("sessions", "delete", first, "--yes")
     assert "Wombats" not in tail.read_text()
-    assert ragmem.run("ask", "Anew?", "-c").code == 2
+    ragmem.refused("ask", "Anew?", "-c")
     assert ragmem.sessions() == []
 
 
 def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragmem) -> None:
     """It is a new file, and yet the same store."""
-    assert ragmem.run("ask", "First?").code == 0
+    ragmem.ok("ask", "First?")
     database = ragmem.home / "data" / "memory.db"
-    with sqlite3.connect(database) as connection:
-        (page,) = connection.execute(
-            "SELECT rootpage FROM sqlite_schema WHERE name = 'turns'"
-        ).fetchone()
+    with closing(sqlite3.connect(database)) as connection:
+        root = "SELECT rootpage FROM sqlite_schema WHERE name = 'turns'"
+        (page,) = connection.execute(root).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
-    connection.close()
     with database.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
     ragmem.ok("ask", "Meanwhile?")
     # Its session may have come in before: no page of that is damaged.
     assert b"Meanwhile?" in _spooled(ragmem)
-    assert ragmem.run("store", "repair").code == 0
+    ragmem.ok("store", "repair")
     assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
     assert count_waiting(spool(ragmem)) == 0
-
-
-def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
-    assert ragmem.run("ask", "First?", "--ephemeral").code == 0
-    assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
 
 
 def _spooled(ragmem: Ragmem) -> bytes:
