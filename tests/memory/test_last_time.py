@@ -173,6 +173,16 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
     )
 
 
+def test_an_answer_is_told_to_the_end_of_a_sentence_as_far_as_there_is_room() -> None:
+    first = "The importer read each line twice, once to count them and once more to store them."
+    second = "It reads each once now, in batches of 400."
+    long = "Its log says how many there were. " * 20
+    told = recap(SESSION, [a_turn(1, "Why is it slow?", f"{first} {second}\n\n{long}")]).outcome
+    assert told.startswith(f"Why is it slow? — {first} {second} Its log says")
+    assert told.endswith("there were.")
+    assert 400 < len(told) < 500
+
+
 def test_a_command_of_the_persons_own_is_no_outcome_and_hides_nothing_that_is_open() -> None:
     listed = msgspec.structs.replace(ran("ls", 0, "pond.py"), origin="person")
     turns = [
