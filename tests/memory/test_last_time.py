@@ -680,13 +680,21 @@ async def test_it_is_gone_once_it_has_served(store: Store, tmp_path: Path) -> No
         assert last_time_of(await text(memory, session, "go on")) == ""
 
 
-@pytest.mark.parametrize("turns", [11, 12])
+GUERNICA = "Who painted Guernica?"
+MURALS = "Who paints murals of roses, tulips and lilies on beds for a museum?"
+
+
+@pytest.mark.parametrize(
+    ("turns", "prompt", "is_told"),
+    [(4, GUERNICA, True), (5, GUERNICA, False), (11, MURALS, True), (12, MURALS, False)],
+)
 async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
-    store: Store, tmp_path: Path, turns: int
+    store: Store, tmp_path: Path, turns: int, prompt: str, is_told: bool
 ) -> None:
-    """What points back, names nothing or has a word of the project always is; what the person
-    prefers is told with any prompt. From where on a turn is recalled is another matter."""
-    embedder = HashEmbedder()
+    """One that has a word of the project for longer than others. What points back, names nothing or
+    is near always is; what the person prefers is told with any prompt. From where on a turn is
+    recalled is another matter."""
+    embedder = HashEmbedder(1024)
     config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
     async with a_memory(store, embedder, config) as memory:
         for _ in range(turns):
@@ -697,12 +705,12 @@ async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_pro
             draft = Draft(content=content, kind="preference", scope=scope)
             await memory.facts.remember(draft, session.project_id)
         await a_worker(store, embedder=embedder).drain()
-        request = await text(memory, await begin(memory, tmp_path), "Who painted Guernica?")
-        assert ("They are watered" in last_time_of(request)) == (turns < 12)
+        request = await text(memory, await begin(memory, tmp_path), prompt)
+        assert ("## Last Time" in request) == is_told
         assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
-        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
-            request = await text(memory, await begin(memory, tmp_path), prompt)
-            assert "They are watered" in request.partition("## Last Time")[2], prompt
+        for near in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            request = await text(memory, await begin(memory, tmp_path), near)
+            assert "They are watered" in request.partition("## Last Time")[2], near
 
 
 async def test_what_became_of_its_files_is_told(store: Store, tmp_path: Path) -> None:
