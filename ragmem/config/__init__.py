@@ -83,7 +83,7 @@ class ContextConfig(_Section, frozen=True):
     """How you like things done: in every request."""
     thread_summary_percent: Percent = 3.0
     """The digest of the conversation so far."""
-    last_time_percent: Percent = 5.0
+    last_time_percent: Percent = 6.0
     """What your last sessions came to: in the first turns of a new one, or when you ask."""
     facts_percent: Percent = 5.0
     """Facts, decisions, deadlines and the like that bear on the prompt."""

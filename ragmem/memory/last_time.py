@@ -59,8 +59,9 @@ _CUT_OFF_CHARS = 120
 """Of a prompt that did not come to its end."""
 _ASKED_CHARS = 400
 """Of other prompts: in a long one a person settles several things, one after the other."""
-_OUTCOME_CHARS = 320
-_BEFORE_CHARS = 320
+_ANSWER_CHARS = 480
+"""Of an answer: what came of it stands in its first sentences, as often in the second as in the
+first."""
 _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
@@ -246,13 +247,13 @@ def recap(
     after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = wrote.difference(changed.values())
     before = [
-        _outcome(each, _BEFORE_CHARS, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
+        _outcome(each, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
         for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
     ]
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(last, _OUTCOME_CHARS, after, past) if last else "",
+        outcome=_outcome(last, after, past) if last else "",
         outcome_id=last.turn_id if last else "",
         before=tuple(before),
         changed=tuple(changed)[::-1],
@@ -279,9 +280,9 @@ def is_small_talk(turn: Turn) -> bool:
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
-def _outcome(turn: Turn, limit: int, after: Aftermath, past: Mapping[str, Replaced]) -> str:
+def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
     """What came of it, and whether that still holds."""
-    told = in_short(turn, _ASKED_CHARS, limit)
+    told = in_short(turn, _ASKED_CHARS, _ANSWER_CHARS)
     if turn.turn_id in past:
         return f"(as it was then; since: {one_line(past[turn.turn_id].by, _LINE_CHARS)}) {told}"
     if after.is_taken_back(turn):

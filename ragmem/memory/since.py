@@ -21,7 +21,7 @@ from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
     CLAUSE,
-    opening,
+    clip_sentences,
     own_words,
     particulars,
     plain,
@@ -187,9 +187,9 @@ def _is_put_off(flat: str) -> bool:
 
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
     """What was asked, and how the answer begins; what that leaves undone is told elsewhere."""
-    said = [s for s in prose_sentences(turn.assistant_message) if not states_undone(s)]
+    said = " ".join(s for s in prose_sentences(turn.assistant_message) if not states_undone(s))
     asked = one_line(turn.asked, asked_chars)
-    return " — ".join(filter(None, [asked, opening(said, answer_chars)]))
+    return " — ".join(filter(None, [asked, clip_sentences(said, answer_chars)]))
 
 
 def _drops(turn: Turn) -> bool:

@@ -170,6 +170,16 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
     )
 
 
+def test_an_answer_is_told_to_the_end_of_a_sentence_as_far_as_there_is_room() -> None:
+    first = "The importer read each line twice, once to count them and once more to store them."
+    second = "It reads each once now, in batches of 400."
+    long = "Its log says how many there were. " * 20
+    told = recap(SESSION, [a_turn(1, "Why is it slow?", f"{first} {second}\n\n{long}")]).outcome
+    assert told.startswith(f"Why is it slow? — {first} {second} Its log says")
+    assert told.endswith("there were.")
+    assert 400 < len(told) < 500
+
+
 def test_a_command_of_the_persons_own_is_no_outcome_and_hides_nothing_that_is_open() -> None:
     listed = msgspec.structs.replace(ran("ls", 0, "pond.py"), origin="person")
     turns = [
@@ -675,28 +685,35 @@ async def test_it_is_gone_once_it_has_served(chat: Chat) -> None:
     assert last_time_of(await chat.request("go on", session)) == ""
 
 
+GUERNICA = "Who painted Guernica?"
+MURALS = "Who paints murals of roses, tulips and lilies on beds for a museum?"
+
+
 async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
     store: Store, tmp_path: Path
 ) -> None:
-    """What points back, names nothing or has a word of the project always is; what the person
-    prefers is told with any prompt. From where on a turn is recalled is another matter."""
-    embedder = HashEmbedder()
+    """One that has a word of the project for longer than others. What points back, names nothing or
+    is near always is; what the person prefers is told with any prompt. From where on a turn is
+    recalled is another matter."""
+    embedder = HashEmbedder(1024)
     config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
+    asked = {4: (GUERNICA, True), 5: (GUERNICA, False), 11: (MURALS, True), 12: (MURALS, False)}
     async with a_memory(store, embedder, config) as memory:
         chat = Chat(memory, store, tmp_path)
         for turns in range(1, 13):
             await chat.once("Water the beds.", "They are watered.")
-            if turns < 11:
+            if turns not in asked:
                 continue
             await chat.knows("I always want tabs", kind="preference", scope="user")
             await chat.knows("Beds have labels", kind="preference", scope="project")
             await a_worker(store, embedder=embedder).drain()
-            request = await chat.request("Who painted Guernica?")
-            assert ("They are watered" in last_time_of(request)) == (turns < 12)
-            assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
-        for prompt in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            prompt, is_told = asked[turns]
             request = await chat.request(prompt)
-            assert "They are watered" in request.partition("## Last Time")[2], prompt
+            assert ("## Last Time" in request) == is_told
+            assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
+        for near in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
+            request = await chat.request(near)
+            assert "They are watered" in request.partition("## Last Time")[2], near
 
 
 async def test_what_became_of_its_files_is_told(chat: Chat) -> None:
