@@ -16,8 +16,8 @@ _SEED = 20260102
 @pytest.mark.parametrize(
     ("kind", "action", "lasting"),
     [
-        ("sqlite", "eio", False),
         ("sqlite", "enospc", True),
+        pytest.param("sqlite", "eio", False, marks=pytest.mark.campaign),
         pytest.param("sqlite", "eio", True, marks=pytest.mark.campaign),
         pytest.param("sqlite", "enospc", False, marks=pytest.mark.campaign),
         pytest.param("neo4j", "eio", True, marks=pytest.mark.campaign),

@@ -133,14 +133,20 @@ async def test_a_move_killed_in_its_middle_is_run_again(
 
 
 @pytest.mark.parametrize(
-    "point", ["transfer.apply@2", also("lines.read@150"), also("sqlite.open@2")]
+    ("of", "point"),
+    [
+        ("sqlite", "transfer.apply@2"),
+        also("neo4j", "lines.read@150"),
+        also("sqlite", "sqlite.open@2"),
+    ],
 )
 async def test_a_restore_killed_in_its_middle_is_run_again(
-    world: World, tmp_path: Path, graph: dict[str, str], point: str
+    world: World, tmp_path: Path, request: pytest.FixtureRequest, of: str, point: str
 ) -> None:
     before = await sessions_in(await world.opened())
     backup = tmp_path / "backup"
-    if point.startswith("lines.read"):
+    if of == "neo4j":
+        graph = request.getfixturevalue("graph")
         ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes", env=graph))
         ended(world.ragmem("store", "backup", str(backup), env=graph | {"RAGMEM_STORE": "neo4j"}))
     else:
@@ -157,9 +163,9 @@ async def test_a_restore_killed_in_its_middle_is_run_again(
 @pytest.mark.parametrize(
     ("point", "there"),
     [
-        ("sqlite.backup", False),
+        also("sqlite.backup", False),
         ("sqlite.backed_up", False),
-        ("export.written", False),
+        also("export.written", False),
         ("export.named", True),
     ],
 )
@@ -181,9 +187,9 @@ async def test_a_backup_killed_is_whole_or_not_there(
 @pytest.mark.parametrize(
     ("point", "gone"),
     [
-        ("sqlite.begun", False),
+        also("sqlite.begun", False),
         ("sqlite.delete@4", False),
-        ("sqlite.commit", False),
+        also("sqlite.commit", False),
         ("sqlite.committed", True),
         ("sqlite.checkpoint", True),
     ],
@@ -225,10 +231,10 @@ async def _of(store: Archive, name: str) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("point", "done"),
     [
-        ("sqlite.begun", False),
-        ("sqlite.split", False),
+        also("sqlite.begun", False),
+        also("sqlite.split", False),
         ("sqlite.split@9", False),
-        ("sqlite.commit", False),
+        also("sqlite.commit", False),
         ("sqlite.committed", True),
     ],
 )
@@ -249,7 +255,7 @@ async def test_a_split_killed_is_done_or_not_begun(world: World, point: str, don
     assert {name: await _of(store, name) for name in after} == after
 
 
-@pytest.mark.parametrize("point", ["neo4j.commit", "neo4j.committed", also("neo4j.split")])
+@pytest.mark.parametrize("point", ["neo4j.commit", also("neo4j.committed"), also("neo4j.split")])
 async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
     world: World, neo4j_server: Connection, point: str
 ) -> None:
@@ -270,7 +276,7 @@ async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
     await store.aclose()
 
 
-@pytest.mark.parametrize("point", ["transfer.import", "sqlite.commit", "sqlite.committed"])
+@pytest.mark.parametrize("point", [also("transfer.import"), "sqlite.commit", "sqlite.committed"])
 async def test_an_import_killed_is_done_or_not_begun(
     world: World, tmp_path: Path, point: str
 ) -> None:
@@ -287,9 +293,9 @@ async def test_an_import_killed_is_done_or_not_begun(
 @pytest.mark.parametrize(
     ("failure", "argv"),
     [
-        ("sqlite.backup:eio", ("store", "backup", "FILE")),
+        also("sqlite.backup:eio", ("store", "backup", "FILE")),
         ("sqlite.backed_up:enospc", ("store", "backup", "FILE")),
-        ("export.written:enospc", ("store", "backup", "FILE")),
+        also("export.written:enospc", ("store", "backup", "FILE")),
         ("export.written:eio", ("sessions", "export", "s1", "-o", "FILE")),
         ("sqlite.delete:enospc", ("sessions", "delete", "s1", "--yes")),
         ("sqlite.checkpoint:eio", ("sessions", "delete", "s1", "--yes")),
@@ -338,7 +344,7 @@ async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
     ended(world.ragmem(*commands[point], env=of_the_graph))
 
 
-@pytest.mark.parametrize("hit", [1, 2, 3, 4])
+@pytest.mark.parametrize("hit", [1, also(2), 3, also(4)])
 async def test_a_repair_killed_is_run_again(world: World, hit: int) -> None:
     database = world.home / "data" / "memory.db"
     data = bytearray(database.read_bytes())

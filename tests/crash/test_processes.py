@@ -127,7 +127,6 @@ async def test_a_process_stopped_in_mid_turn_goes_on(world: World, point: str) -
     before = len(world.said)
     world.end_leases()
     whole(world, "Are you alone?")
-    await asyncio.sleep(2)
     if world.neo4j:
         store = await world.opened()
         session_id = (await store.find_sessions(await _session_id(world)))[0].session_id

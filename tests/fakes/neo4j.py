@@ -7,7 +7,10 @@ import asyncio
 import os
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -38,14 +41,18 @@ CACHE = Path(__file__).parents[2] / ".test-env" / "neo4j"
 def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     """A running server that the tests may empty."""
     if url := os.environ.get("RAGMEM_TEST_NEO4J_URI"):
-        yield Connection(url, password=os.environ.get("RAGMEM_TEST_NEO4J_PASSWORD", ""))
+        with asked(
+            Connection(url, password=os.environ.get("RAGMEM_TEST_NEO4J_PASSWORD", ""))
+        ) as it:
+            yield it
         return
     paths = find_paths({"RAGMEM_HOME": str(tmp_path_factory.mktemp("neo4j"))}).make()
     layout = Steady(paths.neo4j_dir)
     layout.make()
     try:
         running = in_thread(_start(layout))
-        yield Connection(running, password=layout.password())
+        with asked(Connection(running, password=layout.password())) as server:
+            yield server
     finally:
         in_thread(down(paths))
 
@@ -74,11 +81,11 @@ async def _start(layout: Layout) -> str:
 
 
 def jars() -> Jars:
-    """The way in which tests run a server: it lives too short to be worth much compiling."""
+    """The way in which tests run a server: it makes more plans than there were room for."""
     java = find_java(os.environ)
     if java is None:
         pytest.fail("Tests of the graph store need Java 17 and Maven, or RAGMEM_TEST_NEO4J_URI.")
-    return Jars(java, {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"})
+    return Jars(java, {**os.environ, "JDK_JAVA_OPTIONS": "-XX:ReservedCodeCacheSize=256m"})
 
 
 async def use_cached_jars(layout: Layout) -> None:
@@ -117,6 +124,8 @@ async def _make(server: Connection) -> None:
 
     The vector indexes are those of most tests: to make them anew costs the server its plans.
     """
+    await (await Neo4jStore.open(server, timeout_s=_PLANNING_S)).aclose()
+    # Who opens it again finds it whole, and says so.
     store = await Neo4jStore.open(server, timeout_s=_PLANNING_S)
     [made] = await ask(server, "MATCH (v:RagmemSchema) RETURN properties(v) AS mark")
     _marks[server.url] = made["mark"]
@@ -126,15 +135,42 @@ async def _make(server: Connection) -> None:
     await store.aclose()
 
 
-async def open_empty_neo4j_store(server: Connection) -> Neo4jStore:
-    """A store on the server, emptied first."""
+async def open_empty_neo4j_store(server: Connection, *, brief: bool = True) -> Neo4jStore:
+    """A store on the server, emptied first; one that is not `brief` looks for all of its schema."""
     await empty_neo4j(server)
-    return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    return await Neo4jStore.open(server, timeout_s=PATIENCE_S, brief=brief)
+
+
+# --- past the store -------------------------------------------------------------------
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Runs beside those of all tests: what asks the server needs not connect in each of them."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+@cache
+def _gateway(server: Connection) -> Gateway:
+    return Gateway(server, timeout_s=PATIENCE_S)
+
+
+@contextmanager
+def asked(server: Connection) -> Iterator[Connection]:
+    """The server, whose connections are closed afterwards."""
+    yield server
+    asyncio.run_coroutine_threadsafe(_gateway(server).aclose(), _loop()).result()
+    _gateway.cache_clear()
+
+
+async def _beside(work: Coroutine[Any, Any, T]) -> T:
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _loop()))
 
 
 async def ask(server: Connection, *statements: str, **parameters: Any) -> list[Row]:
     """Rows of the last of these statements, past the store, in one transaction."""
-    gateway = Gateway(server, timeout_s=PATIENCE_S)
 
     async def run(tx: Transaction) -> list[Row]:
         rows: list[Row] = []
@@ -142,10 +178,7 @@ async def ask(server: Connection, *statements: str, **parameters: Any) -> list[R
             rows = await tx.run(statement, **parameters)
         return rows
 
-    try:
-        return await gateway.write(run)
-    finally:
-        await gateway.aclose()
+    return await _beside(_gateway(server).write(run))
 
 
 async def one(server: Connection, statement: str, **parameters: Any) -> Row:
@@ -156,11 +189,8 @@ async def one(server: Connection, statement: str, **parameters: Any) -> Row:
 
 async def plan_of(server: Connection, statement: str, **given: Any) -> list[tuple[str, str]]:
     """Its steps as the server plans them: what each does, and with what."""
-    from neo4j import AsyncGraphDatabase
-
-    auth = (server.username, server.password)
-    async with AsyncGraphDatabase.driver(server.url, auth=auth) as driver:
-        _, summary, _ = await driver.execute_query(f"EXPLAIN {statement}", **given)
+    driver = _gateway(server)._driver
+    _, summary, _ = await _beside(driver.execute_query(f"EXPLAIN {statement}", **given))
     steps, waiting = [], [summary.plan]
     while waiting:
         step = waiting.pop()

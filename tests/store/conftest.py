@@ -1,6 +1,6 @@
 """Stores for the contract suite: each is real, and empty when a test starts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,29 @@ from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, open_empty_neo4j_store
 
 OpenStore = Callable[[], Awaitable[Store]]
 
-_KINDS = ("sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j")
+KINDS = ("sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j")
 
 # A busy machine must not make a write wait in the spool: here it is the store that is tested.
 _BUSY_S = 30.0
 _CALM = Patience(stall_s=60, read_s=60, left_s=60)
 
 
+def mostly(kept: Sequence[object], every: Sequence[object]) -> list[object]:
+    """All of them as parameters, tuples of several; those not among the kept are campaigns."""
+    campaign = pytest.mark.campaign
+    return [
+        each
+        if each in kept
+        else pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=campaign)
+        for each in every
+    ]
+
+
 def opens(*usually: str) -> Any:
     """The fixture `open_store`, on these kinds of store; on the other ones under `--all`."""
     params = [
         kind if kind in usually else pytest.param(kind, marks=pytest.mark.campaign)
-        for kind in _KINDS
+        for kind in KINDS
     ]
 
     @pytest.fixture(params=params)
@@ -44,6 +55,7 @@ def opens(*usually: str) -> Any:
 async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[OpenStore]:
     opened: list[Store] = []
     spooled, _, kind = request.param.rpartition("-")
+    brief = _is_brief(request)
 
     async def sqlite() -> Store:
         return await SQLiteStore.open(
@@ -51,7 +63,7 @@ async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[O
         )
 
     async def neo4j() -> Store:
-        return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+        return await Neo4jStore.open(server, timeout_s=PATIENCE_S, brief=brief)
 
     if kind == "neo4j":
         server = request.getfixturevalue("neo4j_server")
@@ -81,9 +93,16 @@ async def store(open_store: OpenStore) -> Store:
     return await open_store()
 
 
+def _is_brief(request: pytest.FixtureRequest) -> bool:
+    """Whether no test before can have left a schema that lacks something."""
+    return request.node.get_closest_marker("changes_schema") is None
+
+
 @pytest.fixture
-async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+async def graph(
+    neo4j_server: Connection, request: pytest.FixtureRequest
+) -> AsyncIterator[Neo4jStore]:
     """An empty graph store."""
-    store = await open_empty_neo4j_store(neo4j_server)
+    store = await open_empty_neo4j_store(neo4j_server, brief=_is_brief(request))
     yield store
     await store.aclose()

@@ -3,6 +3,7 @@
 The same for Neo4j, with its repair: `test_neo4j_repair.py`.
 """
 
+import shutil
 from pathlib import Path
 
 import apsw
@@ -10,6 +11,7 @@ import pytest
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import repair
+from tests.fakes.neo4j import in_thread
 from tests.store.code_samples import put, refers
 from tests.store.samples import garden, known
 from tests.store.test_contract_recall import EAST, MARK, embedded
@@ -77,7 +79,7 @@ DAMAGE = [
 ]
 
 
-async def damaged(home: Path, statement: str) -> Path:
+async def filled(home: Path) -> None:
     store = await sqlite(home)
     await store.apply([*garden(), *known(), put("a.py", "fern", "moss"), put("b.py", "rose")])
     await store.apply([refers("r3", fern="read", rose="edited"), put("b.py", "tulip")])
@@ -85,16 +87,34 @@ async def damaged(home: Path, statement: str) -> Path:
     await store.apply([embedded("m-new", EAST, level=MEMORY_LEVEL)])
     await store.apply([embedded("root", EAST, level=SESSION_LEVEL)])
     await store.aclose()
-    connection = apsw.Connection(str(home / "memory.db"))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a memory with everything in it, made once."""
+    home = tmp_path_factory.mktemp("kept") / "home"
+    in_thread(filled(home))
+    return home
+
+
+@pytest.fixture
+def database(tmp_path: Path, kept: Path) -> Path:
+    """Its database, in a home of its own."""
+    return Path(shutil.copytree(kept, tmp_path / "home")) / "memory.db"
+
+
+def damage(database: Path, statement: str) -> None:
+    connection = apsw.Connection(str(database))
     connection.execute(statement)
     connection.close()
-    return home / "memory.db"
 
 
 @pytest.mark.parametrize(("what", "statement"), DAMAGE)
-async def test_each_kind_is_found_and_mended(tmp_path: Path, what: str, statement: str) -> None:
+async def test_each_kind_is_found_and_mended(
+    tmp_path: Path, database: Path, what: str, statement: str
+) -> None:
     """No half turn, no orphan, no gap, no wrong count; the new database has none."""
-    database = await damaged(tmp_path / "home", statement)
+    damage(database, statement)
     store = await sqlite(tmp_path / "home")
     assert what in [finding.what for finding in await store.check()]
     await store.aclose()
@@ -104,16 +124,15 @@ async def test_each_kind_is_found_and_mended(tmp_path: Path, what: str, statemen
     await saved.aclose()
 
 
-async def test_all_is_well(tmp_path: Path) -> None:
-    await damaged(tmp_path / "home", "SELECT 1")
+async def test_all_is_well(tmp_path: Path, database: Path) -> None:
     store = await sqlite(tmp_path / "home")
     assert await store.check() == []
     await store.aclose()
 
 
-async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
+async def test_damage_of_the_file_is_said_alone(tmp_path: Path, database: Path) -> None:
     """What a file says that is not whole means nothing."""
-    database = await damaged(tmp_path / "home", "UPDATE sessions SET turn_count = 77")
+    damage(database, "UPDATE sessions SET turn_count = 77")
     connection = apsw.Connection(str(database))
     connection.pragma("writable_schema", True)
     connection.execute("DELETE FROM sqlite_schema WHERE name = 'sessions_by_title'")

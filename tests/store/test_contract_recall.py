@@ -133,26 +133,29 @@ async def test_words_find_turns_and_summaries(store: Store) -> None:
     assert hits.keys() == {"shade", "sum", "soil"}  # a neighbour, but not the one after it
 
 
-@pytest.mark.parametrize(
-    ("said", "asked"),
-    [
-        pytest.param("see src/auth/login_user.py:42", "login", id="part-of-a-path"),
-        pytest.param("see src/auth/login_user.py:42", "src/auth/login_user.py", id="path"),
-        pytest.param("call getUserName()", "username getUserName", id="camel"),
-        pytest.param("the mice were running", "run", id="stem"),
-        pytest.param("l'été était long", "ETE", id="accents-and-case"),
-        pytest.param("TypeError: 'NoneType' object", "NoneType", id="error"),
-        pytest.param('a "quoted" AND (b OR c) NEAR/2 ^x *', 'AND OR NOT NEAR "quoted', id="syntax"),
-        pytest.param("foo: bar~2 [a TO b] {x} a\\b a&&b !c", "bar~2 a\\b foo: a&&b", id="lucene"),
-        pytest.param("用户登录失败了", "登录", id="unspaced"),
-        pytest.param("version 1.2.3 of 2026-01-02", "1.2.3", id="version"),
-        pytest.param("C++ and C#, a@b.org", "c++", id="joints"),
-    ],
-)
-async def test_code_and_other_words(store: Store, said: str, asked: str) -> None:
+WORDS = {
+    "part of a path": ("see src/auth/login_user.py:42", "login"),
+    "path": ("see src/auth/login_user.py:42", "src/auth/login_user.py"),
+    "camel": ("call getUserName()", "username getUserName"),
+    "stem": ("the mice were running", "run"),
+    "accents and case": ("l'été était long", "ETE"),
+    "error": ("TypeError: 'NoneType' object", "NoneType"),
+    "syntax": ('a "quoted" AND (b OR c) NEAR/2 ^x *', 'AND OR NOT NEAR "quoted'),
+    "Lucene's": ("foo: bar~2 [a TO b] {x} a\\b a&&b !c", "bar~2 a\\b foo: a&&b"),
+    "unspaced": ("用户登录失败了", "登录"),
+    "version": ("version 1.2.3 of 2026-01-02", "1.2.3"),
+    "joints": ("C++ and C#, a@b.org", "c++"),
+}
+"""What is said, and how it is asked for."""
+
+
+async def test_code_and_other_words(store: Store) -> None:
     """Identifiers whole and split, stems; what is syntax to a store is only text."""
-    await store.apply([created("s"), *whole_turn("s", "t", said), *whole_turn("s", "u", "nothing")])
-    assert await by_words(store, asked) == {"t"}
+    for name, (said, _) in WORDS.items():
+        turns = whole_turn(name, f"{name}: said", said), whole_turn(name, f"{name}: not", "nothing")
+        await store.apply([created(name), *turns[0], *turns[1]])
+    for name, (_, asked) in WORDS.items():
+        assert await by_words(store, asked, scope=within(name)) == {f"{name}: said"}
 
 
 async def test_every_part_of_a_turn_is_found(store: Store) -> None:
@@ -403,27 +406,27 @@ async def test_neighbours_are_within_the_scope(store: Store) -> None:
     assert set(hits) <= {"r1", "r2", "f3"}
 
 
-@pytest.mark.parametrize(
-    ("levels", "expected"),
-    [
-        pytest.param((), {"t", "one", "two"}, id="all"),
-        pytest.param((0,), {"t"}, id="turns"),
-        pytest.param((1,), {"one"}, id="level-1"),
-        pytest.param((2, 3), {"two"}, id="level-2"),
-        pytest.param((0, 2), {"t", "two"}, id="turns-and-level-2"),
-        pytest.param((9,), set(), id="none"),
-    ],
-)
-async def test_levels(store: Store, levels: tuple[int, ...], expected: set[str]) -> None:
+LEVELS: list[tuple[tuple[int, ...], set[str]]] = [
+    ((), {"t", "one", "two"}),
+    ((0,), {"t"}),
+    ((1,), {"one"}),
+    ((2, 3), {"two"}),
+    ((0, 2), {"t", "two"}),
+    ((9,), set()),
+]
+
+
+async def test_levels(store: Store) -> None:
     """Turns are level 0; by words and by vectors."""
     await store.apply([created("s"), *whole_turn("s", "t", "ferns"), *whole_turn("s", "u", "ivy")])
     await store.apply([summed("s", "t", summary_id="one", text="ferns")])
     await store.apply([summed("s", "one", level=2, summary_id="two", text="ferns")])
     await store.use_embedder(MARK)
     await store.apply([embedded(i, EAST, level=n) for n, i in enumerate(("t", "one", "two"))])
-    assert await by_words(store, "ferns", levels=levels) == expected
-    hits = await found(store, asking(vector=EAST, levels=levels))
-    assert {i for i, c in hits.items() if c.similarity is not None} == expected
+    for levels, expected in LEVELS:
+        assert await by_words(store, "ferns", levels=levels) == expected, levels
+        hits = await found(store, asking(vector=EAST, levels=levels))
+        assert {i for i, c in hits.items() if c.similarity is not None} == expected, levels
 
 
 # --- vectors ----------------------------------------------------------------------

@@ -3,8 +3,6 @@
 Summaries, and forks.
 """
 
-import pytest
-
 from ragmem.records import SessionQuery, Summary, TurnQuery
 from ragmem.store import Store
 from tests.store.samples import at, begun, called, created, finished, summed, texts, whole_turn
@@ -151,16 +149,20 @@ async def test_a_shared_turn_may_end_after_the_fork(store: Store) -> None:
     assert await store.raw_history_chars("f") == 0
 
 
-@pytest.mark.parametrize("index", [None, 2, 99])
-async def test_a_fork_never_begins_beyond_its_parent(store: Store, index: int | None) -> None:
+async def test_a_fork_never_begins_beyond_its_parent(store: Store) -> None:
     """Without an index, or with one too large, it begins at the newest turn."""
     await store.apply([created("p"), *whole_turn("p"), *whole_turn("p")])
-    fork = created("f", parent_session_id="p", forked_at_index=index)
-    await store.apply([fork])
+    forks = [
+        created(f"forked at {index}", parent_session_id="p", forked_at_index=index)
+        for index in (None, 2, 99)
+    ]
+    await store.apply(forks)
     await store.apply(whole_turn("p"))
-    assert (await store.apply([begun("f", "t"), fork])).turn_indexes == {"t": 3}
-    assert (await store.session("f")).forked_at_index == 2
-    assert [turn.turn_index for turn in await store.turns("f")] == [1, 2, 3]
+    for fork in forks:
+        f, t = fork.session.session_id, f"turn of {fork.session.session_id}"
+        assert (await store.apply([begun(f, t), fork])).turn_indexes == {t: 3}
+        assert (await store.session(f)).forked_at_index == 2
+        assert [turn.turn_index for turn in await store.turns(f)] == [1, 2, 3]
 
 
 async def test_a_fork_at_the_very_beginning(store: Store) -> None:

@@ -57,39 +57,6 @@ async def test_a_bookmark_that_is_not_known_is_no_stale_answer(store: Neo4jStore
         await store.session("s")
 
 
-async def test_the_newest_sessions_come_from_their_index(
-    store: Neo4jStore,
-) -> None:
-    """Listing everything does not sort all that there is."""
-    statements: list[str] = []
-    found = store._gateway.read
-
-    async def noted(work, **options):  # type: ignore[no-untyped-def]
-        async def noting(tx):  # type: ignore[no-untyped-def]
-            run = tx.run
-
-            async def running(statement, **parameters):  # type: ignore[no-untyped-def]
-                statements.append(statement)
-                return await run(statement, **parameters)
-
-            tx.run = running
-            return await work(tx)
-
-        return await found(noting, **options)
-
-    store._gateway.read = noted  # type: ignore[method-assign]
-    await store.sessions(SessionQuery(limit=1))
-    driver = store._gateway._driver
-    async with driver.session() as session:
-        parameters = {"limit": 1, "horizon": at(0), "cwd": None, "status": None, "tags": []}
-        result = await session.run(f"EXPLAIN {statements[0]}", parameters)
-        plan = repr((await result.consume()).plan)
-    assert "IndexSeekByRange" in plan or "NodeIndexScan" in plan
-    assert "session_last_activity" in plan or "lastActivity" in plan
-    assert "NodeByLabelScan" not in plan
-    assert "PartialTop" in plan
-
-
 async def test_listing_goes_over_what_a_wrong_clock_has_put_ahead(store: Neo4jStore) -> None:
     """Sessions of the future come last, and all are there, none twice."""
     for number in range(6):

@@ -1,65 +1,17 @@
-"""Code in the graph: its shape, what is damaged and mended, older schemas, races, plans, size."""
+"""Code in the graph: its shape, older schemas, races, size."""
 
 import asyncio
 import time
-from typing import Any
 
-import msgspec
-import pytest
 from neo4j import AsyncGraphDatabase
 
-from ragmem.records import (
-    CodeFile,
-    CodeReference,
-    CodeScope,
-    DropCodeFiles,
-    Project,
-    PutCodeFile,
-    PutReferences,
-    ReferenceHow,
-    RegisterProject,
-    ScopeQuery,
-    TurnsQuery,
-    Write,
-)
+from ragmem.records import DropCodeFiles, PutReferences, ScopeQuery, TurnsQuery, Write
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
-from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, mostly
-from tests.store.samples import START, at, begun, called, created, finished, whole_turn
-
-GARDEN = "project-garden"
-
-
-def scope(scope_id: str, name: str, line: int = 1, **more: Any) -> CodeScope:
-    fields: dict[str, Any] = {
-        "kind": "function",
-        "qualified_name": name,
-        "signature": f"def {name}(bed):",
-        "docstring": "Water it.",
-        "end_line": line + 4,
-        "hash": f"hash-{scope_id}",
-    }
-    return CodeScope(scope_id=scope_id, name=name, start_line=line, **fields | more)
-
-
-def put(path: str, *scopes: CodeScope, project_id: str = GARDEN, **more: Any) -> PutCodeFile:
-    fields: dict[str, Any] = {"language": "python", "hash": f"hash-{path}"}
-    return PutCodeFile(
-        file=CodeFile(project_id=project_id, path=path, scopes=scopes, **fields | more)
-    )
-
-
-def refers(turn_id: str, **hows: ReferenceHow) -> PutReferences:
-    references = tuple(CodeReference(scope_id=name, how=how) for name, how in hows.items())
-    return PutReferences(turn_id=turn_id, references=references)
-
-
-def project(name: str, into: str | None = None) -> RegisterProject:
-    known = Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
-    return RegisterProject(project=known)
+from tests.fakes.neo4j import PATIENCE_S, ask, one
+from tests.store.code_samples import GARDEN, a_scope, put, refers
+from tests.store.samples import at, begun, called, created, finished, whole_turn
+from tests.store.test_contract_split import project
 
 
 def known() -> list[Write]:
@@ -70,22 +22,10 @@ def known() -> list[Write]:
         called("s", "t1", 0, "beds.py", "list.txt", tool_call_id="c1"),
         finished("s", "t1"),
         *whole_turn("s", "t2", "And now?", started_at=at(2)),
-        put("beds.py", scope("water", "water"), scope("Bed", "Bed", 9, kind="class")),
-        put("main.py", scope("main", "main"), imports=("beds.py", "gone.py")),
+        put("beds.py", "water", a_scope("Bed", line=9, kind="class")),
+        put("main.py", "main", imports=("beds.py", "gone.py")),
         refers("t1", water="edited", main="named"),
     ]
-
-
-async def told(graph: Neo4jStore) -> dict[str, object]:
-    """All that the store tells of code."""
-    projects = await graph.code_projects()
-    return {
-        "files": [await graph.code_files(each) for each in projects],
-        "scopes": await graph.find_scopes(ScopeQuery(limit=999)),
-        "references": await graph.get(PutReferences, ["t1", "t2"]),
-        "due": await graph.pending("references", limit=99),
-        "counts": (await graph.info()).counts,
-    }
 
 
 # --- the shape ---------------------------------------------------------------
@@ -172,7 +112,7 @@ async def test_a_joined_folder_keeps_its_files(graph: Neo4jStore, neo4j_server: 
 async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
     """A name or a path that no index holds is stored and found all the same."""
     name = "é" * 9000
-    long = scope("long", name, qualified_name=f"A.{name}")
+    long = a_scope("long", name, qualified_name=f"A.{name}")
     await graph.apply([put("a" * 9000, long, hash="h")])
     for asked in (name, name.upper(), f"a.{name}"):
         [found] = await graph.find_scopes(ScopeQuery(name=asked))
@@ -194,7 +134,7 @@ async def test_turns_of_an_older_schema_are_due(
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert (await again.info()).schema_version == schema.VERSION
     assert await again.pending("references", limit=9) == []
-    await again.apply([put("beds.py", scope("water", "water"))])
+    await again.apply([put("beds.py", "water")])
     assert [each.record_id for each in await again.pending("references", limit=9)] == ["t1"]
     assert (await again.count_pending())["references"] == 1
     assert await again.check() == []
@@ -204,34 +144,11 @@ async def test_turns_of_an_older_schema_are_due(
 # --- lost answers, and others at the same time --------------------------------------------
 
 
-@pytest.mark.parametrize("cut", mostly(["after_commit"], CUTS))
-async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
-    """Written again, it is as if it had been written once."""
-    plain = await open_empty_neo4j_store(neo4j_server)
-    async with TcpProxy(neo4j_server.url) as proxy:
-        through = msgspec.structs.replace(neo4j_server, url=proxy.url)
-        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
-        for write in known():
-            proxy.cuts = [cut]
-            await store.apply([write])
-            assert not proxy.cuts
-        before = await told(plain)
-        proxy.cuts = [cut]
-        await store.apply(known())
-        assert await told(plain) == before
-        proxy.cuts = [cut]
-        await store.apply([DropCodeFiles(project_id=GARDEN, paths=("beds.py",))])
-        assert [each.defined for each in await plain.find_scopes(ScopeQuery())] == [False, True]
-        assert await plain.check() == []
-        await store.aclose()
-    await plain.aclose()
-
-
 async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """Scopes that wander between files while turns are linked and sessions go; none is lost
     that something holds, and none stays that nothing holds."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    here = [scope(f"x{n}", f"x{n}", n + 1) for n in range(20)]
+    here = [a_scope(f"x{n}", line=n + 1) for n in range(20)]
 
     async def wander(store: Neo4jStore, first: str, second: str) -> None:
         for n in range(8):
@@ -285,46 +202,7 @@ async def test_a_conversation_goes_on_while_files_come_in(
     await other.aclose()
 
 
-# --- plans and size -----------------------------------------------------------------------
-
-
-def _filled(which: str, conditions: str) -> str:
-    chosen = STATEMENTS[which].replace("/* conditions */", conditions)
-    return STATEMENTS["find_scopes"].replace("/* which */", chosen)
-
-
-PLANS = {
-    "due": RECALL["pending_references"],
-    "named-here": _filled("scopes_by_name", "AND s.projectId IN $projects"),
-    "named-anywhere": _filled("scopes_by_name", "AND s.projectId IS NOT NULL"),
-    "gone": _filled(
-        "scopes_by_name",
-        "AND s.projectId IN $projects AND NOT EXISTS { (s)<-[:DEFINES]-(:File) }",
-    ),
-    "of-a-file": _filled("scopes_by_place", "AND s.projectId IN $projects AND s.path = $path"),
-    "turns": STATEMENTS["code_turns"],
-    "together": STATEMENTS["changed_with"],
-    "references": STATEMENTS["references_of"],
-    "files": STATEMENTS["code_files"].replace("/* which */", STATEMENTS["files_after"]),
-    "a-file": STATEMENTS["code_files"].replace("/* which */", STATEMENTS["files_of_paths"]),
-}
-
-
-@pytest.mark.parametrize("name", PLANS)
-async def test_what_is_asked_often_goes_by_an_index(
-    graph: Neo4jStore, neo4j_server: Connection, name: str
-) -> None:
-    """No look at all scopes, files or turns of the store."""
-    given = {
-        "projects": ["p"], "projectIds": ["p"], "projectId": "p", "path": "a", "paths": ["a"],
-        "after": "", "limit": 9, "most": 9, "ids": ["t"], "scopeIds": ["x"], "sessionId": None,
-        "nameKey": "a", "tailKey": "a", "qualifiedKey": "a",
-    }  # fmt: skip
-    steps = await plan_of(neo4j_server, PLANS[name], **given)
-    assert any("Index" in kind for kind, _ in steps)
-    # The few nodes of projects with code are all looked at.
-    scanned = {what for kind, what in steps if kind in ("AllNodesScan", "NodeByLabelScan")}
-    assert scanned <= ({"c:CodeProject"} if name == "due" else set()), steps
+# --- size ---------------------------------------------------------------------------------
 
 
 async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> None:
@@ -334,7 +212,7 @@ async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> No
         writes = [
             put(
                 f"pkg/m{n:04}.py",
-                *(scope(f"{n}-{k}", f"f{k}", 10 * k + 1) for k in range(10)),
+                *(a_scope(f"{n}-{k}", f"f{k}", 10 * k + 1) for k in range(10)),
                 imports=(f"pkg/m{n // 2:04}.py",),
             )
             for n in range(start, start + 50)

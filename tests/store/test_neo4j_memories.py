@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from ragmem.records import (
@@ -18,13 +17,8 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
-from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.memories import STATEMENTS
-from tests.fakes.neo4j import PATIENCE_S, ask, one, open_empty_neo4j_store, plan_of
-from tests.fakes.tcp_proxy import Cut, TcpProxy
-from tests.store.damage import CUTS, mostly
+from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import START, at, called, created, insight, remembered, said, whole_turn
-from tests.store.seen import seen
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
 
 EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
@@ -149,32 +143,6 @@ async def test_what_an_older_schema_has_waiting(
 # --- lost answers, and others at the same time --------------------------------------------
 
 
-@pytest.mark.parametrize("cut", mostly(["after_commit"], CUTS))
-async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
-    """Written again, it is as if it had been written once."""
-    plain = await open_empty_neo4j_store(neo4j_server)
-    async with TcpProxy(neo4j_server.url) as proxy:
-        through = msgspec.structs.replace(neo4j_server, url=proxy.url)
-        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
-        for write in known():
-            proxy.cuts = [cut]
-            await store.apply([write])
-            assert not proxy.cuts
-        before = await seen(plain)
-        proxy.cuts = [cut]
-        await store.apply(known())
-        assert await seen(plain) == before
-        assert await plain.check() == []
-        [new, old] = await plain.memories(EVERYTHING)
-        assert (new.memory_id, old.superseded_by) == ("new", "new")
-        proxy.cuts = [cut]
-        # The answer may have been lost after they went.
-        assert await store.forget_memories(["new"]) in (0, 2)
-        assert await plain.memories(EVERYTHING) == []
-        await store.aclose()
-    await plain.aclose()
-
-
 async def test_memories_while_their_sessions_go(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
@@ -256,34 +224,3 @@ async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) 
     await graph.apply([remembered("m", superseded_by="not-here", valid_until=at(9))])
     assert await graph.check() == []
     assert await graph.memories(MemoryQuery(everywhere=True)) == []
-
-
-# --- plans ------------------------------------------------------------------------------
-
-
-def _filled(name: str) -> str:
-    which = STATEMENTS[name].replace("/* conditions */", "AND m.supersededBy IS NULL")
-    return STATEMENTS["memories"].replace("/* which */", which)
-
-
-PLANS = {
-    "of-projects": _filled("in_scope"),
-    "everywhere": _filled("everywhere"),
-    "to-look-through": RECALL["pending_memories"],
-    "to-embed": RECALL["pending_vectors"],
-    "superseded": STATEMENTS["link_superseded"],
-}
-
-
-@pytest.mark.parametrize("name", PLANS)
-async def test_what_is_asked_often_goes_by_an_index(
-    graph: Neo4jStore, neo4j_server: Connection, name: str
-) -> None:
-    """No look at all memories, turns or sessions of the store."""
-    given = {
-        "projectIds": ["p"], "userWide": True, "limit": 9, "most": 9, "ids": ["m"],
-        "owner": "ana",
-    }  # fmt: skip
-    steps = [kind for kind, _ in await plan_of(neo4j_server, PLANS[name], **given)]
-    assert any("Index" in step for step in steps)
-    assert not {"AllNodesScan", "NodeByLabelScan"} & set(steps), steps

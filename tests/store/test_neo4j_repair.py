@@ -24,17 +24,21 @@ from ragmem.records import (
     WeightedTerm,
 )
 from ragmem.store import take_owner
-from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.belonging import BELONGINGS
 from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS, Repair
+from ragmem.store.neo4j.salvage import GraphCopy
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.sqlite.repair import rebuild
 from ragmem.store.transfer import stream_of
 from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.fixtures.make import content
-from tests.store.samples import at
+from tests.store.samples import START, at
 from tests.store.seen import seen
 
 OWNER = "ana-id"
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 @pytest.fixture
@@ -201,19 +205,14 @@ async def test_each_kind_of_damage_is_found(garden: Connection, store: Neo4jStor
     assert set(DAMAGE) - found == set()
 
 
-async def test_what_is_whole_is_left_alone(
-    garden: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert await repaired(garden, tmp_path, monkeypatch) == (None, [])
-
-
-async def test_what_can_be_derived_is_as_it_was(
+async def test_what_is_whole_is_left_alone_and_what_can_be_derived_is_as_it_was(
     garden: Connection,
     store: Neo4jStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Counters, links, and what is searched; what the code index makes anew is left to it."""
+    assert await repaired(garden, tmp_path, monkeypatch) == (None, [])
     before, its_id = await seen(store), await store.store_id()
     due = await store.pending("memories", limit=99)
     for how in (
@@ -322,20 +321,42 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     assert await store.check() == []
 
 
+async def test_of_two_under_one_id_both_are_kept(tmp_path: Path) -> None:
+    """Read from the file into which a graph was written; the second gets an id of its own."""
+    lines = (FIXTURES / f"schema-{schema.VERSION}.graph.jsonl").read_bytes().splitlines()
+    held = [msgspec.json.decode(line) for line in lines]
+    [first] = [each for each in held if each.get("properties", {}).get("uuid") == "r1"]
+    double = {**first, "node": 10_000}
+    double["properties"] = first["properties"] | {"userMessage": "again"}
+    file = tmp_path / "graph.jsonl"
+    nodes = [each for each in held if "node" in each]
+    links = [each for each in held if "node" not in each]
+    file.write_bytes(b"\n".join(map(msgspec.json.encode, [*nodes, double, *links])))
+    read = GraphCopy(file, "its-id", START)
+    rebuild([read], tmp_path / "memory.db", tmp_path / "locks", owner=OWNER)
+    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    assert read.lost == 0
+    assert sorted(turn.user_message for turn in await store.turns("root")) == sorted(
+        ["one", "two", "other three", "four", "again"]
+    )
+    assert await store.check() == []
+    await store.aclose()
+
+
+@pytest.mark.campaign
 @pytest.mark.changes_schema
-async def test_what_is_there_twice_is_kept_twice(
+async def test_a_graph_that_has_something_twice_is_mended(
     garden: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two turns under one id keep the store from opening, and say what to do."""
+    """Though it can't be opened: a constraint that is missing can't be made."""
     await ask(garden, "DROP CONSTRAINT turn_uuid")
     await ask(
         garden,
         "MATCH (t:ConversationTurn {uuid: 'r1'}) CREATE (d:ConversationTurn)"
         " SET d = properties(t), d.userMessage = 'again'",
     )
-    with pytest.raises(StoreRefused) as caught:
+    with pytest.raises(StoreRefused):
         await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
-    assert "store repair" in caught.value.hint
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
     assert saved
     assert saved.left == []

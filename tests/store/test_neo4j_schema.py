@@ -101,11 +101,11 @@ async def test_what_is_missing_or_was_cut_off_is_made_by_opening(
 
 @pytest.mark.changes_schema
 async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> None:
-    """Eight that complete the schema at the same time all succeed."""
+    """Four that complete the schema at the same time all succeed."""
     for name in await names(neo4j_server):
         await ask(neo4j_server, f"DROP CONSTRAINT {name} IF EXISTS")
         await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
-    stores = await asyncio.gather(*(Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(8)))
+    stores = await asyncio.gather(*(Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(4)))
     await asyncio.gather(*(store.aclose() for store in stores))
     assert set(await names(neo4j_server)) == _WANTED
 
@@ -156,6 +156,7 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
     with pytest.raises(StoreRefused, match="project_id") as caught:
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "database of its own" in caught.value.hint
+    assert "store repair" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
 
 

@@ -22,7 +22,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import WORDS
 from ragmem.store.neo4j.search import Commonness, sample
-from tests.fakes.neo4j import PATIENCE_S, ask, plan_of
+from tests.fakes.neo4j import PATIENCE_S, ask
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 
@@ -304,21 +304,6 @@ async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
     assert await by_words(again, "locale") == {"t1"}
     assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "t2")]
     await again.aclose()
-
-
-@pytest.mark.parametrize(
-    "statement", ["in_time_everywhere", "in_time_of_projects", "in_time_of_sessions"]
-)
-async def test_a_time_is_found_by_an_index(
-    graph: Neo4jStore, neo4j_server: Connection, statement: str
-) -> None:
-    """Never by looking at all turns of the store."""
-    bounds = {"start": at(0), "end": at(9), "most": 9}
-    scope = {"projects": ["p"], "sessions": ["s"], "lasts": {"s": 9}}
-    plan = await plan_of(neo4j_server, STATEMENTS[statement], **bounds, **scope)
-    steps = [kind for kind, _ in plan]
-    assert any("IndexSeek" in step for step in steps)
-    assert not any("Scan" in step for step in steps), steps
 
 
 @pytest.mark.parametrize("statement", ["scope", "around"])

@@ -216,10 +216,8 @@ exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
 """
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [pytest.param(False, id="new"), pytest.param(True, id="kept", marks=pytest.mark.campaign)],
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
 async def test_an_installed_neo4j_and_a_port_that_is_taken(
     stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:

@@ -32,7 +32,7 @@ from ragmem.store.neo4j.repair import Repair
 from ragmem.store.sqlite import SQLiteStore, schema
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished, remembered, said
 from tests.store.test_sqlite_rebuild import rebuilt
@@ -112,7 +112,7 @@ def between(home: Path, version: int) -> Path:
 
 async def old_graph(server: Connection, version: int) -> None:
     """The graph of that schema, in a database that holds nothing else."""
-    await (await open_empty_neo4j_store(server)).aclose()
+    await (await open_empty_neo4j_store(server, brief=False)).aclose()
     await ask(server, "MATCH (n) DETACH DELETE n")
     lines = (FIXTURES / f"schema-{version}.graph.jsonl").read_bytes().splitlines()
     rows = [msgspec.json.decode(line) for line in lines]

@@ -1,6 +1,7 @@
 """Files that are not what they were: refused in plain words, and left byte for byte."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import in_thread
 from tests.store.samples import begun, created, texts, whole_turn
 
 
@@ -20,15 +22,26 @@ async def open_at(home: Path) -> SQLiteStore:
     return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", timeout_s=2)
 
 
-@pytest.fixture
-async def home(tmp_path: Path) -> Path:
-    """A home whose store holds fifty turns."""
-    store = await open_at(tmp_path / "home")
+async def filled(home: Path) -> None:
+    store = await open_at(home)
     await store.apply([created("s")])
     for i in range(50):
         await store.apply(whole_turn("s", f"t{i}", f"question {i} " + "x" * 2000))
     await store.aclose()
-    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose store holds fifty turns, made once."""
+    home = tmp_path_factory.mktemp("kept") / "home"
+    in_thread(filled(home))
+    return home
+
+
+@pytest.fixture
+def home(tmp_path: Path, kept: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(kept, tmp_path / "home"))
 
 
 def snapshot(home: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.schema import NETWORK_NOTICE
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 from tests.store.samples import begun, called, created, finished, whole_turn
 
 

@@ -16,7 +16,7 @@ from ragmem.store.sqlite import SQLiteStore, repair
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from tests.fakes.neo4j import in_thread
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 from tests.store.samples import (
     at,
     begun,

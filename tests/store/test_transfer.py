@@ -13,7 +13,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 from tests.store.samples import (
     begun,
     created,
