@@ -598,14 +598,18 @@ async def test_a_new_session_begins_with_what_the_last_ones_came_to(
     assert "Checkmate" not in told_of
 
 
-async def test_it_names_the_sessions_and_tells_nothing_that_is_recalled_as_well(chat: Chat) -> None:
-    """Nor anything under the strategy `recent`."""
+async def test_it_names_the_sessions_and_tells_nothing_that_is_recalled_as_well(
+    chat: Chat, tmp_path: Path
+) -> None:
+    """Of this project alone, and nothing under the strategy `recent`."""
+    await chat.once("A secret?", "No.", folder=tmp_path / "other")
     for title, prompt in (("The shade garden", "Tell me of shade!"), ("", "Tell me of ferns!")):
         await chat.begin(title=title)
         await chat.told(prompt, answer="So be it.")
     found = await last_time(chat)
     assert "“The shade garden”" in found
     assert found.count("— So be it.") == 2
+    assert "secret" not in found
     named = await chat.request("What about the shade?")
     assert "User: Tell me of shade!" in named
     assert named.count("— So be it.") == 1

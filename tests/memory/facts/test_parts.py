@@ -695,7 +695,8 @@ def test_a_quote_may_have_a_word_more_and_digits_for_words(quote: str, is_found:
 )
 def test_what_is_kept_is_what_was_said_without_the_asking(text: str, content: str) -> None:
     [episode] = episodes(text, "", NOW)
-    assert (episode.content, episode.quote) == (content, text)
+    assert (episode.kind, episode.content, episode.quote) == ("fact", content, text)
+    assert not episodes("", text, NOW), "of the agent it is nothing"
 
 
 def test_a_time_zone_decides_the_day() -> None:
