@@ -23,6 +23,7 @@ from ragmem.records import SCOPE_KINDS
 from ragmem.repl.commands import COMMANDS
 from tests.cli.coding import PLAN, WATER, without_times
 from tests.cli.process import COMMAND, SOURCE, Ragmem
+from tests.fakes.forks import forks
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 MEMORY, CODE, SCRIPTS = (SOURCE / "docs" / f"{name}.md" for name in ("memory", "code", "scripts"))
@@ -202,17 +203,18 @@ class Garden:
     """The project of a page."""
 
     def __init__(self, folder: Path, env: dict[str, str], files: dict[str, str]) -> None:
-        ragmem = Ragmem(folder, env)
-        self.project = folder / "garden"
-        ragmem.project.rename(self.project)
-        for name, text in files.items():
-            (self.project / name).write_text(text)
         programs = folder / "bin"
         programs.mkdir()
         program = programs / "ragmem"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
         program.chmod(0o700)
-        self._env = {**ragmem.env, "PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "96"}
+        path = f"{programs}:{os.environ['PATH']}"
+        ragmem = Ragmem(folder, {**env, "PATH": path, "COLUMNS": "96"})
+        self._project = folder / "garden"
+        ragmem.project.rename(self._project)
+        for name, text in files.items():
+            (self._project / name).write_text(text)
+        self._env = ragmem.env
         self._folder = str(folder)
         self._ids: dict[str, str] = {}
 
@@ -232,18 +234,20 @@ class Garden:
         return "\n".join(out)
 
     def _run(self, line: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=self.project,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout.decode().replace(self._folder, HOME)
+        """What a line prints: by a shell, but for ragmem alone, which is warm."""
+        name, *words = shlex.split(line)
+        is_alone = name == "ragmem" and not any(re.match(r"[|<]|\d?>", word) for word in words)
+        with tempfile.TemporaryFile() as out, open(os.devnull) as nothing:
+            printed = {"stdout": out, "stderr": out, "stdin": nothing, "cwd": self._project}
+            if is_alone:
+                streams = [nothing.fileno(), out.fileno(), out.fileno()]
+                code = forks().run(words, env=self._env, cwd=self._project, streams=streams)
+            else:
+                code = subprocess.run(["bash", "-c", line], env=self._env, **printed).returncode
+            out.seek(0)
+            text = out.read().decode()
+        assert code == 0, text
+        return text.replace(self._folder, HOME)
 
 
 def said(request: Received) -> Answer:

@@ -9,7 +9,7 @@ from tests.cli.process import Ragmem
 from tests.fakes.cache_account import Account, by_beginning, by_marks
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
-_TURNS = 12
+_TURNS = 8
 _TURN = (
     Answer(tools=[Call("read_file", {"path": "first.py"})]),
     Answer(tools=[Call("read_file", {"path": "second.py"})]),

@@ -83,28 +83,6 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
     assert "Changed: new.txt" not in context
 
 
-def test_a_prompt_on_the_command_line_is_asked_first(house: House) -> None:
-    house.server.extend(Answer("Forty-two."), Answer("Of course."))
-    with house.chat("what is the answer?") as chat:
-        chat.wait_for_turn(r"^› what is the answer\?[\s\S]*^Forty-two\.$")
-        chat.send("exit\r")
-        assert chat.exit_code() == 0
-    with house.chat("chat", "-c", "are you sure?") as chat:
-        chat.wait_for_turn(r"^› are you sure\?[\s\S]*^Of course\.$")
-
-
-def test_a_clear_screen_loses_no_session(house: House) -> None:
-    house.server.extend(Answer("Forty-two."))
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("what is the answer?\r")
-        chat.wait_for_turn(r"^Forty-two\.$")
-        chat.send("/clear\r")
-        chat.wait_for_screen(r"^The session before this one is kept: /resume [0-9a-f]+$")
-        assert "Forty-two" not in chat.screen
-        assert house.sessions()[0]["turns"][0]["assistant_message"] == "Forty-two."
-
-
 def test_a_chat_tells_of_itself(house: House) -> None:
     """What answers, where all is kept, each setting; a setting that is changed is kept."""
     with house.chat("chat") as chat:

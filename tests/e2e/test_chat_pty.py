@@ -94,16 +94,24 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
 
 
 def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
-    """The prompt comes before the imports; the first question can be sent."""
-    house.server.extend(Answer("Here."))
+    """The prompt comes before the imports; the first question can be sent, or stands behind the
+    command; a clear screen loses no session."""
+    house.server.extend(Answer("Here."), Answer("Of course."))
     with house.chat() as chat:
         chat.send("are you there?\r")
         chat.wait_for(r"^› are you there\?\n\nHere\.")
+        chat.send("/clear\r")
+        chat.wait_for_screen(r"^The session before this one is kept: /resume [0-9a-f]+$")
+        assert "Here." not in chat.screen
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
         assert chat.is_restored()
     with house.chat("chat") as chat:
         chat.wait_for(rf"^· The last session here, {AGO}: “are you there\?”\. `ragmem chat -c` or")
+    with house.chat("are you sure?", "-c") as chat:
+        chat.wait_for_turn(r"^Here\.[\s\S]*^› are you sure\?[\s\S]*^Of course\.$")
+        chat.send("exit\r")
+        assert chat.exit_code() == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -123,27 +131,21 @@ def test_signals_record_the_turn(house: House, number: signal.Signals, code: int
     assert turn["assistant_message"].startswith("Slow")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "code", "said"),
-    [
-        (["chat", "-r", "nowhere"], {}, 2, "nowhere not found"),
-        (["chat", "--nonsense"], {}, 2, "--nonsense"),
-        (["-c", "-r", "x"], {}, 2, "-c and -r exclude each other."),
-        (["chat"], {"RAGMEM_STORE": "paper"}, 2, "paper"),
-        (["chat", "-m", "openai/x"], {"RAGMEM_API_BASE": ""}, 2, "OPENAI_API_KEY"),
-    ],
-)
-def test_mistakes_are_said_on_a_clean_line(
-    house: House, arguments: list[str], environment: dict[str, str], code: int, said: str
-) -> None:
+def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
     """What is wrong and what to do; no prompt is left, what was typed is gone."""
-    with house.chat(*arguments, env=environment) as chat:
-        chat.send("typed too early")
-        assert chat.exit_code() == code
-        assert said in chat.screen
-        assert "Traceback" not in chat.screen
-        assert not re.search(r"^› ", chat.screen, re.MULTILINE)
-        assert chat.is_restored()
+    for arguments, environment, said in (
+        (["chat", "-r", "nowhere"], {}, "nowhere not found"),
+        (["chat", "--nonsense"], {}, "--nonsense"),
+        (["chat"], {"RAGMEM_STORE": "paper"}, "paper"),
+        (["chat", "-m", "openai/x"], {"RAGMEM_API_BASE": ""}, "OPENAI_API_KEY"),
+    ):
+        with house.chat(*arguments, env=environment) as chat:
+            chat.send("typed too early")
+            assert chat.exit_code() == 2
+            assert said in chat.screen
+            assert "Traceback" not in chat.screen
+            assert not re.search(r"^› ", chat.screen, re.MULTILINE)
+            assert chat.is_restored()
 
 
 def test_another_model_and_session_in_one_chat(house: House) -> None:

@@ -98,14 +98,18 @@ def blocks(line: Any) -> Any:
 
 
 def test_a_call_asks_like_a_command_and_may_be_allowed_by_name(tmp_path: Path) -> None:
+    """One that comes before its server is told to wait for it."""
     call = Answer(tools=[Call("good__echo", {"text": "fern"})])
-    script = (WAIT, call, Answer("Not allowed."), WAIT, call, Answer("Allowed."))
+    script = (call, WAIT, call, Answer("Not allowed."), WAIT, call, Answer("Allowed."))
     with scripted(tmp_path, *script) as (ragmem, server):
         configure(ragmem.home, "good")
-        denied = ragmem.run("ask", "Use it")
+        denied = ragmem.ok("ask", "Use it")
         assert "not allowed: good__echo. Use --allow good__echo" in denied.err
-        assert ragmem.run("ask", "Use it", "--allow", "good__echo").err == ""
-        assert "all rules fern" in json.dumps(server.requests[5].body["messages"])
+        early = server.requests[1].body["messages"][-1]["content"]
+        assert early.startswith("There is no tool 'good__echo'. The tools are: ")
+        assert early.endswith("Servers are still starting: wait_for_servers waits for their tools.")
+        assert ragmem.ok("ask", "Use it", "--allow", "good__echo").err == ""
+        assert "all rules fern" in json.dumps(server.requests[6].body["messages"])
 
 
 def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Path) -> None:
@@ -137,16 +141,6 @@ def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Pa
         assert sent[2] == sent[3] == "The server good is not there: it has ended"
         for kind in ("good", "lying", "dying"):
             ended(ragmem.home, kind)
-
-
-def test_a_tool_of_a_server_that_is_not_there_yet_is_to_be_waited_for(tmp_path: Path) -> None:
-    early = Answer(tools=[Call("good__echo", {"text": "fern"})])
-    with scripted(tmp_path, early, Answer("Done.")) as (ragmem, server):
-        configure(ragmem.home, "good")
-        ragmem.ok("ask", "Use it", "--yolo")
-        told = server.requests[1].body["messages"][-1]["content"]
-        assert told.startswith("There is no tool 'good__echo'. The tools are: ")
-        assert told.endswith("Servers are still starting: wait_for_servers waits for their tools.")
 
 
 def test_nothing_of_a_projects_folder_is_started(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 
 from ragmem.config import find_paths
 from ragmem.files import NO_HOME
-from tests.cli.process import COMMAND, Done, Ragmem
+from tests.cli.process import COMMAND, Done, Ragmem, run_warm
 from tests.fakes.forks import ForkServer
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.store.damage import mostly
@@ -36,21 +36,18 @@ def run(
     """Run through a wrapper; a variable that is None is not set."""
     given = {**ragmem.env, **(env or {})}
     environ = {name: value for name, value in given.items() if value is not None}
-    if not through and environ == given and ForkServer.can_start(arguments, environ):
-        return ragmem.run(*arguments, env=environ)
+    if not through and ForkServer.can_start(arguments, environ):
+        return run_warm(arguments, env=environ, cwd=ragmem.project)
     done = subprocess.run(
         [*through, *COMMAND, *arguments],
         capture_output=True,
         env=environ,
         cwd=ragmem.project,
         stdin=subprocess.DEVNULL,
-        timeout=60,
         check=False,
     )
     return Done(
-        done.returncode,
-        done.stdout.decode("utf-8", "replace"),
-        done.stderr.decode("utf-8", "replace"),
+        done.returncode, *(s.decode("utf-8", "replace") for s in (done.stdout, done.stderr))
     )
 
 
@@ -127,21 +124,21 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
 
 @pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
 def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
-    (tmp_path / "file").write_text("mine\n")
-    (tmp_path / "file").chmod(0o644)
-    env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(tmp_path / "file")}
+    file, said = tmp_path / "file", "a file stands where a folder should be"
+    file.write_text("mine\n")
+    file.chmod(0o644)
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(file)}
     code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
     assert (code, out) == (75, ANSWER + "\n")
-    assert "a file stands where a folder should be" in err
+    assert said in err
     assert err.count("\n") == 1
     assert run(ragmem, "ask", "Hello?", "--ephemeral", env=env).code == 0
     for arguments in (["sessions", "list"], ["ask", "Hello?", "-c"]):
         code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
-        assert (code, out) == (2, "")
-        assert "a file stands where a folder should be" in err
+        assert (code, out, said in err) == (2, "", True)
     assert plain(run(ragmem, "doctor", env=env), tmp_path)[0] == 1
-    assert (tmp_path / "file").read_text() == "mine\n"
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+    assert file.read_text() == "mine\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
 def test_an_empty_home_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,21 +195,18 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
     code, out, err = plain(run(ragmem, "ask", "Où est le café ✓?", env=env), tmp_path)
     assert (code, err) == (0, "")
     assert out.startswith("The answer: caf")
-    for arguments in (["sessions", "list"], ["doctor"]):
-        code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
-        assert (code, err) == (0, "")
+    code, out, err = plain(run(ragmem, "sessions", "list", env=env), tmp_path)
+    assert (code, err) == (0, "")
     (session,) = ragmem.sessions()
     (turn,) = ragmem.shown(session["session_id"])["turns"]
     assert (turn["user_message"], turn["assistant_message"]) == ("Où est le café ✓?", ANSWER)
 
 
-@pytest.mark.parametrize(
-    "closed", mostly(["<&-", ">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
-)
+@pytest.mark.parametrize("closed", mostly([">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"]))
 def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
     """Nothing is written into the memory's files, and the turn is kept."""
     through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
-    for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
+    for arguments in (["ask", "Hello?"], ["doctor"]):
         code, _, err = plain(run(ragmem, *arguments, through=through), tmp_path)
         assert (code, err) == (0, "")
     (session,) = ragmem.sessions()
@@ -233,30 +227,35 @@ def loose(folder: Path) -> list[str]:
 
 def test_every_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     """Of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
-    answers = [
-        Answer(tools=[Call("read_file", {"path": "a.txt"})]),
-        Answer(tools=[Call("edit_file", {"path": "a.txt", "old": "one", "new": "two"})]),
-        Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
-        Answer(ANSWER),
+    calls = [
+        Call("read_file", {"path": "a.txt"}),
+        Call("edit_file", {"path": "a.txt", "old": "one", "new": "two"}),
+        Call("run_command", {"command": "seq 40000"}),
     ]
-    through = ["sh", "-c", 'umask 000; exec "$@"', "sh"]
-    with LLMServer(answers) as server:
+    with LLMServer([*(Answer(tools=[call]) for call in calls), Answer(ANSWER)]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         (ragmem.project / "a.txt").write_text("one\n")
-        done = run(ragmem, "ask", "Go", "--yolo", through=through)
-        assert done.code == 0, done.err
-    crash = [sys.executable, "-P", "-c", "from ragmem.cli.main import record_crash\n"
-             "print(record_crash(ValueError('x')))"]  # fmt: skip
-    subprocess.run([*through, *crash], env=ragmem.env, check=True, capture_output=True)
-    for arguments in (
-        ["config", "init"],
-        ["store", "backup", str(ragmem.home / "backup.db")],
-        ["sessions", "export", "-o", str(ragmem.home / "session.json")],
-        ["store", "check"],
-        ["sessions", "import", "--as-new", str(ragmem.home / "session.json")],
-    ):
-        done = run(ragmem, *arguments, through=through)
-        assert done.code == 0, (arguments, done.err)
+        commands = [
+            "ask Go --yolo",
+            "config init",
+            f"store backup {ragmem.home}/backup.db",
+            f"sessions export -o {ragmem.home}/session.json",
+            "store check",
+            f"sessions import --as-new {ragmem.home}/session.json",
+        ]
+        script = (
+            "import os, sys\nos.umask(0)\nfrom ragmem.cli.main import record_crash, run\n"
+            "for words in sys.argv[1:]:\n    assert run(words.split()) == 0, words\n"
+            "record_crash(ValueError('x'))\n"
+        )
+        subprocess.run(
+            [sys.executable, "-P", "-c", script, *commands],
+            env=ragmem.env,
+            cwd=ragmem.project,
+            stdin=subprocess.DEVNULL,
+            check=True,
+            capture_output=True,
+        )
     names = {path.name.split("-")[0] for path in ragmem.home.rglob("*") if path.is_file()}
     assert {"memory.db", "backup.db", "session.json", "ragmem.toml", "command", "crash"} <= names
     assert loose(ragmem.home) == []
@@ -264,20 +263,18 @@ def test_every_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_loose_modes_are_repaired_with_a_notice(tmp_path: Path, ragmem: Ragmem) -> None:
     """One line names what was open, once, whichever command comes first."""
-    assert run(ragmem, "ask", "Hello?").code == 0
+    ragmem.ok("ask", "Hello?")
     for arguments in (["ask", "Again?"], ["sessions", "list"]):
         (ragmem.home / "data").chmod(0o755)
         (ragmem.home / "data" / "memory.db").chmod(0o644)
-        done = run(ragmem, *arguments)
-        assert done.code == 0
-        assert done.err.replace(str(tmp_path), "…") == snapshot(
+        assert ragmem.ok(*arguments).err.replace(str(tmp_path), "…") == snapshot(
             "note: Others could look into …/home/data (was 0755), …/home/data/memory.db "
             "(was 0644); closed to them now.\n"
         )
         assert loose(ragmem.home) == []
-        assert run(ragmem, *arguments).err == ""
+        assert ragmem.ok(*arguments).err == ""
     (ragmem.home / "logs").chmod(0o750)
-    done = run(ragmem, "doctor")
+    done = ragmem.run("doctor")
     assert "note   folders" in done.out
     assert "logs (was 0750); closed to them now" in done.out
 
