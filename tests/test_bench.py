@@ -5,106 +5,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benches.content import Content
+from benches.growth import Place, fill
+from benches.peer_client import messages
 
+from ragmem.records import PutTurn, PutVectors, Turn
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.bench import SPREAD, bench, shown, texts_of
+from tests.memory.builders import a_call, a_turn
 
 pytestmark = pytest.mark.timeout(1200)
-FILL = """
-import asyncio, sys
-from pathlib import Path
-from benches.growth import Place, fill
-filled = asyncio.run(fill(Place(home=Path(sys.argv[1])), 350))
-print(len(filled.session_ids), sum(filled.lengths.values()), len(filled.long_ids))
-"""
-
-
-ALONE = """
-import asyncio
-from benches.content import Content
-from ragmem.records import PutTurn, PutVectors
-
-def kept(content, project):
-    async def all():
-        return [write async for batch in content.writes(project) for write in batch]
-    writes = asyncio.run(all())
-    turns = {w.turn.turn_id: w.turn for w in writes if isinstance(w, PutTurn)}
-    vectors = {w.record_id: w.vectors for w in writes if isinstance(w, PutVectors)}
-    assert list(turns) == list(vectors)
-    return turns, vectors
-
-many, vectors = kept(Content(500, 9), None)
-alone, own = kept(Content(500, 9), 7)
-assert {turn_id: many[turn_id] for turn_id in alone} == alone
-assert {turn_id: vectors[turn_id] for turn_id in own} == own
-print(len(many), len(alone), len({turn.session_id for turn in alone.values()}))
-"""
-PEER = """
-import json
-from benches.peer_client import messages
-from tests.recall.labelled import labelled_sets
-turn = next(t for s in labelled_sets() for t in s.turns if len(t.tool_calls) == 1)
-ways = ("a message each", "talk alone", "a turn each")
-print(json.dumps([[each["role"] for each in messages(turn, way)] for way in ways]))
-"""
 
 
 async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
     """So many turns, each with its two calls, in sessions of many lengths."""
-    sessions, turns, long = map(int, bench("-c", FILL, str(tmp_path)).split())
-    assert (turns, long) == (350, 1)
+    filled = await fill(Place(home=tmp_path), 350)
+    assert (sum(filled.lengths.values()), len(filled.long_ids)) == (350, 1)
     data = tmp_path / "data"
     store = await SQLiteStore.open(data / "memory.db", locks_dir=tmp_path / "locks")
     assert await store.check() == []
     counts = (await store.info()).counts
-    assert (counts["sessions"], counts["turns"]) == (sessions, 350)
+    assert (counts["sessions"], counts["turns"]) == (len(filled.session_ids), 350)
     assert counts["tool_calls"] == 700
     await store.aclose()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is shown and drawn of measurements that were made before."""
-    steps = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
-    steps += ["load the newest 30 turns", "load a session of 300", "list a folder"]
-    steps += ["list a project", "list everything, newest 50", "find by the tail of an id"]
-    grown = [
+def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
+    """From measurements to charts that a reader of SVG takes, with every name in them."""
+    names = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
+    names += ["load the newest 30 turns", "load a session of 300", "list a folder"]
+    names += ["list a project", "list everything, newest 50", "find by the tail of an id"]
+    rows = [
         {
             "store": "sqlite", "turns": turns, "sessions": turns // 36 + 1,
             "fill_turns_per_s": 4000.0, "read_turns_per_s": 9000.0, "size_bytes": 5700 * turns,
             "fill_rss_bytes": 50_000_000, "work_rss_bytes": 60_000_000, "open_ms": 5.0,
             "check_ms": 0.01 * turns, "info_ms": 0.004 * turns,
-            "steps": dict.fromkeys(steps, SPREAD),
+            "steps": dict.fromkeys(names, SPREAD),
         }
         for turns in (1_000, 100_000)
     ]  # fmt: skip
-    groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
-    names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
-    rows = [
-        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": SPREAD}
-        for n in names
-    ]
-    better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
-    drained = {
-        "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
-        "target_s": 20.0,
-    }  # fmt: skip
-    return shown(
-        tmp_path_factory.mktemp("bench"),
-        growth=grown,
-        recall={"type": "recall", "turns": 9, "recalled": rows},
-        peer={
-            "type": "peer", "peer": "a-peer==1.0", "turns": 9, "recalled": [*rows, better],
-            "appended": {"a turn each": [5.0, 9.0]},
-        },
-        slow={"type": "drain", "drained": [{**drained, "drain_s": 30.0}]},
-        fast={"type": "drain", "drained": [{**drained, "drain_s": 9.0}]},
-    )  # fmt: skip
-
-
-def test_how_cost_grows_is_drawn(kept: dict[str, Any]) -> None:
-    """From measurements to charts that a reader of SVG takes, with every name in them."""
-    code, table, drawn = kept["growth"]
+    code, table, drawn = shown(tmp_path, rows)
     assert code == 0
     assert "sqlite 100,000" in table
     assert "2.00 (3.00)" in table
@@ -114,9 +55,20 @@ def test_how_cost_grows_is_drawn(kept: dict[str, Any]) -> None:
     assert {"1,000", "100,000", "milliseconds"} <= set(texts)
 
 
-def test_a_project_is_the_same_alone_as_among_others() -> None:
+async def test_a_project_is_the_same_alone_as_among_others() -> None:
     """A million turns in a thousand projects are compared with one of them alone."""
-    assert bench("-c", ALONE).split() == ["500", "40", "1"]
+
+    async def kept(project: int | None) -> tuple[dict[str, Turn], dict[str, object]]:
+        writes = [write async for batch in Content(500, 9).writes(project) for write in batch]
+        turns = {w.turn.turn_id: w.turn for w in writes if isinstance(w, PutTurn)}
+        vectors = {w.record_id: w.vectors for w in writes if isinstance(w, PutVectors)}
+        assert list(turns) == list(vectors)
+        return turns, vectors
+
+    (many, vectors), (alone, own) = await kept(None), await kept(7)
+    assert {turn_id: many[turn_id] for turn_id in alone} == alone
+    assert {turn_id: vectors[turn_id] for turn_id in own} == own
+    assert (len(many), len(alone)) == (500, 40)
 
 
 def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list[str]]:
@@ -165,13 +117,23 @@ def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
     assert "turns of the conversation" in texts_of(tmp_path / "conversation-size-sqlite.svg")
 
 
-def test_recall_is_drawn_beside_what_it_is_compared_with(kept: dict[str, Any]) -> None:
+def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None:
     """Bars of what was kept, by language too; and the peer as it does best."""
-    for name in ("recall", "peer"):
-        code, table, _ = kept[name]
+    groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
+    names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
+    rows = [
+        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": SPREAD}
+        for n in names
+    ]
+    better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
+    peer = {"peer": "a-peer==1.0", "appended": {"a turn each": [5.0, 9.0]}}
+    for kind in (
+        {"type": "recall", "turns": 9, "recalled": rows},
+        {"type": "peer", "turns": 9, "recalled": [*rows, better], **peer},
+    ):
+        code, table, drawn = shown(tmp_path, kind)
         assert code == 0
         assert "0.500 0.600 0.700" in table
-    drawn = kept["recall"][2] | kept["peer"][2]
     assert sorted(drawn) == ["peer", "recall", "recall-languages"]
     assert {"SQLite: words and meaning", "among 5", ".60"} <= set(drawn["recall"])
     assert "fr" in drawn["recall-languages"]
@@ -180,11 +142,19 @@ def test_recall_is_drawn_beside_what_it_is_compared_with(kept: dict[str, Any]) -
 
 def test_the_peer_is_given_all_of_a_turn() -> None:
     """Nothing of a turn is kept from it, but where that is said."""
-    assert json.loads(bench("-c", PEER)) == [["user", "tool", "assistant"], ["user", "assistant"],
-                                             ["user"]]  # fmt: skip
+    turn = a_turn(1, calls=(a_call(),))
+    ways = ("a message each", "talk alone", "a turn each")
+    assert [[each["role"] for each in messages(turn, way)] for way in ways] == [
+        ["user", "tool", "assistant"], ["user", "assistant"], ["user"],
+    ]  # fmt: skip
 
 
-def test_a_missed_target_is_told(kept: dict[str, Any]) -> None:
+def test_a_missed_target_is_told(tmp_path: Path) -> None:
     """Who runs the bench in a script learns it from the exit code."""
-    told = {name: (kept[name][0], "MISSED" in kept[name][1]) for name in ("slow", "fast")}
-    assert told == {"slow": (1, True), "fast": (0, False)}
+    row = {
+        "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
+        "target_s": 20.0,
+    }  # fmt: skip
+    for seconds, code in ((30.0, 1), (9.0, 0)):
+        told = shown(tmp_path, {"type": "drain", "drained": [{**row, "drain_s": seconds}]})
+        assert (told.code, "MISSED" in told.text) == (code, bool(code))

@@ -1,10 +1,26 @@
 """`scripts/bench --only code`: questions whose answer is known, and copies without it."""
 
+import hashlib
+import io
+import itertools
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
+from benches import code_bases
+from benches.code_bases import Release, gathered
+from benches.code_making import Memory
+from benches.code_questions import (
+    Placed,
+    entries_of,
+    of_docstrings,
+    of_release_notes,
+    without_docstrings,
+)
+from benches.results import CannotMeasure
 
+from ragmem.index.cut import cut
 from tests.fakes.bench import SPREAD, bench, shown, texts_of
 
 PYTHON = '''\
@@ -36,64 +52,43 @@ NOTES = """\
   and half days (:ticket:`12`).
 * :meth:`Clock.wind` and :class:`Clock` name two things at once, so neither is asked about.
 """
-MAKE = """
-import json, sys
-from benches.code_questions import (
-    Placed, entries_of, of_docstrings, of_release_notes, without_docstrings)
-from ragmem.index.cut import cut
 
-given = json.load(sys.stdin)
-placed = [Placed(path, scope) for path, text in given["files"].items()
-          for scope in cut(path, text.encode()).scopes]
-asked = of_docstrings(placed, 10, "seed")
-asked += of_release_notes(entries_of(given["notes"]), placed, 10, "seed")
-bare = {path: without_docstrings(text, [p.scope for p in placed if p.path == path])
-        for path, text in given["files"].items()}
-left = [s.docstring for path, text in bare.items() for s in cut(path, text.encode()).scopes]
-json.dump({"asked": [[q.text, q.path, q.qualified_name, q.origin] for q in asked],
-           "bare": bare, "left": left}, sys.stdout)
-"""
+FILES = {"clock.py": PYTHON, "serve.go": GO}
 
 
-@pytest.fixture(scope="module")
-def made() -> dict[str, list[list[str]]]:
-    given = json.dumps({"files": {"clock.py": PYTHON, "serve.go": GO}, "notes": NOTES})
-    found: dict[str, list[list[str]]] = json.loads(bench("-c", MAKE, stdin=given))
-    return found
+def scopes_of(files: dict[str, str]) -> list[Placed]:
+    """All that is defined in files."""
+    return [
+        Placed(path, scope)
+        for path, text in files.items()
+        for scope in cut(path, text.encode()).scopes
+    ]
 
 
-def test_no_question_names_its_answer(made: dict[str, list[list[str]]]) -> None:
+def test_no_question_names_its_answer() -> None:
     """Neither the name nor all the words of it, nor the class that it is in."""
-    asked = {name: text for text, _, name, origin in made["asked"] if origin[0] == "d"}
-    assert asked == {
+    asked = of_docstrings(scopes_of(FILES), 10, "seed")
+    assert {each.qualified_name: each.text for each in asked} == {
         "parse_duration": "Turn a text such as 5m or 2h into seconds for timers.",
         "Clock": "Tells people in every time zone which hour has come.",
         "Clock.wind": "the so that its spring drives both hands slowly forward.",
         "Serve": "answers requests of clients until their connection closes again.",
     }
+    left_in_or_out = ["docstring left in", "docstring taken out"] * 2
+    assert [each.origin for each in asked] == left_in_or_out, "of half they are taken out"
 
 
-def test_an_entry_that_names_one_thing_is_a_question(made: dict[str, list[list[str]]]) -> None:
-    asked = [each for each in made["asked"] if each[3] == "release notes"]
-    assert asked == [
-        [
-            "Fixed which returned wrong numbers for negative hours and half days .",
-            "clock.py",
-            "parse_duration",
-            "release notes",
-        ]
-    ]
+def test_an_entry_that_names_one_thing_is_a_question() -> None:
+    [asked] = of_release_notes(entries_of(NOTES), scopes_of(FILES), 10, "seed")
+    assert asked.text == "Fixed which returned wrong numbers for negative hours and half days ."
+    assert (asked.path, asked.qualified_name) == ("clock.py", "parse_duration")
+    assert asked.origin == "release notes"
 
 
-def test_half_of_the_docstrings_are_taken_out(made: dict[str, list[list[str]]]) -> None:
-    origins = [each[3] for each in made["asked"] if each[3] != "release notes"]
-    assert origins == ["docstring left in", "docstring taken out"] * 2
-
-
-def test_a_copy_has_the_same_lines_without_docstrings(made: dict[str, list[list[str]]]) -> None:
-    assert not any(made["left"])
-    for path, source in (("clock.py", PYTHON), ("serve.go", GO)):
-        bare = dict(made["bare"])[path]
+def test_a_copy_has_the_same_lines_without_docstrings() -> None:
+    for path, source in FILES.items():
+        bare = without_docstrings(source, [each.scope for each in scopes_of({path: source})])
+        assert not any(each.scope.docstring for each in scopes_of({path: bare}))
         assert bare.count("\n") == source.count("\n")
         kept = [line for line in source.split("\n") if line.startswith(("def", "class", "func"))]
         assert [line for line in bare.split("\n") if line in kept] == kept
@@ -121,52 +116,17 @@ def test_what_was_measured_is_shown_and_drawn(tmp_path: Path) -> None:
         }
         for scopes in (50_009, 100_000)
     ]  # fmt: skip
-    told = shown(
-        tmp_path,
-        whole={"type": "code", "indexed": [indexed], "found": found},
-        slow={"type": "code", "searched": searched},
-    )
-    code, said, drawn = told["whole"]
+    code, said, drawn = shown(tmp_path, {"type": "code", "indexed": [indexed], "found": found})
     assert code == 1, "a missed target is told"
     assert "MISSED" in said
     assert ".100 / .200 / .300 / .400" in said
     assert any("Django" in each for each in drawn["code-docstrings"])
     assert "code-notes" not in drawn
-    code, said, _ = told["slow"]
+    code, said, _ = shown(tmp_path, {"type": "code", "searched": searched})
     assert code == 1
     assert [line.split()[-1] for line in said.splitlines()[1:]] == ["MISSED", "ok"]
 
 
-GATHER = """
-import hashlib, io, sys, tarfile
-from pathlib import Path
-from benches import code_bases
-from benches.code_bases import Release, gathered
-from benches.results import CannotMeasure
-
-code_bases.CACHE = cache = Path(sys.argv[1])
-made = []
-for name, count in (("one", 2), ("two", 3)):
-    with tarfile.open(cache / f"{name}-1.0.tar.gz", "w:gz") as archive:
-        for number in range(count):
-            for suffix in ("py", "txt"):
-                entry = tarfile.TarInfo(f"{name}-1.0/src/m{number}.{suffix}")
-                entry.size = 2
-                archive.addfile(entry, io.BytesIO(b"1\\n"))
-    data = (cache / f"{name}-1.0.tar.gz").read_bytes()
-    made.append(Release(name, "1.0", hashlib.sha256(data).hexdigest()))
-folder = gathered(made, 4)
-print(*sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py")))
-try:
-    gathered(made, 6)
-except CannotMeasure as problem:
-    print(problem)
-(cache / "one-1.0.tar.gz").rename(cache / "three-1.0.tar.gz")
-try:
-    gathered([Release("three", "1.0", "0" * 64)], 1)
-except CannotMeasure as problem:
-    print("SHA-256" in str(problem), (cache / "three-1.0").exists())
-"""
 MAKE_INDEX = """
 import asyncio, sys
 from pathlib import Path
@@ -185,13 +145,6 @@ place = Place(Path(sys.argv[1]))
 got = copied(base, place.root)
 made = asyncio.run(make(place, base, got.size_bytes))
 print(msgspec.json.encode(Codes([made])).decode())
-"""
-MEASURE_NOTHING = """
-from benches.code_making import Memory
-
-with Memory() as measured:
-    pass
-print(measured.most_of_one_bytes, measured.most_bytes)
 """
 SEARCH = """
 import asyncio, shutil, sys
@@ -221,14 +174,29 @@ WORDS = (
 )
 
 
-def test_a_large_code_base_is_gathered_from_releases(tmp_path: Path) -> None:
+def test_a_large_code_base_is_gathered_from_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real files, of archives that are what they were when they were chosen."""
-    script = tmp_path / "gather.py"
-    script.write_text(GATHER)
-    files, too_few, refused = bench(script, tmp_path).splitlines()
-    assert files == "one/src/m0.py one/src/m1.py two/src/m0.py two/src/m1.py"
-    assert too_few == "there are 5 files, not 6"
-    assert refused == "True False", "another archive is not unpacked"
+    monkeypatch.setattr(code_bases, "CACHE", tmp_path)
+    made = []
+    for name, count in (("one", 2), ("two", 3)):
+        file = tmp_path / f"{name}-1.0.tar.gz"
+        with tarfile.open(file, "w:gz") as archive:
+            for number, suffix in itertools.product(range(count), ("py", "txt")):
+                entry = tarfile.TarInfo(f"{name}-1.0/src/m{number}.{suffix}")
+                entry.size = 2
+                archive.addfile(entry, io.BytesIO(b"1\n"))
+        made.append(Release(name, "1.0", hashlib.sha256(file.read_bytes()).hexdigest()))
+    folder = gathered(made, 4)
+    files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.py"))
+    assert files == [f"{name}/src/m{number}.py" for name in ("one", "two") for number in range(2)]
+    with pytest.raises(CannotMeasure, match="there are 5 files, not 6"):
+        gathered(made, 6)
+    (tmp_path / "one-1.0.tar.gz").rename(tmp_path / "three-1.0.tar.gz")
+    with pytest.raises(CannotMeasure, match="SHA-256"):
+        gathered([Release("three", "1.0", "0" * 64)], 1)
+    assert not (tmp_path / "three-1.0").exists(), "another archive is not unpacked"
 
 
 @pytest.fixture
@@ -246,11 +214,10 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def test_memory_is_measured_however_short_the_time(tmp_path: Path) -> None:
-    script = tmp_path / "measure.py"
-    script.write_text(MEASURE_NOTHING)
-    of_one, of_all = map(int, bench(script).split())
-    assert 1_000_000 < of_one <= of_all
+def test_memory_is_measured_however_short_the_time() -> None:
+    with Memory() as measured:
+        pass
+    assert 1_000_000 < measured.most_of_one_bytes <= measured.most_bytes
 
 
 @pytest.mark.campaign

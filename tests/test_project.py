@@ -11,11 +11,10 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
+from index_page import for_the_index, public_address
 
 import ragmem
 
@@ -191,18 +190,8 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     assert packed == {name for name in here if name.startswith("ragmem/")}
 
 
-def in_scripts(module: str) -> Any:
-    """A module of scripts/."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        return import_module(module)
-    finally:
-        sys.path.pop(0)
-
-
 def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> None:
     """Into the repository where it is known; else their words stand there without a link."""
-    for_the_index = in_scripts("index_page").for_the_index
     text = (ROOT / "README.md").read_text("utf-8")
     assert len(text.splitlines()) <= 160
     linked = r'\]\((?!https?:)[^)]*\)|(?:src|srcset)="(?!https?:)'
@@ -238,7 +227,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere_on_an_index_page() -> 
 )
 def test_the_address_of_a_repository_that_anybody_can_see(origin: str, source: str) -> None:
     """Without what opens it; or none where it is no plain public one."""
-    assert in_scripts("index_page").public_address(origin) == source
+    assert public_address(origin) == source
 
 
 @pytest.mark.parametrize(

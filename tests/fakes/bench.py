@@ -1,10 +1,13 @@
-"""`scripts/bench` and what it is made of, in a process of its own."""
+"""`scripts/bench` and what it is made of."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 _ROOT = Path(__file__).parents[2]
@@ -31,34 +34,23 @@ def texts_of(picture: Path) -> list[str]:
     return [each.text or "" for each in parsed if each.tag.endswith("text")]
 
 
-_SHOWS = """
-import contextlib, io, json, sys
-from benches.__main__ import main
+class Shown(NamedTuple):
+    """What a run of `scripts/bench --measured FILE --plot FOLDER` came to."""
 
-shown = []
-for file, *plots in json.load(sys.stdin):
-    sys.argv = ["bench", "--measured", file, *(f"--plot={folder}" for folder in plots)]
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = main()
-    shown.append([code, out.getvalue()])
-print(json.dumps(shown))
-"""
+    code: int
+    text: str
+    pictures: dict[str, list[str]]
+    """The texts of each, by the name of its file."""
 
 
-def shown(folder: Path, **kept: object) -> dict[str, tuple[int, str, dict[str, list[str]]]]:
-    """What is said of each measurement that was kept, and the texts of the pictures of it.
+def shown(folder: Path, measured: object) -> Shown:
+    """What is said and drawn of something that was measured before."""
+    from benches.__main__ import arguments, show_kept
 
-    The exit code comes first; the pictures bear the names of their files.
-    """
-    asked = []
-    for name, measured in kept.items():
-        (folder / name).mkdir()
-        file = folder / name / "kept.json"
-        file.write_text(json.dumps(measured))
-        asked.append([str(file), str(folder / name)])
-    done = json.loads(bench("-c", _SHOWS, stdin=json.dumps(asked)))
-    pictures = [{p.stem: texts_of(p) for p in (folder / name).glob("*.svg")} for name in kept]
-    return {
-        name: (code, said, drawn)
-        for name, (code, said), drawn in zip(kept, done, pictures, strict=True)
-    }
+    file = folder / "kept.json"
+    file.write_text(json.dumps(measured))
+    options = arguments().parse_args(["--measured", str(file), "--plot", str(folder)])
+    with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()):
+        code = show_kept(options)
+    pictures = {picture.stem: texts_of(picture) for picture in folder.glob("*.svg")}
+    return Shown(code, said.getvalue(), pictures)

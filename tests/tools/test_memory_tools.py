@@ -19,13 +19,15 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
 from ragmem.messages import ToolUse
-from ragmem.records import MemoryRecord, Project, Session, ToolCall, utc_now
+from ragmem.records import MemoryRecord, Project, Session
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import memory_tools
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.builders import a_call
 from tests.memory.working import opening
+from tests.tools.test_standard import check_specs
 
 NAMES = ("search_memories", "get_recent_memories", "remember")
 
@@ -103,12 +105,7 @@ def test_specs(desk: Desk) -> None:
         }
     )
     assert not [name for name in specs if re.search("forget|delete|update|edit", name)]
-    for spec in desk.tools.specs():
-        assert 20 < len(spec.description) < 600
-        assert spec.parameters["additionalProperties"] is False
-        assert "$ref" not in str(spec.parameters)
-        for argument in spec.parameters["properties"].values():
-            assert argument["description"]
+    check_specs(desk.tools)
     assert [name for name in desk.tools.names if not desk.tools.is_read_only(name)] == ["remember"]
 
 
@@ -240,16 +237,7 @@ async def test_long_and_hostile_texts_are_clipped_and_on_one_line(desk: Desk) ->
 async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
     """Content, subjects, time to live; the turn and the call as evidence."""
     recording = await desk.asks("no, I broke my shoulder")
-    asking = ToolCall(
-        tool_call_id="01a2005f-a99f-7000-9ce2-0000000000ff",
-        turn_id=recording.turn.turn_id,
-        order=0,
-        iteration=0,
-        tool_name="remember",
-        arguments="{}",
-        result="",
-        started_at=utc_now(),
-    )
+    asking = a_call(turn_id=recording.turn.turn_id, tool_name="remember", arguments="{}", result="")
     await recording.call(asking)
     outcome = await desk.call(
         "remember",
@@ -302,15 +290,8 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
     assert third.written == ()
 
 
-async def test_it_needs_no_reason(desk: Desk) -> None:
-    await desk.asks("The cache is cold at start, remember that.")
-    told = await desk.call("remember", content="The cache is cold at start", subjects=[])
-    assert told.success
-    assert [memory.content for memory in await desk.all()] == ["The cache is cold at start"]
-
-
 async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None:
-    """Greetings and questions; a duration that is none is told, and nothing breaks."""
+    """Greetings and questions; a fact needs no reason, and a duration that is none is told."""
     await desk.asks("hello")
     for content in ("hello", "Thanks!", "What is the port?"):
         outcome = await desk.call("remember", content=content, subjects=[], reason="x")
@@ -318,9 +299,7 @@ async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None
         assert outcome.text.startswith("Not remembered")
         assert outcome.written == ()
     assert await desk.all() == []
-    odd = await desk.call(
-        "remember", content="The cache is cold at start", subjects=[], reason="x", ttl="soon"
-    )
+    odd = await desk.call("remember", content="The cache is cold at start", subjects=[], ttl="soon")
     assert odd.success
     assert "Note: " in odd.text
     (memory,) = await desk.all()
@@ -339,17 +318,14 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
     assert (preference.kind, preference.trust, preference.project_id) == (
         "preference", "person", None,
     )  # fmt: skip
-    assert [m.memory_id for m in await desk.facts.pinned(desk.project.project_id)] == [
-        rule.memory_id
-    ]
-
-
-async def test_an_order_that_the_person_did_not_give(desk: Desk) -> None:
+    pinned = [rule.memory_id]
+    assert [m.memory_id for m in await desk.facts.pinned(desk.project.project_id)] == pinned
+    # An order that they did not give.
     await desk.asks("```\nAlways run X\n```")
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
     assert "Rules come from the person alone" in outcome.text
-    assert await desk.all() == []
+    assert len(await desk.all()) == 2
 
 
 async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> None:

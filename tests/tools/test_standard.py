@@ -1,8 +1,6 @@
 """The set as a model sees it, and what holds for its source."""
 
-import ast
 import inspect
-import re
 from importlib import import_module
 from pathlib import Path
 
@@ -53,6 +51,25 @@ def test_the_table_has_each_tool_with_the_effect_that_its_class_says(desk):
     assert said == {name: tool.effect for name, tool in OWN_TOOLS.items()}
     standard = [name for name, tool in OWN_TOOLS.items() if tool.is_standard]
     assert standard == list(desk.toolset.names)
+    read_only = [name for name in standard if desk.toolset.is_read_only(name)]
+    assert read_only == ["read_file", "list_directory", "glob_files", "grep_files"]
+
+
+def check_specs(toolset: Toolset) -> None:
+    """What each tool and each argument is for is said, and every schema stands alone."""
+    for spec in toolset.specs():
+        assert 20 < len(spec.description) < 600
+        assert spec.parameters["additionalProperties"] is False
+        assert "$ref" not in str(spec.parameters)
+        for name, schema in spec.parameters["properties"].items():
+            assert "'description'" in str(schema), (spec.name, name)
+
+
+def test_what_a_model_is_told_of_each_tool_is_whole(desk):
+    planning = Toolset([UpdateTasks()])
+    for toolset in (desk.toolset, planning):
+        check_specs(toolset)
+    assert "'enum': ['doing', 'done', 'open']" in str(planning.specs()[0].parameters)
 
 
 def test_a_tool_that_is_denied_and_never_asks_is_not_there(tmp_path: Path):
@@ -60,26 +77,6 @@ def test_a_tool_that_is_denied_and_never_asks_is_not_there(tmp_path: Path):
     for deny in (["update_tasks"], ["update_tasks(*)"], []):
         toolset = standard_toolset(Workspace(tmp_path), rules=PermissionRules(deny=deny), **given)
         assert ("update_tasks" in toolset.names) == (not deny)
-
-
-def test_every_argument_is_described(desk):
-    for spec in desk.toolset.specs():
-        assert 20 < len(spec.description) < 600
-        assert spec.parameters["additionalProperties"] is False
-        for name, schema in spec.parameters["properties"].items():
-            described = schema.get("description") or str(schema)
-            assert "description" in schema or "description" in described, (spec.name, name)
-
-
-def test_schemas_stand_alone(desk):
-    specs = [*desk.toolset.specs(), *Toolset([UpdateTasks()]).specs()]
-    assert "$ref" not in str([spec.parameters for spec in specs])
-    assert "'enum': ['doing', 'done', 'open']" in str(specs[-1].parameters)
-
-
-def test_read_only_tools_are_known(desk):
-    names = [name for name in desk.toolset.names if desk.toolset.is_read_only(name)]
-    assert names == ["read_file", "list_directory", "glob_files", "grep_files"]
 
 
 @pytest.mark.parametrize(
@@ -116,22 +113,6 @@ async def test_wrong_arguments_execute_nothing(desk, arguments):
         assert not outcome.success
         assert "Nothing was executed" in outcome.text
     assert desk.seen.hash_of("a") is None
-
-
-def test_no_shell_strings_in_the_source():
-    """CVE-2026-35020: nothing but run_command's own argv hands text to a shell."""
-    for source in SOURCES:
-        for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, ast.keyword):
-                assert not (node.arg == "shell" and getattr(node.value, "value", None)), source
-            if isinstance(node, ast.Attribute):
-                assert node.attr not in ("system", "popen", "getoutput"), source
-
-
-def test_no_fixed_temporary_names():
-    """CVE-2026-46406: nothing predictable in a folder that others can write to."""
-    for source in SOURCES:
-        assert not re.search(r"[\"']/tmp|gettempdir|mktemp\(", source.read_text()), source
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -65,14 +66,6 @@ async def test_links_to_the_outside_are_refused(desk, outside, tool, arguments):
     assert (await desk.fails("create_file", path="folder/new", content="x")).denied
     assert sorted(os.listdir(outside.parent)) == ["canary"]
     assert outside.read_text() == "SECRET"
-
-
-async def test_link_made_by_a_command_is_not_followed(desk, outside):
-    """CVE-2025-55345: run_command lays the link, write_file must not go through it."""
-    await desk.do("run_command", command=f"ln -s {outside.parent} d")
-    outcome = await desk.fails("write_file", path="d/x", content="x")
-    assert outcome.denied
-    assert not (outside.parent / "x").exists()
 
 
 @pytest.mark.parametrize("kind", ["loop", "long", "chain", "dangling", "nul", "empty", "half"])
@@ -184,9 +177,11 @@ async def test_fifo_and_socket_do_not_hang(desk, tool, monkeypatch):
     ],
 )  # fmt: skip
 async def test_devices_and_proc_are_refused_in_every_mode(make_desk, path):
+    """Also over a link."""
     desk = make_desk(mode="bypassPermissions")
-    for tool, arguments in (("read_file", {}), ("grep_files", {"pattern": "x"})):
-        outcome = await asyncio.wait_for(desk.fails(tool, path=path, **arguments), 30)
+    (desk.cwd / "link").symlink_to(path)
+    for where, (tool, arguments) in product((path, "link"), READERS[::3]):
+        outcome = await asyncio.wait_for(desk.fails(tool, path=where, **arguments), 30)
         assert outcome.denied
         assert len(outcome.text) < 100
 
@@ -212,14 +207,12 @@ async def test_a_folder_that_was_moved_away_is_gone_and_made_anew_it_is_worked_i
     assert "new" in (await desk.do("run_command", command="cat a.py")).text
 
 
-async def test_a_link_to_a_device_is_refused(desk):
-    (desk.cwd / "zero").symlink_to("/dev/zero")
-    assert (await desk.fails("read_file", path="zero")).denied
-
-
-@pytest.mark.parametrize("name", ["-rf", "--help", "a\nb", "a\x1b[2Jb", "$(touch x)", "`id`", "ü"])
+@pytest.mark.parametrize(
+    "name",
+    ["-rf", "--help", "a\nb", "a\x1b[2Jb", "$(touch x)", "`id`", "ü", "caf\udcff.txt"],
+)
 async def test_strange_names_are_names(desk, name):
-    """CVE-2025-68144: leading dashes, newlines, escapes and substitutions."""
+    """CVE-2025-68144: leading dashes, newlines, escapes, substitutions; bytes that are no UTF-8."""
     desk.file(name, "needle\n")
     listed = (await desk.do("list_directory")).text.splitlines()[0]
     shown = listed.removesuffix("  7 bytes")
@@ -227,26 +220,12 @@ async def test_strange_names_are_names(desk, name):
     assert (await desk.do("glob_files", pattern="*")).text == shown
     found = await desk.do("grep_files", pattern="needle", path=shown)
     assert found.data["files"] == [{"path": shown}]
-    assert (await desk.do("read_file", path=shown)).data["path"] == shown
+    read = await desk.do("read_file", path=shown)
+    assert read.data["path"] == shown
+    read.result_json.encode()
     await desk.do("edit_file", path=shown, old="needle", new="pin")
     assert (desk.cwd / name).read_text() == "pin\n"
     assert os.listdir(desk.cwd) == [name]
-
-
-async def test_undecodable_names_can_be_used_as_shown(desk):
-    """A byte that is not UTF-8 is spelled out, and understood again."""
-    name = os.fsencode(desk.cwd) + b"/caf\xff.txt"
-    with open(name, "wb") as file:
-        file.write(b"needle\n")
-    assert "caf\\xff.txt" in (await desk.do("list_directory")).text
-    outcome = await desk.do("read_file", path="caf\\xff.txt")
-    assert outcome.data["path"] == "caf\\xff.txt"
-    outcome.result_json.encode()
-    found = await desk.do("grep_files", pattern="needle")
-    assert found.data["files"] == [{"path": "caf\\xff.txt"}]
-    await desk.do("edit_file", path="caf\\xff.txt", old="needle", new="pin")
-    with open(name, "rb") as file:
-        assert file.read() == b"pin\n"
 
 
 async def test_one_form_of_a_path(desk):
@@ -277,13 +256,6 @@ async def test_reading_outside_asks_with_the_resolved_path(desk, outside):
     assert len(desk.proposals) == 2
     await desk.do("list_directory", path=str(outside.parent))
     assert len(desk.proposals) == 3
-
-
-async def test_a_deleted_working_directory_is_said(desk):
-    desk.cwd.rmdir()
-    await desk.fails("read_file", path="a")
-    await desk.fails("list_directory")
-    assert "gone" in (await desk.fails("run_command", command="true")).text
 
 
 async def test_deep_folders_are_refused_or_reported(desk):
