@@ -170,3 +170,24 @@ async def test_plain_words(thread):
     await writer.aclose()
     with pytest.raises(StoreUnavailable, match="closed"):
         await writer.run(_epoch, otherwise=0)
+
+
+def _damage(database: Path) -> None:
+    connection = open_for_writing(database)
+    page = int(
+        str(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'files'").get)
+    )
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+
+def _file_count(connection: apsw.Connection) -> int:
+    return int(str(connection.execute("SELECT coalesce(sum(size), 0) FROM files").get))
+
+
+async def test_a_damaged_one_is_made_anew(database, thread):
+    for connect in (open_for_reading, open_for_writing):
+        _damage(database)
+        assert await thread(connect).run(_file_count, otherwise=-1) == 0
