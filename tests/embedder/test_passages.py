@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 from ragmem.embedder import passages, tool_lines, turn_passages, turn_text
 from ragmem.embedder.models import INFO, OnnxEmbedder
@@ -72,15 +73,7 @@ def test_tools_are_condensed_to_a_line() -> None:
 
 def test_unfinished_and_odd_results_are_no_trouble() -> None:
     """A call that never ended, or whose result is not JSON."""
-    odd = ToolCall(
-        tool_call_id="c",
-        turn_id="t",
-        order=0,
-        tool_name="x",
-        arguments="{",
-        result="",
-        started_at=NOW,
-    )
+    odd = structs.replace(call("x", {}), arguments="{", result="")
     assert tool_lines([odd]) == "x"
 
 

@@ -35,6 +35,26 @@ def lines(file: Path, records: Iterable[object]) -> Path:
     return file
 
 
+def asked(words: object, uuid: str = "u1", **more: object) -> dict[str, object]:
+    """A record of Claude Code: what the person said, or what a call has returned."""
+    return {"type": "user", "uuid": uuid, "message": {"content": words}, **more}
+
+
+def answered(words: object, name: str = "m", **more: object) -> dict[str, object]:
+    """A record of Claude Code: words, or blocks, of the model's message of that name."""
+    return {"type": "assistant", "message": {"id": name, "content": words}, **more}
+
+
+def called(tool: str, name: str = "t", **given: object) -> dict[str, object]:
+    """A block of such a message: a call of that name."""
+    return {"type": "tool_use", "id": name, "name": tool, "input": given}
+
+
+def returned(words: str, name: str = "t", **more: object) -> dict[str, object]:
+    """A block of what the person's side says next: the result of the call of that name."""
+    return {"type": "tool_result", "tool_use_id": name, "content": words, **more}
+
+
 class Read:
     """A file, read to its end."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read, lines
+from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read, asked, lines
 
 
 def test_one_block_a_line() -> None:
@@ -155,13 +155,7 @@ def said(words: str, stop: str | None = None) -> dict[str, object]:
 
 
 def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -> Path:
-    asked = {
-        "type": "user",
-        "uuid": "u1",
-        "message": {"role": "user", "content": prompt},
-        "timestamp": NOW.isoformat(),
-    }
-    return lines(folder / "session.jsonl", [asked, *answers])
+    return lines(folder / "session.jsonl", [asked(prompt, timestamp=NOW.isoformat()), *answers])
 
 
 def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str]]:
@@ -173,7 +167,7 @@ def queue_of(*records: tuple[str, str], later_s: int = 0) -> list[tuple[str, str
             at = (NOW - timedelta(hours=1) + timedelta(seconds=number)).isoformat()
             record: dict[str, object] = {"timestamp": at, "cwd": "/home/ana/garden"}
             if kind == "user":
-                record |= {"type": "user", "uuid": f"u{number}", "message": {"content": words}}
+                record |= asked(words, f"u{number}")
             elif kind == "typed":
                 prompt = {"type": "queued_command", "prompt": words, "commandMode": "prompt"}
                 record |= {"type": "attachment", "uuid": f"u{number}", "attachment": prompt}

@@ -37,7 +37,11 @@ from tests.importers.reading import (
     NOW,
     SPRING,
     Read,
+    answered,
+    asked,
+    called,
     lines,
+    returned,
 )
 from tests.store.samples import whole_turn
 
@@ -117,21 +121,22 @@ async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
     assert newest.turn_count == 1
 
 
+PATCH = "*** Begin Patch\n*** Update File: {}\n*** Update File: {}\n"
+
+
 async def test_what_is_known_is_not_completed_again(small: Archive, tmp_path: Path) -> None:
     """The files of a turn that may go on stand in the log's order, not in the store's."""
-    record = {"sessionId": "s", "cwd": "/g", "timestamp": "2026-04-20T11:57:18.000Z"}
-    ask = {"type": "user", "uuid": "u", "message": {"content": "Change both"}, **record}
+    at = {"sessionId": "s", "cwd": "/g", "timestamp": "2026-04-20T11:57:18.000Z"}
+    files = {"1": ("z.py", "a.py"), "2": ("y.py", "b.py")}
     edits = [
-        {"type": "tool_use", "id": name, "name": "apply_patch", "input": {"input": patch}}
-        for name, patch in (
-            ("1", "*** Begin Patch\n*** Update File: z.py\n*** Update File: a.py\n"),
-            ("2", "*** Begin Patch\n*** Update File: y.py\n*** Update File: b.py\n"),
-        )
+        called("apply_patch", name, input=PATCH.format(*paths)) for name, paths in files.items()
     ]
-    acts = {"type": "assistant", "uuid": "v", "message": {"id": "m", "content": edits}, **record}
-    answer = [{"type": "tool_result", "tool_use_id": name, "content": "done"} for name in "12"]
-    done = {"type": "user", "uuid": "w", "message": {"content": answer}, **record}
-    file = lines(tmp_path / "projects" / "-g" / "s.jsonl", [ask, acts, done])
+    records = [
+        asked("Change both", **at),
+        answered(edits, uuid="v", **at),
+        asked([returned("done", name) for name in files], "w", **at),
+    ]
+    file = lines(tmp_path / "projects" / "-g" / "s.jsonl", records)
     assert states(await taken(small, file)) == [("new", 1, 0)]
     assert states(await taken(small, file)) == [("unchanged", 0, 0)]
 
@@ -255,25 +260,18 @@ async def test_a_fork_whose_parent_is_not_here(small: Archive, tmp_path: Path) -
 
 async def test_secrets_stay_out(small: Archive, tmp_path: Path) -> None:
     """Prompts, answers, thoughts, arguments, results, paths and titles pass the same rules."""
+    said = [
+        {"type": "thinking", "thinking": SECRET},
+        {"type": "text", "text": SECRET},
+        called("Read", file_path=f"/home/ana/{SECRET}"),
+    ]
     records = [
         {"type": "summary", "summary": f"About {SECRET}", "leafUuid": "u1"},
-        {"type": "user", "uuid": "u1", "message": {"content": f"Use {SECRET}"}},
-        {
-            "type": "assistant",
-            "message": {
-                "id": "m",
-                "content": [
-                    {"type": "thinking", "thinking": SECRET},
-                    {"type": "text", "text": SECRET},
-                    {"type": "tool_use", "id": "t", "name": "Read",
-                     "input": {"file_path": f"/home/ana/{SECRET}"}},
-                ],
-            },
-        },
-        {"type": "user", "message": {"content": [
-            {"type": "tool_result", "tool_use_id": "t", "content": SECRET, "is_error": False}]}},
-        {"type": "assistant", "message": {"id": "n", "content": SECRET}},
-    ]  # fmt: skip
+        asked(f"Use {SECRET}"),
+        answered(said),
+        asked([returned(SECRET, is_error=False)], "u2"),
+        answered(SECRET, "n"),
+    ]
     [outcome] = await taken(small, lines(tmp_path / "s.jsonl", records), now_h=24 * 365)
     stored = msgspec.json.encode([await everything(small), await small.sessions(SessionQuery())])
     assert SECRET.encode() not in stored
@@ -363,14 +361,12 @@ async def test_a_session_of_any_size_is_stored_some_turns_at_a_time(
     monkeypatch.setattr(module, "_BATCH_CHARS", 500_000)
     records: list[dict[str, object]] = []
     for n in range(12):
-        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "x"}}
         told = "y" if n < 5 else "y" * 300_000
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": told}
         records += [
-            {"type": "user", "uuid": f"u{n}", "message": {"content": f"prompt {n}"}},
-            {"type": "assistant", "message": {"id": f"m{n}", "content": [call]}},
-            {"type": "user", "message": {"content": [result]}},
-            {"type": "assistant", "message": {"id": f"n{n}", "content": "done"}},
+            asked(f"prompt {n}", f"u{n}"),
+            answered([called("Bash", f"t{n}", command="x")], f"m{n}"),
+            asked([returned(told, f"t{n}")], f"v{n}"),
+            answered("done", f"n{n}"),
         ]
     applied: list[int] = []
     store = Heard(small, lambda writes: applied.append(sum(isinstance(w, PutTurn) for w in writes)))

@@ -43,13 +43,6 @@ def test_what_can_not_be_read(tree, root, tmp_path):
     (tree.root / "folder.py").mkdir()
     tree.write("large.py", "x" * 1001)
     reasons = {
-        path: _why(root, path)
-        for path in (
-            "gone.py", "gone/deep.py", "good.py/below.py", "pipe.py", "folder.py", "link.py",
-            "out/outside.py", "loop", "large.py", "nul\0.py", "x" * 300,
-        )
-    }  # fmt: skip
-    assert reasons == {
         "gone.py": "vanished",
         "gone/deep.py": "vanished",
         "good.py/below.py": "vanished",
@@ -62,6 +55,7 @@ def test_what_can_not_be_read(tree, root, tmp_path):
         "nul\0.py": "unreadable",
         "x" * 300: "unreadable",
     }
+    assert {path: _why(root, path) for path in reasons} == reasons
 
 
 def test_a_file_that_grows_while_it_is_read(tree, root):

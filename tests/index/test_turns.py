@@ -69,23 +69,6 @@ async def test_what_is_edited_elsewhere_takes_no_listing(
     assert await linked(desk, codebase, turn) == {"here": "edited"}
 
 
-async def test_two_edits_of_a_file(desk: Desk, codebase: Codebase) -> None:
-    """The second moves the lines of the first; both functions were edited, no other."""
-    lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
-    turn = await desk.turn(
-        "Go.",
-        "ok",
-        ("read_file", {"path": "src/auth.py", "offset": 7, "limit": 3}),
-        ("edit_file", {"path": "src/auth.py", "old": "return AuthService()", "new": "return 1"}),
-        ("edit_file", {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"}),
-    )
-    assert await linked(desk, codebase, turn) == {
-        **{f"added_{n}": "edited" for n in range(4)},
-        "login": "edited",
-        "AuthService.validate": "read",
-    }
-
-
 async def test_a_folder_that_is_gone(desk: Desk) -> None:
     """What the index knew last counts; nothing is tried again, nothing fails."""
     metrics = Metrics()

@@ -4,26 +4,24 @@ from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from ragmem.index import CutScope
 from ragmem.index.rows import length_of, numbered, scope_row
 from tests.index.cuts import function
 
-VALIDATE = CutScope(
-    kind="method",
-    name="validate",
-    qualified_name="AuthService.validate",
-    signature="def validate(self, token)",
-    docstring="Whether a token is good.",
-    start_line=10,
-    end_line=13,
-    text='''\
+VALIDATE = replace(
+    function(
+        "AuthService.validate",
+        '''\
     def validate(self, token):
         """Whether a token is good."""
         found = self.lookup(token)
         return found is not None
 ''',
-    calls=("lookup",),
-    hash="h",
+        docstring="Whether a token is good.",
+        calls=["lookup"],
+        kind="method",
+        line=10,
+    ),
+    signature="def validate(self, token)",
 )
 
 
@@ -48,18 +46,7 @@ def test_a_scope_in_words() -> None:
 
 
 def test_the_number_of_a_second_scope_of_a_name_is_no_part_of_it() -> None:
-    first, second = (
-        CutScope(
-            kind="function",
-            name="load",
-            qualified_name=name,
-            start_line=1,
-            end_line=1,
-            text="def load(): pass",
-            hash="h",
-        )
-        for name in ("load", "load#2")
-    )
+    first, second = (replace(function(name), hash="h") for name in ("load", "load#2"))
     found = scope_row("a.py", "python", second)
     assert replace(found, scope=first) == replace(scope_row("a.py", "python", first), scope=first)
 
@@ -97,16 +84,7 @@ def test_imports_alone_have_no_vector() -> None:
 )
 def test_any_text_gives_words(path: str, name: str, docstring: str, text: str) -> None:
     """No text breaks it, the columns' terms have no spaces, and the length is that of the terms."""
-    scope = CutScope(
-        kind="section",
-        name=name,
-        qualified_name=name,
-        docstring=docstring,
-        start_line=1,
-        end_line=1,
-        text=text,
-        hash="h",
-    )
+    scope = function(name, text, docstring=docstring, kind="section")
     found = scope_row(path, "markdown", scope)
     assert found.length == len(found.about.split()) + len(found.body.split())
     assert found == scope_row(path, "markdown", scope)
