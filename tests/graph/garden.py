@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from ragmem.memory.context import SentItem, SentRequest, SentSection
 from ragmem.records import (
@@ -13,7 +14,6 @@ from ragmem.records import (
     CodeScope,
     Evidence,
     FileAccess,
-    MemoryRecord,
     Project,
     PutCodeFile,
     PutMemory,
@@ -21,14 +21,12 @@ from ragmem.records import (
     PutSession,
     PutTurn,
     RegisterProject,
-    Session,
-    Summary,
-    ToolCall,
     Turn,
     Usage,
     Write,
 )
 from ragmem.store import Store
+from tests.store.samples import a_session, called, remembered, said, summed
 
 START = datetime(2026, 11, 9, 8, 30, tzinfo=UTC)
 PROJECT = Project(project_id="garden", path="/home/ana/garden", created_at=START)
@@ -86,16 +84,14 @@ def requests(count: int = 12, rounds: int = 2) -> dict[str, SentRequest]:
 
 def _session(number: int, evil: Sequence[str]) -> list[Write]:
     title, path, name, asked = _TALKS[number % len(_TALKS)]
-    again = number >= len(_TALKS)
     at = START + timedelta(hours=23 * number + number % 5)
-    session_id = f"session-{number}"
-    bad = "".join(evil)
-    session = Session(
-        session_id=session_id,
+    session_id, bad = f"session-{number}", "".join(evil)
+    session = a_session(
+        session_id,
         cwd=PROJECT.path,
         project_id=PROJECT.project_id,
         project_path=PROJECT.path,
-        title=f"{title}{', again' if again else ''}{bad}",
+        title=f"{title}{', again' if number >= len(_TALKS) else ''}{bad}",
         summary=f"{title}: {len(asked)} steps, ending with “{asked[-1]}”.{bad}",
         tags=("spring", *evil),
         started_at=at,
@@ -103,39 +99,37 @@ def _session(number: int, evil: Sequence[str]) -> list[Write]:
         last_activity_at=at + timedelta(minutes=9 * len(asked)),
     )
     writes: list[Write] = [PutSession(session=session)]
-    ids = []
+    ids = [f"turn-{number}-{index}" for index in range(len(asked))]
     for index, text in enumerate(asked):
-        turn_id = f"turn-{number}-{index}"
-        ids.append(turn_id)
-        writes.append(_turn(session_id, turn_id, index, text, path, at, evil))
-        how = "edited" if index % 2 else "read"
-        reference = CodeReference(scope_id=f"scope-{name}", how=how)
-        writes.append(PutReferences(turn_id=turn_id, references=(reference,)))
+        writes.append(_turn(session_id, ids[index], index, text, path, at, evil))
+        reference = CodeReference(scope_id=f"scope-{name}", how=("read", "edited")[index % 2])
+        writes.append(PutReferences(turn_id=ids[index], references=(reference,)))
+    parts = []
     for start in range(0, len(ids) - 2, 3):
-        said = "; ".join(asked[start : start + 3])
-        writes.append(_summary(number, f"part-{start}", 1, ids[start : start + 3], said, bad))
-    parts = [f"summary-{number}-part-{start}" for start in range(0, len(ids) - 2, 3)]
+        some = "; ".join(asked[start : start + 3])
+        parts.append(_summary(number, f"part-{start}", 1, ids[start : start + 3], some, bad))
     if len(parts) > 1:
-        said = f"From “{asked[0]}” to “{asked[-1]}”"
-        writes.append(_summary(number, "whole", 2, parts, said, bad))
-    return writes
+        whole = f"From “{asked[0]}” to “{asked[-1]}”"
+        covers = [part.summary.summary_id for part in parts]
+        parts.append(_summary(number, "whole", 2, covers, whole, bad))
+    return [*writes, *parts]
 
 
 def _summary(
-    number: int, name: str, level: int, covers: Sequence[str], said: str, bad: str
+    number: int, name: str, level: int, covers: Sequence[str], text: str, bad: str
 ) -> AddSummary:
-    return AddSummary(
-        summary=Summary(
-            summary_id=f"summary-{number}-{name}",
-            session_id=f"session-{number}",
-            text=f"{said}.{bad}",
-            level=level,
-            turn_count=3 * len(covers) if level > 1 else len(covers),
-            topics=("garden",),
-            key_findings=(f"It works for every bed.{bad}",),
-            created_at=START + timedelta(hours=23 * number + 6),
-            covers=tuple(covers),
-        )
+    return summed(
+        f"session-{number}",
+        *covers,
+        level=level,
+        summary_id=f"summary-{number}-{name}",
+        text=f"{text}.{bad}",
+        turn_count=3 * len(covers) if level > 1 else len(covers),
+        files_mentioned=(),
+        tools_used=(),
+        topics=("garden",),
+        key_findings=(f"It works for every bed.{bad}",),
+        created_at=START + timedelta(hours=23 * number + 6),
     )
 
 
@@ -148,24 +142,21 @@ def _turn(
     at: datetime,
     evil: Sequence[str],
 ) -> PutTurn:
-    began = at + timedelta(minutes=9 * index)
-    bad = "".join(evil)
-    fails = index == 3
+    began, bad = at + timedelta(minutes=9 * index), "".join(evil)
     touched = [(path, "read"), (f"tests/test_{path.split('/')[-1]}", "read")]
-    if index % 2:
-        touched.append((path, "write"))
-    if evil:
-        touched.append((evil[index % len(evil)], "read"))
-    tools = ["read_file", "run_command", "edit_file", "read_file"][: len(touched)]
+    touched += [(path, "write")] * (index % 2)
+    touched += [(evil[index % len(evil)], "read")] if evil else []
+    tools = ("read_file", "run_command", "edit_file", "read_file")
     calls, accesses = [], {}
     for order, ((file, how), tool) in enumerate(zip(touched, tools, strict=False)):
         arguments = {"path": file} if tool != "run_command" else {"command": f"pytest {file}"}
-        broken = fails and tool == "run_command"
+        broken = index == 3 and tool == "run_command"
         result = {"text": f"1 failed: {file}{bad}" if broken else f"def plan(bed):\n    ...{bad}"}
-        call = ToolCall(
+        recorded = called(
+            session_id,
+            turn_id,
+            order,
             tool_call_id=f"call-{turn_id}-{order}",
-            turn_id=turn_id,
-            order=order,
             tool_name=tool + bad,
             arguments=json.dumps(arguments | ({"more": bad} if bad else {})),
             result=json.dumps(result | ({"exit_code": 1} if broken else {})),
@@ -174,8 +165,8 @@ def _turn(
             started_at=began,
             duration_ms=40,
         )
-        calls.append(call)
-        accesses[call.tool_call_id] = (
+        calls.append(recorded.call)
+        accesses[recorded.call.tool_call_id] = (
             FileAccess(path=file, tool_name=tool, access_type=how, accessed_at=began),  # type: ignore[arg-type]
         )
     turn = Turn(
@@ -217,39 +208,31 @@ def _code() -> list[Write]:
 
 def _memories(evil: Sequence[str]) -> list[Write]:
     bad = "".join(evil)
-    old = MemoryRecord(
-        memory_id="memory-old",
-        content=f"Watering is planned every morning.{bad}",
-        kind="decision",
-        project_id=PROJECT.project_id,
-        created_at=START,
-        updated_at=START,
-        evidence=(_said(0, 0, f"every morning, please{bad}"),),
-    )
-    writes: list[Write] = [PutMemory(memory=old)]
+    plan = f"Watering is planned every morning.{bad}"
+    first = _said(0, 0, f"every morning, please{bad}")
+    writes = [_memory("old", plan, START, kind="decision", subjects=(), evidence=(first,))]
     for number, (kind, content, talk, turn, trust) in enumerate(_SAID):
-        at = START + timedelta(hours=23 * talk + 1)
-        memory = MemoryRecord(
-            memory_id=f"memory-{number}",
-            kind=kind,  # type: ignore[arg-type]
-            content=content + bad,
-            subjects=("garden", *evil),
-            trust=trust,  # type: ignore[arg-type]
-            project_id=PROJECT.project_id,
-            pinned=number == 3,
-            created_at=at,
-            updated_at=at,
-            evidence=(_said(talk, turn, content.split(";")[0] + bad),),
+        writes.append(
+            _memory(
+                str(number),
+                content + bad,
+                START + timedelta(hours=23 * talk + 1),
+                supersedes=() if number else ("memory-old",),
+                kind=kind,
+                subjects=("garden", *evil),
+                trust=trust,
+                pinned=number == 3,
+                evidence=(_said(talk, turn, content.split(";")[0] + bad),),
+            )
         )
-        writes.append(PutMemory(memory=memory, supersedes=("memory-old",) if not number else ()))
-    return writes
+    return [*writes]
+
+
+def _memory(name: str, content: str, at: datetime, **more: Any) -> PutMemory:
+    project = PROJECT.project_id
+    return remembered(f"memory-{name}", content, project_id=project, created_at=at, **more)
 
 
 def _said(talk: int, turn: int, quote: str) -> Evidence:
-    return Evidence(
-        session_id=f"session-{talk}",
-        turn_id=f"turn-{talk}-{turn}",
-        turn_index=turn + 1,
-        quote=quote,
-        at=START + timedelta(hours=23 * talk),
-    )
+    at = START + timedelta(hours=23 * talk)
+    return said(f"session-{talk}", f"turn-{talk}-{turn}", quote, turn_index=turn + 1, at=at)

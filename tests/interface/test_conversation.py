@@ -177,46 +177,36 @@ async def test_conversations(memory: OpenMemory, spot: Spot) -> None:
         assert hit.turn.turn_index == 1
 
 
-async def test_summaries_by_themselves(memory: OpenMemory, spot: Spot) -> None:
-    """Each time that so many messages came in."""
-    script = [Says(f"Answer {n}.") for n in range(5)]
-    async with an_agent(memory, spot, *script, summarize_every=4) as (agent, _, small):
+async def test_summaries_by_themselves(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that so many messages came in; no answer waits for the one before it."""
+    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "inline")
+    gate = asyncio.Event()
+    gate.set()
+    small = ScriptedLLM([msgspec.structs.replace(_DIGEST, gate=gate)], repeat=True)
+    llm, config = ScriptedLLM([Says("a")], repeat=True), ConversationConfig(summarize_every=4)
+    async with (
+        spot.open() as memory,
+        ConversationAgent(memory, llm, (), config, cwd=spot.folder, summary_llm=small) as agent,
+    ):
         talk = await agent.create_conversation()
-        assert await talk.get_summary() is None
         await talk.send_message("One")
         assert await agent.drain()
         assert await talk.get_summary() is None
+        asked = len(small.requests)
+        gate.clear()
         for text in ("Two", "Three"):
-            await talk.send_message(text)
-        assert await memory.drain()
-        session = await talk.session()
-        assert (session.summary, session.summarized_count) == ("Wombats were discussed.", 6)
-        assert small.requests
-        level1 = await memory.get_level1_summaries_not_summarized(talk.uuid)
-        assert [s.text for s in level1] == ["Wombats were discussed."] * 3
-
-
-async def test_the_summarizer_delays_nothing(
-    memory: OpenMemory, spot: Spot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An answer is there while the summary of the one before is still made."""
-    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "inline")
-    gate = asyncio.Event()
-    slow = ScriptedLLM([msgspec.structs.replace(_DIGEST, gate=gate)], repeat=True)
-    async with spot.open() as busy:
-        llm = ScriptedLLM([Says("a")], repeat=True)
-        agent = ConversationAgent(busy, llm, cwd=spot.folder, summary_llm=slow)
-        talk = await agent.create_conversation()
-        for _ in range(3):
             async with asyncio.timeout(20):
-                await talk.send_message("q")
-            while not slow.requests:
+                await talk.send_message(text)
+            while len(small.requests) == asked:
                 await asyncio.sleep(0.01)
         assert await talk.get_summary() is None
         gate.set()
         assert await agent.drain()
-        assert await busy.get_raw_history_char_count(talk.uuid) == 0
-        await agent.aclose()
+        session = await talk.session()
+        assert (session.summary, session.summarized_count) == ("Wombats were discussed.", 6)
+        level1 = await memory.get_level1_summaries_not_summarized(talk.uuid)
+        assert [s.text for s in level1] == ["Wombats were discussed."] * 3
+        assert await memory.get_raw_history_char_count(talk.uuid) == 0
 
 
 async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:

@@ -25,21 +25,16 @@ from .test_docs import PROGRAMS
 _HEAVY = ("apsw", "litellm", "onnxruntime", "neo4j", "numpy", "httpcore", "msgspec", "asyncio")
 
 
-def in_python(code: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process of its own."""
-    return subprocess.run(
-        [sys.executable, "-P", "-W", "error", "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8", **env},
-    )
-
-
 def test_importing_it_costs_nothing() -> None:
     """`import ragmem` imports none of what it needs later."""
     code = f"import sys, ragmem; dir(ragmem); print(*(set(sys.modules) & set({_HEAVY!r})))"
-    done = in_python(code)
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8"},
+    )
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 

@@ -400,20 +400,13 @@ class FakeApp:
     def start_background(self, *, model: str = "") -> None:
         """Nothing is pending here."""
 
-    async def leave_background(self, *, model: str = "") -> None:
-        """Nothing is left."""
+    async def _nothing(self, **_: object) -> None:
+        """Nothing is left, asked, gone or a worktree here."""
+
+    leave_background = others_of_the_remote = moved_perhaps = join_worktree = _nothing
 
     async def skill_set(self, session: Session) -> SkillSet:
         return SkillSet((), self.cwd, Path("/dev/null"))
-
-    async def others_of_the_remote(self) -> None:
-        """Return none: nothing is asked."""
-
-    async def moved_perhaps(self) -> None:
-        """No folder is gone."""
-
-    async def join_worktree(self) -> None:
-        """Join nothing: the folder is no worktree."""
 
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []

@@ -51,7 +51,7 @@ async def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: Cha
     }.items():
         said = await chat.said(f"/{typed}")
         assert said.strip() == f"✗ There is no command /{typed}.\n  {told}"
-    assert "There is no command /ver." in await chat.said("/ver")
+    assert "There is no command /co." in await chat.said("/co")
     assert "/files lists those of this session." in await chat.said("/fil water.py")
     assert await run_command("/exi", chat.session) == "exit"
 

@@ -27,7 +27,7 @@ def test_up_takes_the_last_prompt_that_waits_back_and_then_the_one_before(chat: 
     assert "queued: queued two" not in chat.screen
     chat.send(UP, shows=r"^› queued one\n  queued two$")
     assert "queued: " not in chat.screen
-    chat.send(f"{CTRL_C}", until=lambda: chat.log("finished"))
+    chat.send(CTRL_C, until=lambda: chat.log("finished"))
     chat.wait_for_screen(r"^› queued one\n  queued two$")
     chat.send("\r", until=lambda: len(chat.prompts) == 2)
     assert chat.prompts == ["slow", "queued one\nqueued two"]

@@ -117,37 +117,28 @@ def test_the_background_comes_from_the_environment_until_the_terminal_tells() ->
     assert chosen.theme.code("dim") == "38;5;240"
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["a", "\r", "x" * 7, "\x1b[A", WHITE, BLACK, "\x1b[200~", "\x1b[201~"],
-        ),
-        max_size=12,
-    ),
-    st.lists(st.integers(0, 200), max_size=8),
-)
+KEYS = ["a", "\r", "x" * 7, "\x1b[A", WHITE, BLACK, "\x1b[200~", "\x1b[201~"]
+
+
+@given(st.lists(st.sampled_from(KEYS), max_size=12), st.lists(st.integers(0, 200), max_size=8))
 def test_keys_are_what_prompt_toolkit_makes_of_them_and_answers_are_none(
     typed: list[str], at: list[int]
 ) -> None:
     """Wherever the input is cut, not even when a pause follows each piece."""
-
-    def keys(
-        parser: Vt100Parser, pressed: list[KeyPress], pieces: list[str]
-    ) -> list[tuple[str, str]]:
-        for piece in (*pieces, "\x1b[201~"):
-            parser.feed(piece)
-            parser.feed("")
-        return [(str(key.key), key.data) for key in pressed]
-
     text = "".join(typed)
     edges = [0, *sorted({i % (len(text) + 1) for i in at}), len(text)]
     told: list[str] = []
     ours: list[KeyPress] = []
     theirs: list[KeyPress] = []
-    plain = "".join(each for each in typed if each not in (WHITE, BLACK))
-    found = keys(KeyParser(ours.append, told.append), ours, [text[a:b] for a, b in pairwise(edges)])
-    assert found == keys(Vt100Parser(theirs.append), theirs, [plain])
-    assert len(told) == sum(each in (WHITE, BLACK) for each in typed)
+    parser = KeyParser(ours.append, told.append)
+    for piece in (*(text[a:b] for a, b in pairwise(edges)), "\x1b[201~"):
+        parser.feed(piece)
+        parser.feed("")
+    answers = (WHITE, BLACK)
+    plain = "".join(each for each in typed if each not in answers)
+    Vt100Parser(theirs.append).feed(f"{plain}\x1b[201~")
+    assert [(key.key, key.data) for key in ours] == [(key.key, key.data) for key in theirs]
+    assert len(told) == sum(each in answers for each in typed)
 
 
 def test_an_answer_that_comes_in_two_parts_with_a_pause_is_no_key() -> None:
