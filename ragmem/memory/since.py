@@ -23,7 +23,6 @@ from ragmem.memory.facts.words import (
     CLAUSE,
     clip_sentences,
     own_words,
-    particulars,
     plain,
     prose,
     prose_sentences,
@@ -52,9 +51,9 @@ from ragmem.text import Regex, one_line
 _DONE, _SAID_DONE = 0.5, 0.75
 """What is open counts as done when a later turn that did something holds so much of its words, or
 one that only speaks of it so much."""
-_REVISED, _REPEATED = 0.5, 0.6
-"""So much of what a sentence tells stands in a later one that takes it back: with words for a
-change, or without them where both name something that the other does not."""
+_REVISED = 0.5
+"""So much of what a sentence tells stands in a later one that takes it back with words for a
+change."""
 _REVALUED = 0.2
 """The same, where a word has another number there."""
 _ON_THE_SAME = 0.2
@@ -295,7 +294,6 @@ class _Statement(msgspec.Struct, frozen=True):
     words: frozenset[Word]
     terms: frozenset[str]
     """Of all its words."""
-    particulars: frozenset[str]
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
     versions: dict[str, set[str]]
@@ -322,7 +320,6 @@ def _statement(text: str) -> _Statement:
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
-        particulars=particulars(text),
         values=values,
         versions=versions,
         dates=frozenset(_DATE.findall(flat)),
@@ -662,20 +659,14 @@ class Aftermath:
         )
         if told.dates and later.dates:
             revalued = revalued or told.dates.isdisjoint(later.dates)
-        if later.is_change or revalued:
-            least = _REVALUED if revalued else _REVISED
-            shared = _shared(told.words, later.terms)
-            # One word in common is what many sentences have that are about something else.
-            telling = revalued or len(shared) > 1 or len(told.words) == 1
-            is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
-            return telling and is_held and later.text != told.text
-        own, other = told.particulars - later.particulars, later.particulars - told.particulars
-        if not own or not other:
+        if not (later.is_change or revalued):
             return False
-        before = [word for word in told.words if word.isdisjoint(own)]
-        since = [word for word in later.words if word.isdisjoint(other)]
-        shares = (self._share(before, later.terms), self._share(since, told.terms))
-        return min(shares) >= _REPEATED
+        least = _REVALUED if revalued else _REVISED
+        shared = _shared(told.words, later.terms)
+        # One word in common is what many sentences have that are about something else.
+        telling = revalued or len(shared) > 1 or len(told.words) == 1
+        is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
+        return telling and is_held and later.text != told.text
 
     def _share(self, words: Collection[Word], held: Collection[str]) -> float:
         """Of what the words tell so much is held."""

@@ -277,7 +277,6 @@ def test_what_was_done_since_is_not_open() -> None:
             "Alle Belege sind jetzt im Ordner Keller statt im Archiv.",
         ),
         ("Yann est responsable du stock.", "Yann est parti, Maëlle a le stock à présent."),
-        ("The office has the number 555 010.", "The number of the office is 777 200."),
     ],
 )
 def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, later: str) -> None:
