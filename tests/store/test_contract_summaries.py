@@ -6,6 +6,8 @@ Summaries, and forks.
 from ragmem.records import SessionQuery, Summary, TurnQuery
 from ragmem.store import Store
 from tests.store.samples import at, begun, called, created, finished, summed, texts, whole_turn
+from tests.store.test_contract_memories import archive
+from tests.store.test_contract_recall import waiting
 
 # --- summaries --------------------------------------------------------------
 
@@ -163,6 +165,21 @@ async def test_a_fork_never_begins_beyond_its_parent(store: Store) -> None:
         assert (await store.apply([begun(f, t), fork])).turn_indexes == {t: 3}
         assert (await store.session(f)).forked_at_index == 2
         assert [turn.turn_index for turn in await store.turns(f)] == [1, 2, 3]
+
+
+async def test_a_deleted_forks_summaries_go_with_it(store: Store) -> None:
+    """What only they had digested is to be digested again; whoever was at it is no more."""
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await store.apply([created("f", parent_session_id="s", forked_at_index=1)])
+    await store.apply([summed("f", "t", summary_id="sum")])
+    assert await waiting(store, "level1") == []
+    keys = ["vectors:1:sum", "thread:0:f", "roll_up:1:f", "vectors:0:t"]
+    assert await store.claim(keys, "dead", seconds=60) == keys
+    inner = await archive(store)
+    await inner.delete_session("f")
+    assert await store.claim(keys, "alive", seconds=60) == keys[:3]
+    assert await waiting(store, "level1") == ["t"]
+    assert await inner.check() == []
 
 
 async def test_a_fork_at_the_very_beginning(store: Store) -> None:

@@ -232,6 +232,7 @@ async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
     await store.aclose()
 
 
+@pytest.mark.campaign
 async def test_a_firewall_is_not_felt(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
@@ -246,23 +247,3 @@ async def test_a_firewall_is_not_felt(
     await settled(spooled, tmp_path / "spool")
     assert time.monotonic() - began < 40
     await there(neo4j_server, model)
-
-
-# --- what should not be there, and what no database likes -----------------
-
-
-async def test_hard_text_waits_and_arrives(
-    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
-) -> None:
-    """Kept while the server is away, through a cut commit, once."""
-    port = await proxy.stop_listening()
-    text = "a\0b, half \ud83d of it, Ünïcödé 🌱"
-    writes = [created("s"), begun("s", "t", text), finished("s", "t", text, reasoning="Short.")]
-    assert isinstance(await prompt(spooled.apply(writes)), Waiting)
-    itself = await spooled.inner()
-    assert isinstance(itself, Neo4jStore)
-    limit(itself, PATIENCE_S)
-    proxy.cuts = ["after_commit"]
-    await proxy.listen(port)
-    await settled(spooled, tmp_path / "spool")
-    await there(neo4j_server, Model().after(writes))

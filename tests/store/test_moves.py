@@ -212,7 +212,6 @@ async def test_all_kinds_are_moved(source: Archive, target: Archive) -> None:
     assert await everything(source) == before
 
 
-@INTO_A_GRAPH
 async def test_there_and_back_and_through_a_file(
     source: Archive, target: Archive, tmp_path: Path
 ) -> None:
@@ -257,11 +256,11 @@ async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Pa
 
 @INTO_A_GRAPH
 async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Archive) -> None:
-    """Wherever it was stopped, in the end it is the same."""
+    """Where it was stopped, once and again, in the end it is the same."""
     await filled(source)
     batches = [batch async for batch in stream_of(source, batch=6)()]
     assert len(batches) > 5
-    for stop in range(1, len(batches)):
+    for stop in (1, 2, len(batches) // 2, len(batches) - 1):
         for batch in batches[:stop]:
             await target.apply(batch)
     await moved(source, target)

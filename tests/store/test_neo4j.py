@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.ids import new_id
-from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject
+from ragmem.records import FileAccess, Project, RegisterProject
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import START, at, begun, called, created, finished, summed
@@ -99,7 +98,7 @@ async def test_two_that_replay_a_stream_at_once_make_one_copy(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    for n in range(10):
+    for n in range(4):
         ids = f"s{n}", f"t{n}"
         stream = [created(f"s{n}"), begun(*ids), called(*ids, 0, "a.py", tool_call_id=f"c{n}")]
         stream.append(finished(*ids))
@@ -113,7 +112,7 @@ async def test_two_that_replay_a_stream_at_once_make_one_copy(
                COUNT { ()-[:HAS_TURN|HAS_TOOL_CALL|ACCESSED]->() } AS links
         """,
     )
-    assert row == {"sessions": 10, "turns": 10, "calls": 10, "links": 30}
+    assert row == {"sessions": 4, "turns": 4, "calls": 4, "links": 12}
 
 
 # --- times, numbers, order ---------------------------------------------------------
@@ -130,7 +129,8 @@ async def test_a_lease_that_ran_out_frees_the_turn(
     assert (await graph.turns("s"))[0].status == "running"
     first = "MATCH (o:Process {ownerId: 'first'})"
     lease = f"{first} RETURN o.leaseUntil > datetime.realtime() AS holds"
-    assert (await one(neo4j_server, lease))["holds"]
+    left = f"{first} RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s"
+    assert 20 <= (await one(neo4j_server, left))["s"] <= 30
 
     expire = "MATCH (o:Process {ownerId: 'first'}) SET o.leaseUntil = datetime.realtime()"
     await ask(neo4j_server, expire)
@@ -143,18 +143,6 @@ async def test_a_lease_that_ran_out_frees_the_turn(
     assert await graph.attach("s", "second") == []
     [turn] = await graph.turns("s")
     assert (turn.status, turn.owner_id) == ("interrupted", None)
-
-
-async def test_the_lease_is_thirty_seconds(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Counted from the server's clock."""
-    await graph.apply([created("s")])
-    await graph.attach("s", "me")
-    row = await one(
-        neo4j_server,
-        "MATCH (o:Process)"
-        " RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s",
-    )
-    assert 20 <= row["s"] <= 30
 
 
 async def test_a_dead_owner_of_long_ago_is_forgotten(
@@ -172,36 +160,18 @@ async def test_a_dead_owner_of_long_ago_is_forgotten(
     assert [row["id"] for row in rows] == ["new"]
 
 
-async def test_writers_that_cross_do_not_deadlock_for_good(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Batches that lock two sessions in opposite order are run again."""
-    await graph.apply([created("a"), created("b")])
-
-    async def write(first: str, second: str) -> None:
-        for _ in range(15):
-            await graph.apply([begun(first), begun(second)])
-
-    await asyncio.gather(write("a", "b"), write("b", "a"))
-    for session_id in ("a", "b"):
-        indexes = [turn.turn_index for turn in await graph.turns(session_id)]
-        assert indexes == list(range(1, 31))
-
-
-@pytest.mark.parametrize("size", [1700, 8200, 1_000_000])
-async def test_titles_and_paths_longer_than_an_index_takes(
-    graph: Neo4jStore, neo4j_server: Connection, size: int
-) -> None:
+async def test_titles_and_paths_longer_than_an_index_takes(graph: Neo4jStore) -> None:
     """A long title is kept and found; a long path doesn't cost its call."""
-    title = "É" * size
-    await graph.apply([created("s", title=title), created("other", title=title + "e")])
-    await graph.apply([begun("s", "t"), called("s", "t", 0, "ü" * size, "a.py")])
-    assert [session.title for session in await graph.find_sessions("é" * size)] == [title]
-    [turn] = await graph.turns("s")
-    assert len(turn.tool_calls) == 1
-    paths = [access.path for access in await graph.file_accesses("s", max_turn_chars=100)]
-    assert paths[0] == "a.py"
-    assert paths[1] == "ü" * size if size == 1700 else "characters left out" in paths[1]
+    for size in (1700, 8200, 1_000_000):
+        s, t, title = f"s{size}", f"t{size}", "É" * size
+        await graph.apply([created(s, title=title), created(f"other{size}", title=title + "e")])
+        await graph.apply([begun(s, t), called(s, t, 0, "ü" * size, "a.py")])
+        assert [session.title for session in await graph.find_sessions("é" * size)] == [title]
+        [turn] = await graph.turns(s)
+        assert len(turn.tool_calls) == 1
+        paths = [access.path for access in await graph.file_accesses(s, max_turn_chars=100)]
+        assert paths[0] == "a.py"
+        assert paths[1] == "ü" * size if size == 1700 else "characters left out" in paths[1]
 
 
 async def test_a_folder_longer_than_an_index_takes(graph: Neo4jStore) -> None:
@@ -269,12 +239,3 @@ def test_every_statement_is_used() -> None:
     }
     assert len(names) > 150
     assert {name for name in names - asked if not name.startswith(begun_with)} == set()
-
-
-async def test_ids_are_the_callers_own(graph: Neo4jStore) -> None:
-    """The id that the client made is the id in the graph."""
-    session_id, turn_id = new_id(), new_id()
-    write = BeginTurn(turn_id=turn_id, session_id=session_id, user_message="Hi", started_at=START)
-    applied = await graph.apply([created(session_id), write])
-    assert applied.turn_indexes == {turn_id: 1}
-    assert [turn.turn_id for turn in await graph.turns(session_id)] == [turn_id]

@@ -111,7 +111,7 @@ async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> 
 
 
 @pytest.mark.changes_schema
-@pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.campaign)])
 async def test_constraints_cut_off_while_others_write_are_made_later(
     graph: Neo4jStore, neo4j_server: Connection, rounds: int
 ) -> None:
@@ -197,10 +197,10 @@ async def test_vector_indexes_follow_the_embedder(
     brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
     await brief.aclose()
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
-    # More than any index takes: the store works on, and nothing is told.
+    # More than any index takes: the store works on.
     await graph.use_embedder(EmbedderMark("vast", 100_000))
     await graph.apply([created("s"), *whole_turn("s", "t")])
-    assert await graph.check() == []
+    assert [each.record_id for each in await graph.pending("vectors", limit=9)] == ["t"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
+import pytest
+
 from ragmem.records import SessionQuery, Turn
 from ragmem.store.neo4j import Connection
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, called, created, finished
 
 
+@pytest.mark.campaign
 async def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(
     neo4j_server: Connection,
 ) -> None:

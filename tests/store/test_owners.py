@@ -32,18 +32,35 @@ OpenAs = Callable[..., Awaitable[Archive]]
 
 
 @pytest.fixture(params=["sqlite", "neo4j"])
-async def open_as(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenAs]:
-    """Opens one database for an owner; it was written before there were owners."""
-    opened: list[Archive] = []
-    if request.param == "neo4j":
-        server = request.getfixturevalue("neo4j_server")
-        await old_graph(server, 4)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def old(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The database was written before there were owners."""
+    if kind == "neo4j":
+        await old_graph(request.getfixturevalue("neo4j_server"), 4)
     else:
         old_database(tmp_path / "home", 4)
 
+
+@pytest.fixture
+async def open_as(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[OpenAs]:
+    """Opens one database for an owner; an empty one, where it is not old."""
+    opened: list[Archive] = []
+    if kind == "neo4j":
+        server = request.getfixturevalue("neo4j_server")
+        if "old" not in request.fixturenames:
+            await empty_neo4j(server)
+
     async def open_as(owner: str, *, everyone: bool = False) -> Archive:
-        if request.param == "neo4j":
-            store: Archive = await Neo4jStore.open(server, owner=owner, everyone=everyone)
+        if kind == "neo4j":
+            store: Archive = await Neo4jStore.open(
+                server, owner=owner, everyone=everyone, timeout_s=PATIENCE_S
+            )
         else:
             store = await SQLiteStore.open(
                 tmp_path / "home" / "memory.db",
@@ -59,6 +76,7 @@ async def open_as(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await store.aclose()
 
 
+@pytest.mark.usefixtures("old")
 async def test_what_is_about_a_person_is_seen_by_that_person_alone(open_as: OpenAs) -> None:
     ana, bob = await open_as("ana-id"), await open_as("bob-id")
     # What stood there is hers, who came first.
@@ -133,6 +151,7 @@ async def test_others_are_known_by_their_names(open_as: OpenAs, tmp_path: Path) 
     """The last that was said counts, and a move takes it along; in a store that is one
     person's there is nobody else."""
     ana, bob = await open_as("ana-id"), await open_as("bob-id")
+    await ana.apply([created("hers")])
     assert await ana.others() == []
     await bob.apply([created("bobs")])
     assert await ana.others() == [Owner(owner_id="bob-id")]
@@ -158,6 +177,7 @@ async def test_others_are_known_by_their_names(open_as: OpenAs, tmp_path: Path) 
 
 async def test_a_move_carries_everybodys(open_as: OpenAs, tmp_path: Path) -> None:
     ana, bob = await open_as("ana-id"), await open_as("bob-id")
+    await ana.apply([PutProfile(key="name", value="Ana", at=START), created("hers")])
     await bob.apply([PutProfile(key="name", value="Bob", at=START), remembered("his")])
     target = await SQLiteStore.open(
         tmp_path / "new.db", locks_dir=tmp_path / "locks", owner="ana-id", everyone=True

@@ -241,22 +241,6 @@ async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_a_forks_summaries_go_with_it(tmp_path: Path) -> None:
-    """What only they had digested is to be digested again."""
-    store = await sqlite(tmp_path)
-    await store.apply([created("s"), *whole_turn("s", "t")])
-    await store.apply([created("fork", parent_session_id="s", forked_at_index=1)])
-    await store.apply([summed("fork", "t", summary_id="sum")])
-    assert await waiting(store, "level1") == []
-    keys = ["vectors:1:sum", "thread:0:fork", "roll_up:1:fork", "vectors:0:t"]
-    assert await store.claim(keys, "dead", seconds=60) == keys
-    await store.delete_session("fork")
-    assert await store.claim(keys, "alive", seconds=60) == keys[:3]
-    assert await waiting(store, "level1") == ["t"]
-    assert await store.check() == []
-    await store.aclose()
-
-
 # --- vectors in memory ----------------------------------------------------------------
 
 

@@ -111,8 +111,7 @@ async def test_what_was_read_is_written_again_and_found(open_empty: OpenEmpty) -
     first, hits = await everything(store), await found(store)
     assert {name for name, _ in hits} >= {"r2", "d4", "s1", "s3"}
     again = await open_empty()
-    for write in first:
-        await again.apply([write])
+    await again.apply(first)
     assert await everything(again) == first
     assert await found(again) == hits
     # Over what is there, as a summary is that is made anew.

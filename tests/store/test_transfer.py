@@ -208,7 +208,7 @@ async def test_a_fork_beside_its_parent_stays_one(source: Archive, target: Archi
     assert await target.check() == []
 
 
-@EITHER_WAY
+@INTO_A_GRAPH
 async def test_a_cost_that_is_no_number_is_moved(source: Archive, target: Archive) -> None:
     """It keeps nobody from moving."""
     await source.apply([created("s"), *whole_turn("s", "t0")])
