@@ -26,8 +26,7 @@ def embedder() -> HashEmbedder:
 
 @pytest.fixture
 async def chat(store: Store, tmp_path: Path, embedder: HashEmbedder) -> AsyncIterator[Chat]:
-    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=3.0))
-    async with a_memory(store, embedder, config) as memory:
+    async with a_memory(store, embedder) as memory:
         begun = Chat(memory, store, tmp_path / "project")
         await begun.begin()
         yield begun
@@ -75,15 +74,21 @@ async def test_each_project_has_its_own(chat: Chat, tmp_path: Path) -> None:
     assert "Never push" not in there.text()
 
 
-async def test_an_embedder_that_fails_or_dawdles(chat: Chat, embedder: HashEmbedder) -> None:
+async def test_an_embedder_that_fails_or_dawdles(
+    store: Store, tmp_path: Path, embedder: HashEmbedder
+) -> None:
     """Then words alone bring them up, in good time."""
-    ski = await chat.knows("Mickael likes skiing")
-    embedder.failing = True
-    assert told(await chat.asks("Does Mickael ski?")) == [ski.memory_id]
-    embedder.failing = False
-    embedder.delay_s = 300
-    async with asyncio.timeout(60):
-        assert told(await chat.asks("And what does Mickael do?")) == [ski.memory_id]
+    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=0.2))
+    async with a_memory(store, embedder, config) as memory:
+        chat = Chat(memory, store, tmp_path)
+        await chat.begin()
+        ski = await chat.knows("Mickael likes skiing")
+        embedder.failing = True
+        assert told(await chat.asks("Does Mickael ski?")) == [ski.memory_id]
+        embedder.failing = False
+        embedder.delay_s = 300
+        async with asyncio.timeout(60):
+            assert told(await chat.asks("And what does Mickael do?")) == [ski.memory_id]
 
 
 async def test_a_memory_that_is_too_slow_for_the_rules_says_so(

@@ -15,23 +15,23 @@ async def test_what_is_not_rolled_up_is_found_without_the_rest(tmp_path: Path) -
     """As many steps of the database with ten times as many summaries."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     steps = []
-    for turns in (40, 400):
+    for turns in (20, 200):
         session = created()
         session_id = session.session.session_id
         await store.apply([session])
         waiting: list[str] = []
-        for start in range(0, turns, 40):
-            ids = [new_id() for _ in range(40)]
+        for start in range(0, turns, 20):
+            ids = [new_id() for _ in range(20)]
             ones = [summed(session_id, turn_id) for turn_id in ids]
             await store.apply([w for turn_id in ids for w in whole_turn(session_id, turn_id)])
             await store.apply(ones)
             names = [one.summary.summary_id for one in ones]
             above = [
                 summed(session_id, *names[i : i + 5], level=2, turn_count=5)
-                for i in range(0, 35 if start == turns - 40 else 40, 5)
+                for i in range(0, 15 if start == turns - 20 else 20, 5)
             ]
             await store.apply(above)
-            waiting = names[35:]
+            waiting = names[15:]
         await store.apply([summed(session_id, *waiting[:2], level=2, turn_count=2)])
         steps.append(_steps(tmp_path / "memory.db", session_id, waiting[:1:-1]))
     await store.aclose()

@@ -511,7 +511,7 @@ async def test_too_long_for_the_model_is_halved() -> None:
 
 async def test_a_model_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream without end, and one that says nothing."""
-    monkeypatch.setattr("ragmem.memory.summaries.summarizer._CALL_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("ragmem.memory.summaries.summarizer._CALL_TIMEOUT_S", 1.0)
     endless = [Says("word " * 9_000), Says("", gate=asyncio.Event()), Says(GOOD)]
     summarizer, llm = a_summarizer(*endless)
     assert not (await summarizer.summarize_turn(TURN)).extractive

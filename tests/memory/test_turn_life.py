@@ -10,9 +10,9 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from .working import Chat, a_builder, a_worker
 
 
-async def last_of_forty(chat: Chat, asked: str, answer: str, window: int) -> tuple[Context, int]:
-    """What is sent after forty turns about beds, and the first turn that the window shows."""
-    for number in range(40):
+async def after_thirty(chat: Chat, asked: str, answer: str, window: int) -> tuple[Context, int]:
+    """What is sent after so many turns about beds, and the first turn that the window shows."""
+    for number in range(30):
         await chat.told(f"bed {number}?{asked}", answer=answer)
     llm = ScriptedLLM([lambda request: Says(_named(request.messages[-1].text))], repeat=True)
     config = SummariesConfig(rollup_chars=1_000_000)
@@ -25,9 +25,9 @@ async def last_of_forty(chat: Chat, asked: str, answer: str, window: int) -> tup
 
 async def test_of_the_summaries_of_turns_at_most_ten_are_shown(chat: Chat) -> None:
     """Of the latest turns that are not shown, whenever they were made."""
-    built, first = await last_of_forty(chat, "", "x" * 300, 7_000)
+    built, first = await after_thirty(chat, "", "x" * 300, 7_000)
     # More than ten turns are in the window: their summaries take nobody's place.
-    assert first < 40 - 12
+    assert first < 30 - 12
     [section] = [section for section in built.sections if section.name == "Level 1 Summaries"]
     listed = [item.label for item in section.items]
     assert listed == [f"summary of bed {first - 2 - i}" for i in range(10)]
@@ -37,7 +37,7 @@ async def test_of_the_summaries_of_turns_at_most_ten_are_shown(chat: Chat) -> No
 
 async def test_of_what_was_asked_before_the_window_the_last_ten_are_repeated(chat: Chat) -> None:
     """In short: a long chat does not send all its old questions with each new one."""
-    built, first = await last_of_forty(chat, "x" * 400, "It is wet. " * 90, 30_000)
+    built, first = await after_thirty(chat, "x" * 400, "It is wet. " * 90, 30_000)
     listed = built.text().split("## Last User Queries\n")[1].split("\n\n")[0].split("\n")
     assert sorted(re.findall(r"bed \d+", "".join(listed))) == sorted(
         f"bed {number}" for number in range(first - 11, first - 1)

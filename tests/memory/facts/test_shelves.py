@@ -106,7 +106,7 @@ async def test_what_is_held_is_what_would_be_read(store: Store) -> None:
     stranger = facts_of(store, embedder=HashEmbedder(), clock=clock)
     chance = random.Random(7)
     words = ["ferns", "pond", "hedge", "rake", "north bed", "compost"]
-    for step in range(40):
+    for step in range(30):
         clock.move(minutes=1)
         who = chance.choice([facts, facts, stranger])
         known = await who.current(HERE)
