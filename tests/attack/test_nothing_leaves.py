@@ -38,6 +38,12 @@ def _note(event, arguments):
         os.close(log)
 sys.addaudithook(_note)
 """
+_RUN = """
+import sys
+from ragmem.cli.main import run
+for command in sys.argv[1:]:
+    assert run([word.replace("_", " ") for word in command.split()]) == 0, command
+"""
 _ADDRESS = re.compile(
     r"connect\(.*sin6?_port=htons\((\d+)\), .*?(?:inet_addr\(|inet_pton\(AF_INET6, )\"([^\"]+)"
 )
@@ -76,17 +82,17 @@ class Watched:
             "RAGMEM_MEMORY__WORKER": "inline",
         }
 
-    def command(self, *arguments: str) -> list[str]:
-        """How a process is started: traced, where that is possible."""
+    def command(self, *program: str) -> list[str]:
+        """How a Python program is started: traced, where that is possible."""
         trace = ["strace", "-f", "-qq", "-o", str(self._trace), "-A"]
         trace += ["-e", "trace=connect,sendto,openat,open,creat,mkdir,mkdirat,rename,renameat2"]
         traced = trace if shutil.which("strace") else []
-        return [*traced, sys.executable, "-P", "-m", "ragmem", *arguments]
+        return [*traced, sys.executable, "-P", *program]
 
-    def run(self, *arguments: str) -> str:
-        """Run it to its end, which is a good one."""
+    def run(self, *commands: str) -> str:
+        """Run them in one process to their ends, which are good ones; `_` stands for a blank."""
         done = subprocess.run(
-            self.command(*arguments),
+            self.command("-c", _RUN, *commands),
             cwd=self.project,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -143,12 +149,14 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_asking_indexing_and_the_background_speak_to_the_model_alone(watched: Watched) -> None:
     """With embedding, summing up and the code index; nothing is looked up, nothing left behind."""
-    watched.run("ask", "What does water.py do?")
-    watched.run("index")
-    watched.run("search", "plants")
-    watched.run("search", "--code", "litres a plant")
-    watched.run("work")
-    stats = json.loads(watched.run("stats", "--format", "json"))
+    watched.run(
+        "ask What_does_water.py_do?",
+        "index",
+        "search plants",
+        "search --code litres_a_plant",
+        "work",
+    )
+    stats = json.loads(watched.run("stats --format json"))
     assert stats["pending"]["vectors"] == 0  # the embedder has run
     assert stats["tokens"]["embedded"] > 0
     assert watched.spoken_to(), "the hook has seen nothing at all"
@@ -160,7 +168,7 @@ def test_asking_indexing_and_the_background_speak_to_the_model_alone(watched: Wa
 def test_other_providers_client_speaks_to_the_model_alone(watched: Watched) -> None:
     """litellm has telemetry, a price map on the network and files of its own, all switched off."""
     watched.env["RAGMEM_LLM__CLIENT"] = "litellm"
-    assert "Half a litre a plant." in watched.run("ask", "What does water.py do?")
+    assert "Half a litre a plant." in watched.run("ask What_does_water.py_do?")
     assert watched.strangers() == set()
     assert watched.written() == []
 
@@ -171,7 +179,9 @@ async def test_the_graphs_server_does_not_report_its_use(neo4j_server: Connectio
 
 
 def test_a_chat_speaks_to_the_model_alone(watched: Watched) -> None:
-    with PtyChat(watched.command("chat"), cwd=watched.project, env=watched.env) as chat:
+    with PtyChat(
+        watched.command("-m", "ragmem", "chat"), cwd=watched.project, env=watched.env
+    ) as chat:
         chat.wait_for_screen(r"openai/scripted")
         chat.send("What does water.py do?\r")
         chat.wait_for_turn(r"Half a litre a plant\.")

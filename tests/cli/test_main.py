@@ -95,34 +95,6 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
     assert told.startswith("error: ValueError: odd\nThis is a bug. It could not be logged: ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["sesions"], "error: No such command 'sesions'. Did you mean 'sessions'?"),
-        (
-            ["explain"],
-            "error: No such command 'explain'.\nTry `ragmem --help`. To ask it: `ragmem c",
-        ),
-        (["stats", "--plan"], "error: No such option: --plan ("),
-        (["sessions", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
-        (["ask", "a", "b"], "error: Got unexpected extra argument(s) (b)"),
-        (["sessions", "show"], "error: Missing argument 'ID'."),
-        (["sessions", "list", "--limit", "0"], "error: Invalid value for '--limit': 0 is not in"),
-        (["sessions", "list", "--status", "x"], "error: Invalid value for '--status': 'x' is not"),
-        (["\x1b[31m"], "error: No such command "),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_usage_errors_are_short(
-    arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(arguments) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith(said)
-    assert "\x1b" not in err
-
-
 def test_a_group_without_a_command_is_its_help(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["config"]) == 2
     out, err = capfd.readouterr()

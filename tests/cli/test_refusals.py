@@ -42,6 +42,16 @@ REFUSED = [
     ("""ask ? --json-schema '{"type": "numbr"}'""", "--json-schema is no JSON Schema: "),
     ("ask ? --json-schema ''", "--json-schema is empty."),
     ("ask ? --json-schema bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
+    # --- commands and options that there are not
+    ("sesions", "error: No such command 'sesions'. Did you mean 'sessions'?"),
+    ("explain", "error: No such command 'explain'.\nTry `ragmem --help`. To ask it: `ragmem c"),
+    ("stats --plan", "error: No such option: --plan ("),
+    ("sessions lst", "error: No such command 'lst'. Did you mean 'list'?"),
+    ("ask a b", "error: Got unexpected extra argument(s) (b)"),
+    ("sessions show", "error: Missing argument 'ID'."),
+    ("sessions list --limit 0", "error: Invalid value for '--limit': 0 is not in"),
+    ("sessions list --status x", "error: Invalid value for '--status': 'x' is not"),
+    ("\x1b[31m", "error: No such command "),
     # --- sessions
     ("sessions show nosuch", "nosuch"),
     ("sessions rename nosuch name", "nosuch"),
@@ -139,7 +149,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
 
 @pytest.mark.parametrize(("typed", "said"), REFUSED, ids=lambda value: str(value)[:60])
 def test_what_can_not_be_done_is_said(empty: Ragmem, typed: str, said: str) -> None:
-    assert said in empty.refused(*shlex.split(typed))
+    told = empty.refused(*shlex.split(typed))
+    assert said in told
+    assert "\x1b" not in told
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.config import MemoryConfig
-from ragmem.memory.memory import Memory
-from ragmem.records import Project, SessionQuery, utc_now
+from ragmem.records import SessionQuery, utc_now
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.text import ago
-from tests.memory.working import opening
 from tests.store.samples import begun, created, finished
 
 JUMPS = [
@@ -39,26 +36,6 @@ async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SQLiteStore]:
     opened = await SQLiteStore.open(tmp_path / "m.db", locks_dir=tmp_path / "locks", clock=clock)
     yield opened
     await opened.aclose()
-
-
-async def test_turns_are_in_the_order_in_which_they_were_said(
-    tmp_path: Path, store: SQLiteStore, clock: Clock
-) -> None:
-    project = Project(project_id="p", path=str(tmp_path), created_at=clock())
-    memory = Memory(opening(store), MemoryConfig(), clock=clock)
-    session = memory.new_session(tmp_path, project)
-    for number, jump in enumerate(JUMPS):
-        clock.offset = jump
-        turn = await memory.begin_turn(session, project, f"question {number}", model="m")
-        clock.offset = jump - timedelta(days=1)
-        await turn.finish("completed", "Fine.")
-    assert await store.attach(session.session_id, "another") == [memory.owner_id]
-    await memory.aclose()
-    stored = await store.turns(session.session_id)
-    assert [turn.user_message for turn in stored] == [f"question {n}" for n in range(len(JUMPS))]
-    assert [turn.turn_index for turn in stored] == [1, 2, 3, 4, 5, 6]
-    assert {turn.status for turn in stored} == {"completed"}
-    assert (await store.session(session.session_id)).last_message == "question 5"
 
 
 async def test_a_clock_that_was_ahead_does_not_stay_in_front(

@@ -31,7 +31,7 @@ class Terminal(Ragmem):
         process.communicate(timeout=60)
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "neo4j"])
 def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Terminal:
     made = Terminal(tmp_path, store_env(request, request.param))
     (made.project / "auth.py").write_text(
@@ -39,9 +39,6 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Terminal:
     )
     (made.project / "views.py").write_text("from auth import check_password\n")
     return made
-
-
-ON_BOTH = pytest.mark.parametrize("terminal", ["sqlite", "neo4j"], indirect=True)
 
 
 def text_of(request: Received) -> str:
@@ -60,7 +57,6 @@ def assert_answers_follow_calls(messages: Sequence[dict[str, Any]]) -> None:
     assert not waiting
 
 
-@ON_BOTH
 def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path) -> None:
     """The main scenario."""
     marker = terminal.project / "migrated"
@@ -102,6 +98,9 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
         request = server.requests[7]
         assert_answers_follow_calls(request.body["messages"])
         assert "It compares plain text: that is the bug." in text_of(request)
+        if "RAGMEM_STORE" not in terminal.env:
+            # Once its owner is known to be gone: on Neo4j its lease has to end first.
+            assert "effects are unknown" in text_of(request)
 
         last = terminal.does("ask", "-c", "What did I ask first?")
         assert "authentication functions" in last
@@ -120,45 +119,3 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
     listed = json.loads(terminal.does("sessions", "list", "--format", "json"))
     assert [(s["session_id"], s["turn_count"]) for s in listed] == [(session, 6)]
     assert "auth.py" in terminal.does("files", "-r", session)
-
-
-def test_crashed_turn_is_told_as_interrupted(terminal: Terminal) -> None:
-    """Once its owner is known to be gone, its effects are unknown.
-
-    On Neo4j leases end after 30 s on the server's clock; the store's own tests cover that.
-    """
-    marker = terminal.project / "made"
-    with LLMServer(
-        [
-            Answer(tools=[Call("run_command", {"command": f"touch {marker}; sleep 30"})]),
-            Answer("It may have happened."),
-        ]
-    ) as server:
-        terminal.env |= server.env
-        terminal.killed_once(marker, "ask", "--yolo", "Make it")
-        terminal.does("ask", "-c", "Was it made?")
-        request = server.requests[1]
-        assert "effects are unknown" in text_of(request)
-        assert_answers_follow_calls(request.body["messages"])
-
-
-def test_edit_needs_a_read_also_after_a_resume(terminal: Terminal) -> None:
-    """What was read in one process may be edited in the next, while it is unchanged."""
-    edit = {"path": "auth.py", "old": "==", "new": "is"}
-    with LLMServer(
-        [
-            Answer(tools=[Call("edit_file", edit)]),
-            Answer("It was refused."),
-            Answer(tools=[Call("read_file", {"path": "auth.py"})]),
-            Answer("Read."),
-            Answer(tools=[Call("edit_file", edit)]),
-            Answer("Edited."),
-        ]
-    ) as server:
-        terminal.env |= server.env
-        terminal.does("ask", "--permission-mode", "acceptEdits", "Edit it")
-        assert "==" in (terminal.project / "auth.py").read_text()
-        terminal.does("ask", "-c", "Read it")
-        terminal.does("ask", "-c", "--permission-mode", "acceptEdits", "Now edit it")
-        assert "user.password is password" in (terminal.project / "auth.py").read_text()
-    assert "write" in terminal.does("files")
