@@ -1,8 +1,8 @@
 """What is stored: ids, text at the doors, and Writes as lines of JSON."""
 
-import threading
 import unicodedata
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -12,14 +12,13 @@ from hypothesis import given, strategies as st
 from ragmem.ids import SHORT_LENGTH, new_id, short_id
 from ragmem.records import (
     Summary,
-    ToolCall,
-    Turn,
     UpdateSession,
     Usage,
     Write,
     utc_now,
 )
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line, reveal, visible
+from tests.memory.builders import a_call, a_turn
 
 # --- ids ---------------------------------------------------------------------
 
@@ -34,30 +33,26 @@ def test_an_id_is_a_uuid_of_version_7() -> None:
     assert before - timedelta(seconds=1) < stamped < before + timedelta(seconds=60)
 
 
+def ids(count: int) -> list[str]:
+    return [new_id() for _ in range(count)]
+
+
 def test_ids_sort_in_the_order_of_their_making() -> None:
     """Also more than 4,096 within a millisecond."""
-    made = [new_id() for _ in range(20_000)]
+    made = ids(20_000)
     assert made == sorted(made)
     assert len(set(made)) == len(made)
 
 
 def test_ids_of_threads_differ() -> None:
-    made: list[str] = []
-
-    def make() -> None:
-        made.extend([new_id() for _ in range(2000)])
-
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        made = [each for some in threads.map(lambda _: ids(2000), range(4)) for each in some]
     assert len(set(made)) == 8000
 
 
 def test_ids_are_shown_by_their_tail() -> None:
     """The first digits repeat within a minute, the last ones do not."""
-    made = [new_id() for _ in range(1000)]
+    made = ids(1000)
     assert {len(short_id(each)) for each in made} == {SHORT_LENGTH}
     assert all(each.endswith(short_id(each)) for each in made)
     assert len({short_id(each) for each in made}) == 1000
@@ -168,17 +163,8 @@ def test_what_a_newer_version_added_is_passed_over() -> None:
 
 def test_sizes_and_counts_of_records() -> None:
     """Code points of what was said; bytes of what a tool returned."""
-    call = ToolCall(
-        tool_call_id="c", turn_id="t", order=0, tool_name="x", result="é🌱", started_at=utc_now()
-    )
-    turn = Turn(
-        turn_id="t",
-        session_id="s",
-        user_message="é🌱",
-        assistant_message="abc",
-        started_at=utc_now(),
-        tool_calls=(call,),
-    )
+    call = a_call(result="é🌱")
+    turn = a_turn(1, "é🌱", "abc", (call,))
     assert turn.char_count == 5
     assert call.result_size_bytes == 6
     summary = Summary(

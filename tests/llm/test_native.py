@@ -238,16 +238,6 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
     ]
 
 
-def test_an_answer_of_anthropic_without_its_last_event_is_no_answer() -> None:
-    reader = MessageReader({})
-    fed(
-        reader,
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Y"}},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
-    )
-    assert not reader.end_reason
-
-
 def anthropic_end(reason: str) -> list[dict[str, Any]]:
     return [{"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}]
 
@@ -302,22 +292,29 @@ def test_arguments_that_openai_sends_whole() -> None:
     ]
 
 
-def test_a_response_that_failed_says_why() -> None:
-    failed = {"error": {"code": "server_error", "message": "The model is overloaded."}}
-    with pytest.raises(Refusal):
-        fed(ResponseReader({}), {"type": "response.failed", "response": failed})
-
-
 def test_what_gemini_thinks_counts_as_written() -> None:
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 7}
     event = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
     assert fed(ContentReader({}), event)[0] == UsageChunk(input_tokens=9, output_tokens=12)
 
 
-@pytest.mark.parametrize("reader", [MessageReader({}), ContentReader({}), ResponseReader({})])
-def test_an_error_inside_of_an_answer_is_one(reader: EventReader) -> None:
+OVERLOADED = {"type": "overloaded_error", "message": "Busy"}
+
+FAILED = {"error": {"code": "server_error", "message": "The model is overloaded."}}
+
+
+@pytest.mark.parametrize(
+    ("reader", "event"),
+    [
+        (MessageReader({}), {"type": "error", "error": OVERLOADED}),
+        (ContentReader({}), {"type": "error", "error": OVERLOADED}),
+        (ResponseReader({}), {"type": "error", "error": OVERLOADED}),
+        (ResponseReader({}), {"type": "response.failed", "response": FAILED}),
+    ],
+)
+def test_an_error_inside_of_an_answer_is_one(reader: EventReader, event: dict[str, Any]) -> None:
     with pytest.raises(Refusal):
-        reader.take('{"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}')
+        reader.take(json.dumps(event))
     with pytest.raises(ValueError, match="truncated"):
         reader.take('{"type": "content_block_del')
 

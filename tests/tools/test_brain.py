@@ -16,9 +16,9 @@ from ragmem.index.links import searched_scopes
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
-from ragmem.records import ToolCall
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import BrainSearch
+from tests.tools.conftest import recorded
 from tests.tools.test_memory_tools import Desk as MemoryDesk, desk, shape
 
 __all__ = ["desk"]
@@ -106,10 +106,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
 async def test_its_files_are_accessed(brain: Desk) -> None:
     """Searched files in the list of accessed ones; the scopes for the turn's links."""
     outcome = await brain.search("token")
-    call = ToolCall(
-        tool_call_id="c", turn_id="t", order=0, tool_name="brain_search",
-        result=outcome.result_json, success=True, started_at=outcome.started_at,
-    )  # fmt: skip
+    call = recorded("brain_search", outcome)
     accesses = extract_accessed_files(call)
     assert [(a.path, a.access_type) for a in accesses] == [
         ("auth.py", "search"),
@@ -118,40 +115,40 @@ async def test_its_files_are_accessed(brain: Desk) -> None:
     assert searched_scopes([call]) == ["id of check_token", "id of now"]
 
 
-async def test_limit(brain: Desk) -> None:
+async def test_one_side_fails_or_is_not_there(brain: Desk) -> None:
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
-    outcome = await brain.search("token live", limit=2)
-    assert outcome.text.startswith("[code] auth.py")
-    assert outcome.text.count("[memory]") == 1
-    assert len(outcome.data["files"]) == 1  # type: ignore[arg-type]
-
-
-async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
-    await brain.said("How long does a token live?", "A token lives 15 minutes.")
+    assert "[code] auth.py" in (await brain.search("token", alone=True)).text
     brain.fails = True
     outcome = await brain.search("token live")
     assert outcome.success
     assert outcome.text.startswith("[memory]")
     assert outcome.text.endswith("[The index is damaged.]")
-
     alone = await brain.search("token", alone=True)
     assert alone.success
     assert "The index is damaged." in alone.text
 
-
-async def test_without_memory(brain: Desk) -> None:
-    assert "[code] auth.py" in (await brain.search("token", alone=True)).text
+    brain.fails = False
     config = MemoryConfig(facts=FactsConfig(enabled=False))
     brain.memory = Memory(brain.memory._open_store, config)
     assert "[code] auth.py" in (await brain.search("token")).text
-
-
-async def test_nothing_found(brain: Desk) -> None:
     brain.hits = []
     outcome = await brain.search("zebra")
     assert outcome.success
     assert outcome.text == ("Nothing bears on this. Try other words, or grep_files for exact text.")
     assert outcome.data == {"files": []}
+
+
+async def test_what_it_takes_and_how_much_it_gives(brain: Desk) -> None:
+    await brain.said("How long does a token live?", "A token lives 15 minutes.")
+    outcome = await brain.search("token live", limit=2)
+    assert outcome.text.startswith("[code] auth.py")
+    assert outcome.text.count("[memory]") == 1
+    assert len(outcome.data["files"]) == 1  # type: ignore[arg-type]
+    (spec,) = Toolset([BrainSearch(brain.find, None, brain.session, "project", show=str)]).specs()
+    assert sorted(spec.parameters["properties"]) == ["limit", "query"]
+    assert spec.parameters["required"] == ["query"]
+    assert not (await brain.search("", limit=3)).success
+    assert not (await brain.search("x", limit=0)).success
 
 
 async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
@@ -160,11 +157,3 @@ async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
     assert "\x1b" not in outcome.text
     assert "\n[memory]" not in outcome.text
     assert len(outcome.text) < 600
-
-
-async def test_arguments(brain: Desk) -> None:
-    (spec,) = Toolset([BrainSearch(brain.find, None, brain.session, "project", show=str)]).specs()
-    assert sorted(spec.parameters["properties"]) == ["limit", "query"]
-    assert spec.parameters["required"] == ["query"]
-    assert not (await brain.search("", limit=3)).success
-    assert not (await brain.search("x", limit=0)).success

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.memory.files import extract_accessed_files
 from ragmem.tools import search
 from ragmem.tools.search import Ripgrep, find_ripgrep
 from ragmem.tools.workspace import open_folder
@@ -39,33 +40,26 @@ def paths(outcome) -> list[str]:
 
 SEEN = [".github/ci.yml", "keep.log", "src/a.py", "src/deep/b.ts"]
 
+LINES = (
+    ".github/ci.yml\n1:needle\n\nkeep.log\n1:needle\n\n"
+    "src/a.py\n2:needle = 1\n3:print(needle)\n\nsrc/deep/b.ts\n2:needle"
+)
 
-async def test_grep_lines(project):
-    """Lines by file, and the files in the result's data, one way to unwrap."""
-    outcome = await project.do("grep_files", pattern="needle")
-    assert outcome.text == (
-        ".github/ci.yml\n1:needle\n\nkeep.log\n1:needle\n\n"
-        "src/a.py\n2:needle = 1\n3:print(needle)\n\nsrc/deep/b.ts\n2:needle"
-    )
+
+@pytest.mark.parametrize(
+    ("mode", "shown"), [("lines", LINES), ("files", "\n".join(SEEN)), ("count", "src/a.py: 2")]
+)
+async def test_grep_shows_matches_in_each_mode_and_gives_one_access_per_file(project, mode, shown):
+    outcome = await project.do("grep_files", pattern="needle", mode=mode)
+    assert shown in outcome.text if mode == "count" else shown == outcome.text
+    assert mode != "lines" or outcome.display == "5 matches in 4 files"
     assert paths(outcome) == SEEN
-    assert outcome.display == "5 matches in 4 files"
-
-
-async def test_grep_modes(project):
-    assert (await project.do("grep_files", pattern="needle", mode="files")).text == "\n".join(SEEN)
-    count = await project.do("grep_files", pattern="needle", mode="count")
-    assert "src/a.py: 2" in count.text
-    assert paths(count) == SEEN
+    accesses = extract_accessed_files(recorded("grep_files", outcome))
+    assert [access.path for access in accesses] == SEEN
     assert (await project.do("grep_files", pattern="absent")).text == "No match for absent."
 
 
-async def test_grep_extraction_gives_one_access_per_file(project):
-    from ragmem.memory.files import extract_accessed_files
-
-    for mode in ("lines", "files", "count"):
-        outcome = await project.do("grep_files", pattern="needle", mode=mode)
-        accesses = extract_accessed_files(recorded("grep_files", outcome))
-        assert [a.path for a in accesses] == SEEN
+async def test_other_tools_give_the_access_to_their_path(project):
     outcome = await project.do("list_directory", path="./src/")
     assert extract_accessed_files(recorded("list_directory", outcome))[0].path == "src"
     outcome = await project.do("read_file", path="./src/a.py")
@@ -180,11 +174,14 @@ async def test_patterns_take_linear_time(desk, pattern):
     assert time.monotonic() - started < 10
 
 
-async def test_long_lines_are_cut(desk):
-    desk.file("long.txt", b"needle" + b"x" * 30_000_000)
+async def test_long_lines_are_cut_and_escapes_in_them_spelled(desk):
+    desk.file("long.txt", b"needle" + b"x" * 3_000_000)
+    desk.file("odd.txt", b"needle \x1b[2J\x9b\xff\n")
     outcome = await desk.do("grep_files", pattern="needle")
     assert len(outcome.text) < 700
     assert "omitted" in outcome.text
+    assert "needle \\x1b[2J" in outcome.text
+    assert "\x1b" not in outcome.text
 
 
 async def test_pages_are_bounded_in_size(desk):
@@ -192,11 +189,6 @@ async def test_pages_are_bounded_in_size(desk):
     outcome = await desk.do("grep_files", pattern="needle", context=20)
     assert len(outcome.text) < 80_000
     assert "go on with offset=" in outcome.text
-
-
-async def test_escapes_in_matches_are_spelled(desk):
-    desk.file("a.txt", b"needle \x1b[2J\x9b\xff\n")
-    assert "\x1b" not in (await desk.do("grep_files", pattern="needle")).text
 
 
 async def test_binary_after_text_does_not_confuse(desk):
