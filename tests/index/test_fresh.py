@@ -67,14 +67,21 @@ def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secr
         assert not any(line in found for line in lines)
 
 
-async def test_a_short_key_and_a_known_value_are_not_shown(tree: Tree) -> None:
+async def test_secrets_are_neither_kept_nor_shown(tree: Tree) -> None:
+    """Of a known form, and known to be one; also those of a signature and a docstring."""
     know({"HARVEST_PASSWORD": "pumpkin-and-cherry"})
-    token = KEYS["GitHub token"]
-    text = f'def harvest():\n    """The harvest."""\n    return "{token}", "pumpkin-and-cherry"\n'
+    key = "sk-ant-" + "a1B2" * 10
+    text = f'def harvest(key="{key}"):\n    """Uses {key}."""\n    return "pumpkin-and-cherry"\n'
     tree.write("harvest.py", text)
     async with tree.indexed() as index:
         (found,) = await index.search("harvest")
-    assert found.text.endswith('return "[redacted: GitHub token]", "[redacted: HARVEST_PASSWORD]"')
+        assert found.text.endswith('return "[redacted: HARVEST_PASSWORD]"')
+        assert "[redacted: Anthropic key]" in found.text
+        assert key not in f"{found.text}{found.signature}{found.docstring}"
+        for file in tree.database.parent.iterdir():
+            kept = file.read_bytes().lower()
+            assert key.lower().encode() not in kept
+            assert b"pumpkin-and-cherry" not in kept
 
 
 async def test_lines_of_a_file_with_other_ends_of_lines(tree: Tree) -> None:

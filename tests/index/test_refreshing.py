@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.index import IndexStatus, files, scan
+from ragmem.index import files, scan
 from ragmem.index.files import IndexLimits
 from tests.index.trees import AUTH, CLOCK, names_found
 
@@ -40,16 +40,8 @@ async def test_a_new_index(tree):
         assert (await names_found(index, "parse_duration"))[0] == "parse_duration"
         status = await index.status()
     tree.sound()
-    assert status == IndexStatus(
-        path=str(tree.root),
-        files=3,
-        scopes=done.scopes,
-        languages={"python": 2, "markdown": 1},
-        left_out=done.left_out,
-        without_vectors=status.without_vectors,
-        refreshed_at=status.refreshed_at,
-        size_bytes=status.size_bytes,
-    )
+    assert (status.path, status.files, status.scopes) == (str(tree.root), 3, done.scopes)
+    assert (status.languages, status.left_out) == ({"python": 2, "markdown": 1}, done.left_out)
     assert status.without_vectors > 5
     assert status.size_bytes > 10_000
     assert status.refreshed_at > "2026"
