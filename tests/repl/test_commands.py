@@ -89,8 +89,8 @@ async def test_code_is_found_in_a_chat(chat: Chat) -> None:
     assert (await chat.said("/search --code qzxwv")).strip() == "Nothing was found."
 
 
-async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
-    """The sessions about it, what is gone, and no more columns than there are."""
+async def test_what_is_found_in_code_stands_with_its_sessions(chat: Chat) -> None:
+    """In no more columns than there are."""
     code = await indexed(chat)
     assert await code.mirror()
     drain = (await code.scopes_named(["Tank.drain"]))["Tank.drain"][0].scope.scope_id
@@ -98,18 +98,13 @@ async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
     reference = CodeReference(scope_id=drain, how="edited")
     store = await chat.app.store()
     await store.apply([PutReferences(turn_id=turn.turn_id, references=(reference,))])
-    shown = (await chat.said("/search --code Tank.drain")).strip().splitlines()
-    assert shown[0].startswith("Tank.drain · method · water.py:9-11 · ")
-    place = shown.index("  sessions")
-    assert f"  {short_id(turn.session_id)}  Less! · edited · just now" in shown[place + 1]
+    shown = await chat.said("/search --code Tank.drain")
+    assert shown.strip().startswith("Tank.drain · method · water.py:9-11 · ")
+    assert f"\n  sessions\n    {short_id(turn.session_id)}  Less! · edited · just now" in shown
     chat.paper.columns = 34
     narrow = await chat.said("/search --code Tank.drain")
     assert max(map(len, narrow.splitlines())) <= 34
     assert "  sessions" in narrow
-    chat.paper.columns = 100
-    await indexed(chat, text="def rain() -> None: ...\n")
-    assert await code.mirror()
-    assert "Tank.drain · method · was in water.py" in await chat.said("/search --code Tank.drain")
 
 
 async def test_files_takes_nothing(chat: Chat) -> None:

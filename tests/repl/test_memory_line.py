@@ -1,6 +1,7 @@
 """What memory put into a request: a row before the answer, and `/why` behind it."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -89,13 +90,11 @@ def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
 # --- in a chat --------------------------------------------------------------------
 
 
-@pytest.mark.chat(env={"TERM": "dumb"}, ready=r"^›")
-def test_the_row_is_there_without_any_ink_too(chat: FakeChat) -> None:
-    chat.send("recall it\r")
-    chat.wait_for(
-        r"^◆ recalled 2 memories · 1 earlier turn · 1 place in code    1\.9k tokens\n\nYou said"
-    )
-    assert b"\x1b" not in chat.raw
+def test_the_row_stands_before_the_answer_without_any_ink_too(tmp_path: Path) -> None:
+    row = r"◆ recalled 2 memories · 1 earlier turn · 1 place in code    1\.9k tokens"
+    with FakeChat(tmp_path, env={"TERM": "dumb"}, ready=r"^›") as chat:
+        chat.send("recall it\r", prints=rf"^{row}\n\nYou said")
+        assert b"\x1b" not in chat.raw
 
 
 async def test_what_was_recalled_is_told_of_with_all_that_was_said_by_its_number(
