@@ -130,14 +130,7 @@ _CHANGE = Regex(
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
 """Words that say that something is not as it was."""
-_ARTICLES = (
-    r"(?:the|an|a(?! (?:les?|la|une?|ete)\b)|my|our|your|this|that|der|die|das|den|"
-    r"dem|ein\w*|mein\w*|unser\w*|les?|la|une?|mon|ma|mes|nos|notre|l')"
-)
-_ORDERS = Regex(rf"^\w+ (?={_ARTICLES}\b)")
-"""A verb at the beginning of an order: what is done, and nothing of to what."""
 _VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
-_VERSION = Regex(r"([^\W\d]\w+)[\s=<>~^@:v]{1,4}(\d+\.\d[\d.]*)")
 _DATE = Regex(
     rf"\b\d{{4}}-\d\d-\d\d\b|\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?(?: of)? (?:{any_of(MONTHS)})\b|"
     rf"\b(?:{any_of(MONTHS)})\.? \d{{1,2}}\b"
@@ -296,15 +289,13 @@ class _Statement(msgspec.Struct, frozen=True):
     """Of all its words."""
     values: dict[str, set[str]]
     """Numbers by the terms of what they count."""
-    versions: dict[str, set[str]]
-    """The same of what has them."""
     dates: frozenset[str]
     is_change: bool
 
 
-def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+def _values(flat: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for word, number in pairs:
+    for number, word in _VALUE.findall(flat):
         for term in _forms(word):
             found.setdefault(term, set()).add(number.rstrip(".,:"))
     return found
@@ -312,16 +303,13 @@ def _by_term(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
-    flat = _ORDERS.sub("", plain(text))
+    flat = plain(text)
     words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
-    values = _by_term((word, number) for number, word in _VALUE.findall(flat))
-    versions = _by_term(_VERSION.findall(flat))
     return _Statement(
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
-        values=values,
-        versions=versions,
+        values=_values(flat),
         dates=frozenset(_DATE.findall(flat)),
         is_change=_CHANGE.search(flat) is not None,
     )
@@ -654,7 +642,7 @@ class Aftermath:
     def _takes_back(self, later: _Statement, told: _Statement) -> bool:
         if told.terms.isdisjoint(later.terms):
             return False
-        revalued = _revalued(told.versions, later.versions) or (
+        revalued = (
             _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
         )
         if told.dates and later.dates:

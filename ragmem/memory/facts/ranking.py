@@ -27,10 +27,10 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
-_FIRST, _OF_BEST = 0.6, 0.6
-"""Of the floor, what is nearest of all and shares a word must be so near; and of that one the
-others, most questions ask one thing. Chosen on the stories of tests/recall/days: hardly a memory
-that bears on a prompt is lost, and two thirds of those that do not are.
+_OF_BEST = 0.6
+"""Of what is nearest of all the others must be so near: most questions ask one thing. Chosen on the
+stories of tests/recall/days: hardly a memory that bears on a prompt is lost, and two thirds of
+those that do not are.
 """
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
@@ -196,8 +196,6 @@ def search(
             book.entries[i], asked, shared.score, similarities.get(i), names
         )
         bears = near[i] > bar if i in near else shared.tells
-        if shared.share and near.get(i) == best:
-            bears = best > _FIRST * (asked.floor or -1.0)
         if asked.subjects or (score > 0 and (is_subject or bears or not asked.floored)):
             scored[i] = (score, why)
     if is_generic(asked.text):
