@@ -60,9 +60,8 @@ async def test_the_floor_is_strict(store: Store, cosine: float, count: int) -> N
     assert await found(facts, "snowy hobbies", floor=False) == ["Mickael skis in winter"]
 
 
-async def test_how_many(store: Store) -> None:
+async def test_how_many(facts: Facts) -> None:
     """Five, or as many as are asked for."""
-    facts = facts_of(store)
     await facts.settle([Draft(content=f"Bed {n} has roses of sort{n}") for n in range(9)], HERE)
     assert len(await found(facts, "roses")) == 5
     assert len(await found(facts, "roses", limit=7)) == 7
@@ -82,9 +81,8 @@ async def test_by_subject(store: Store) -> None:
     assert ["its subject" in hit.why for hit in hits] == [True, True]
 
 
-async def test_who_has_two_names(store: Store) -> None:
+async def test_who_has_two_names(facts: Facts) -> None:
     """The question from `dev` finds Greece, and not the football."""
-    facts = facts_of(store)
     await told(facts, "dev's real name is Mickael", "dev")
     await told(facts, "Mickael is going on holiday to Greece", "mickael")
     await told(facts, "PSG won 3-0", "psg")
@@ -108,9 +106,8 @@ async def test_generic_questions(store: Store) -> None:
     assert await found(facts_of(store), "hello there", limit=2) == []
 
 
-async def test_who_asks_of_themselves_hears_of_themselves(store: Store) -> None:
+async def test_who_asks_of_themselves_hears_of_themselves(facts: Facts) -> None:
     """Where nothing is known of them, the latest."""
-    facts = facts_of(store)
     await told(facts, "The pond is frozen")
     assert await found(facts, "Who am I?") == ["The pond is frozen"]
     await told(facts, "The person's name is Ana", scope="user")
@@ -184,10 +181,8 @@ def test_other_names_lead_further() -> None:
     assert "Mickael skis" in texts(hits)
 
 
-async def test_what_is_over_is_not_found(store: Store) -> None:
+async def test_what_is_over_is_not_found(facts: Facts, clock: Clock) -> None:
     """Neither what was superseded nor what has expired, before any cleanup."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     await told(facts, "Mickael broke his shoulder", "mickael")
     await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael")
     await told(facts, "Mickael is ill", "mickael", ttl="1h")
@@ -199,9 +194,8 @@ async def test_what_is_over_is_not_found(store: Store) -> None:
     ]
 
 
-async def test_projects_are_apart(store: Store) -> None:
+async def test_projects_are_apart(facts: Facts) -> None:
     """Another project's facts are not found; the person's are."""
-    facts = facts_of(store)
     await told(facts, "The API listens on port 8000")
     await told(facts, "I live near the port of Nantes")
     elsewhere = await facts.search("port", project_id="project-kitchen")
@@ -209,10 +203,8 @@ async def test_projects_are_apart(store: Store) -> None:
     assert len(await found(facts, "port")) == 2
 
 
-async def test_who_said_it_counts(store: Store) -> None:
+async def test_who_said_it_counts(facts: Facts, clock: Clock) -> None:
     """Of two alike the person's comes first; else the newer one."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     await told(facts, "The parser is written in Rust", "parser")
     clock.move(minutes=1)
     await told(facts, "The parser is written in Go", "parser", trust="tool")
@@ -227,10 +219,8 @@ async def test_who_said_it_counts(store: Store) -> None:
     assert await found(facts, "lexer", limit=1) == ["The lexer is written in D"]
 
 
-async def test_pinned_ones_and_rules_in_their_order(store: Store) -> None:
+async def test_pinned_ones_and_rules_in_their_order(facts: Facts, clock: Clock) -> None:
     """Oldest first, whatever came later; those of the project and the person's."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     for content, kind, pinned in (
         ("Answer in French", "rule", False),
         ("The sky is grey today", "fact", False),

@@ -8,6 +8,7 @@ from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
+from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
@@ -20,9 +21,8 @@ from .learning import Learner
 ALL = MemoryQuery(everywhere=True, with_superseded=True)
 
 
-async def test_a_memory_by_its_id(store: Store) -> None:
+async def test_a_memory_by_its_id(facts: Facts) -> None:
     """Whole, or by an end of it that no other has."""
-    facts = facts_of(store)
     first = put(await told(facts, "The cellar floods in spring"))
     second = put(await told(facts, "Ana planted ferns"))
     assert await facts.find(first.memory_id) == first
@@ -32,9 +32,8 @@ async def test_a_memory_by_its_id(store: Store) -> None:
             await facts.find(missing)
 
 
-async def test_an_end_that_several_have(store: Store) -> None:
+async def test_an_end_that_several_have(facts: Facts) -> None:
     """Which they are is said."""
-    facts = facts_of(store)
     drafts = [Draft(content=f"Plot {n} has crop{n}") for n in range(40)]
     made = [put(each) for each in await facts.settle(drafts, HERE)]
     tails = [memory.memory_id[-1] for memory in made]
@@ -80,10 +79,10 @@ async def test_an_edit(store: Store) -> None:
     assert len(await store.memories(ALL)) == 1
 
 
-async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(store: Store) -> None:
+async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(
+    facts: Facts, clock: Clock
+) -> None:
     """Twenty edits would else be twenty lines of `why`."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     said = evidence("listens on 80")
     memory = put(await told(facts, "The API listens on port 80", evidence=(said,)))
     for port in range(8000, 8020):
@@ -94,9 +93,8 @@ async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(store
 
 
 @pytest.mark.parametrize("content", ["", "thanks!", "why?", "```\nx\n```"])
-async def test_an_edit_that_says_nothing(store: Store, content: str) -> None:
+async def test_an_edit_that_says_nothing(facts: Facts, store: Store, content: str) -> None:
     """It is refused, and nothing changes."""
-    facts = facts_of(store)
     memory = put(await told(facts, "The API listens on port 80"))
     with pytest.raises(UsageError, match="Not changed"):
         await facts.edit(memory, content=content)
@@ -105,9 +103,8 @@ async def test_an_edit_that_says_nothing(store: Store, content: str) -> None:
     assert await kept(store) == ["The API listens on port 80"]
 
 
-async def test_a_pin(store: Store) -> None:
+async def test_a_pin(facts: Facts) -> None:
     """Pinned and unpinned; a model's word that the person pins is theirs from then on."""
-    facts = facts_of(store)
     memory = put(await told(facts, "Releases are on Fridays", trust="model"))
     pinned = await facts.edit(memory, pinned=True)
     assert pinned.trust == "person"
@@ -131,10 +128,8 @@ async def test_forgetting(store: Store) -> None:
         await facts.edit(newer, content="Mickael is well again")
 
 
-async def test_cleaning_up(store: Store) -> None:
+async def test_cleaning_up(facts: Facts, clock: Clock, store: Store) -> None:
     """Those past their own time go, pinned or not; what lasts never does."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     await told(facts, "Ana is on holiday", "ana", ttl="1h")
     await told(facts, "The build is frozen", "build", ttl="1d", pinned=True)
     await told(facts, "The cellar floods in spring", "cellar")
@@ -156,10 +151,10 @@ async def test_the_worker_cleans_up(store: Store) -> None:
     assert await store.memories(ALL) == []
 
 
-async def test_what_lasts_is_kept_behind_what_does_not(store: Store) -> None:
+async def test_what_lasts_is_kept_behind_what_does_not(
+    facts: Facts, clock: Clock, store: Store
+) -> None:
     """A passing state over a lasting fact does not take that with it."""
-    clock = Clock()
-    facts = facts_of(store, clock=clock)
     await told(facts, "Mickael broke his shoulder", "mickael")
     await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael", ttl="7d")
     clock.move(days=8)
@@ -168,9 +163,8 @@ async def test_what_lasts_is_kept_behind_what_does_not(store: Store) -> None:
     assert await facts.search("shoulder", project_id=HERE) == []
 
 
-async def test_the_profile(store: Store) -> None:
+async def test_the_profile(facts: Facts) -> None:
     """One, by keys; set, changed and removed."""
-    facts = facts_of(store)
     assert await facts.profile() == Profile()
     await facts.set_profile("Name", "Ana")
     profile = await facts.set_profile("spoken language", "  French\nand English ")
