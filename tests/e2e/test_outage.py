@@ -15,6 +15,7 @@ import pytest
 from ragmem.store.neo4j import Connection
 from ragmem.store.spool.files import count_waiting
 from tests.cli.process import Ragmem
+from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
@@ -29,9 +30,9 @@ def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
 
 
 @contextmanager
-def locked(ragmem: Ragmem) -> Iterator[None]:
+def locked(home: Path) -> Iterator[None]:
     """Another program keeps the database to itself."""
-    database = ragmem.home / "data" / "memory.db"
+    database = home / "data" / "memory.db"
     connection = sqlite3.connect(database, isolation_level=None, timeout=60)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -50,7 +51,7 @@ def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
     ragmem.ok("ask", "Zeroth?", "--ephemeral")
     assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
     first = ragmem.session_of("First?")
-    with locked(ragmem):
+    with locked(ragmem.home):
         # The lock is kept until the answer is there: nothing waits for it.
         done = ragmem.run("ask", "During the outage?", "--output-format", "json")
         assert (done.code, done.json["result"]) == (0, "The answer.")
@@ -128,7 +129,7 @@ def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path
     ) as server:
         ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
         assert ragmem.run("ask", "First?").code == 0
-        with locked(ragmem):
+        with locked(ragmem.home):
             process = ragmem.start("ask", "Run it", "--allow", "run_command")
             deadline = time.monotonic() + 60
             while b"sleep 60" not in _spooled(ragmem) and time.monotonic() < deadline:
@@ -212,6 +213,29 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
     ragmem.ok("store", "repair")
     assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
     assert count_waiting(spool(ragmem)) == 0
+
+
+def test_memory_is_back_while_one_types(house: House) -> None:
+    """Said above the prompt, the draft untouched, and the next turn is as ever."""
+    house.server.extend(*[Answer("The answer.")] * 3)
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("first\r")
+        chat.wait_for(r"^The answer\.")
+        with locked(Path(house.env["RAGMEM_HOME"])):
+            chat.send("during\r")
+            chat.wait_for(r"Memory is away: ")
+            chat.send("a dra")
+            chat.wait_for_screen(r"^› a dra$")
+            assert "Memory is back" not in chat.text
+        chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are stored\.")
+        chat.wait_for_screen(r"^› a dra$")
+        assert chat.text.index("Memory is back") < chat.text.rindex("a dra")
+        chat.send("ft\r")
+        chat.until(lambda: len(house.server.requests) == 3)
+        chat.leave()
+    (session,) = house.sessions()
+    assert [turn["user_message"] for turn in session["turns"]] == ["first", "during", "a draft"]
 
 
 def _spooled(ragmem: Ragmem) -> bytes:
