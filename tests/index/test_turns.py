@@ -106,7 +106,7 @@ async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
     assert await pending(desk) == 3
 
 
-def nine(desk: Desk) -> None:
+def nine_files(desk: Desk) -> None:
     for n in range(9):
         (desk.folder / f"f{n}.py").write_text(f"def function_{n}():\n    return {n}\n" * 3)
 
@@ -125,7 +125,7 @@ async def test_a_look_that_goes_on_is_waited_for(
     async with desk.codebase() as codebase:
         if is_known:
             await desk.indexed(codebase)
-        nine(desk)
+        nine_files(desk)
         with held_up(monkeypatch, after=0) as goes_on:
             codebase.begin(desk.project)
             turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
@@ -139,7 +139,7 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
-        nine(desk)
+        nine_files(desk)
         with held_up(monkeypatch, after=0):
             codebase.begin(desk.project)
             turn = await desk.turn("What does function_7 do?", "ok")
