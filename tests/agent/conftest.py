@@ -33,8 +33,19 @@ def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
     return ToolUse(_id, name, json.dumps(arguments))
 
 
-def reads(*paths: str) -> Says:
-    return Says(tools=tuple(use("read_file", path=path) for path in paths))
+def calls(name: str, **arguments: object) -> Says:
+    """An answer that is one tool call alone."""
+    return Says(tools=(use(name, **arguments),))
+
+
+def reads(*paths: str, **said: Any) -> Says:
+    """An answer that reads files."""
+    return Says(tools=tuple(use("read_file", path=path) for path in paths), **said)
+
+
+def touches(*paths: str, **said: Any) -> Says:
+    """An answer that makes files."""
+    return Says(tools=tuple(use("run_command", path=path) for path in paths), **said)
 
 
 async def asked(agent: Agent, prompt: str, *typed: Callable[[int], Sequence[str]]) -> list[Event]:

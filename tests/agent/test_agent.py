@@ -35,7 +35,7 @@ from ragmem.records import Applied
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.workspace import Workspace
-from tests.agent.conftest import Bench, asked, reads, use
+from tests.agent.conftest import Bench, asked, calls, reads, touches, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
 
@@ -48,12 +48,8 @@ def request_text(request: Request) -> str:
 
 async def test_one_turn_with_tools(bench: Bench) -> None:
     """Events, record and reply; the call with its arguments, its result and its time."""
-    agent, llm = await bench.agent(
-        [
-            Says("I look.", tools=(use("read_file", path="a.py"),), reasoning="hm"),
-            Says("It prints."),
-        ]
-    )
+    looks = reads("a.py", text="I look.", reasoning="hm")
+    agent, llm = await bench.agent([looks, Says("It prints.")])
     events: list[Event] = await asked(agent, "What does a.py do?")
     kinds = [type(event) for event in events]
     assert kinds[0] is TurnStarted
@@ -180,9 +176,7 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
 @pytest.mark.parametrize("end", ["length", "content_filter", "abort", "Error"])
 async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: str) -> None:
     """Whole arguments prove nothing where a limit, a filter or a fault made the end."""
-    agent, llm = await bench.agent(
-        [Says("So", tools=(use("run_command", path="made"),), finish=end), Says("Shorter.")]
-    )
+    agent, llm = await bench.agent([touches("made", text="So", finish=end), Says("Shorter.")])
     reply = await agent.send("go")
     assert bench.touch.runs == 0
     assert (reply.finished.subtype, [c.success for c in reply.tool_calls]) == ("success", [False])
@@ -192,14 +186,13 @@ async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: 
 async def test_calls_of_a_message_that_stopped_are_run(bench: Bench) -> None:
     """Some servers end with a stop where others name the call."""
     for number, end in enumerate(("stop", "tool_use", "STOP")):
-        step = Says(tools=(use("run_command", path=f"made{number}"),), finish=end)
-        agent, _ = await bench.agent([step, Says("ok")])
+        agent, _ = await bench.agent([touches(f"made{number}", finish=end), Says("ok")])
         assert (await agent.send("go")).tool_calls[0].success
 
 
 async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
     """A clear error result, recorded; the turn goes on."""
-    agent, llm = await bench.agent([Says(tools=(use("rm\x1b[2J_all", path="x"),)), Says("ok")])
+    agent, llm = await bench.agent([calls("rm\x1b[2J_all", path="x"), Says("ok")])
     reply = await agent.send("go")
     assert reply.content == "ok"
     (call,) = reply.tool_calls
@@ -242,7 +235,7 @@ async def test_ping_pong_is_noticed(bench: Bench) -> None:
 
 async def test_same_check_after_a_change_is_no_repetition(bench: Bench) -> None:
     """Reading again after an effect is work."""
-    made = [Says(tools=(use("run_command", path=f"f{i}"),)) for i in range(4)]
+    made = [touches(f"f{i}") for i in range(4)]
     agent, _ = await bench.agent([s for each in made for s in (reads("a.py"), each)] + [Says("e")])
     reply = await agent.send("go")
     assert all(c.success for c in reply.tool_calls)
@@ -274,7 +267,7 @@ async def test_budget_ends_the_turn(
 ) -> None:
     """Error_max_budget_usd, exit 1; what is not known is not taken for nothing."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
-    first = Says("Hm.", tools=reads("a.py").tools, usage=usage)
+    first = reads("a.py", text="Hm.", usage=usage)
     limits = Limits(max_budget_usd=limit)
     agent, llm = await bench.agent([first, Says("never asked")], info=info, limits=limits)
     reply = await agent.send("go")
@@ -311,9 +304,8 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     """Retried only while nothing has reached the person."""
-    whole = Says(tools=(use("run_command", path="made"),))
-    cut = Says(tools=(use("run_command", path="never"),), cut=True)
-    agent, _ = await bench.agent([cut, StreamCut("cut"), whole, Says("ok")])
+    cut = touches("never", cut=True)
+    agent, _ = await bench.agent([cut, StreamCut("cut"), touches("made"), Says("ok")])
     events = await asked(agent, "go")
     waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
@@ -397,7 +389,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:
     """Recorded before its effect; later it is told as unknown."""
     bench.touch.gate = asyncio.Event()
-    agent, llm = await bench.agent([Says(tools=(use("run_command", path="made"),)), Says("I see.")])
+    agent, llm = await bench.agent([touches("made"), Says("I see.")])
     async for event in agent.ask("go"):
         if isinstance(event, ToolStarted):
             while not bench.touch.runs:

@@ -11,7 +11,7 @@ from ragmem.tools.seen import ChangedFiles, SeenFiles
 from ragmem.tools.workspace import Workspace
 from tests.fakes.scripted_llm import Says
 
-from .conftest import Bench, reads, use
+from .conftest import Bench, reads
 
 TOLD = "Changed on disk since you read them: a.py."
 
@@ -77,7 +77,7 @@ async def test_a_model_without_tools_is_not_told(bench: Bench) -> None:
 async def test_a_turn_says_when_it_begins(bench: Bench) -> None:
     """What a turn needs a little later is begun with it."""
     began: list[str] = []
-    agent, _ = await bench.agent([Says(tools=(use("read_file", path="a.py"),)), Says("ok")])
+    agent, _ = await bench.agent([reads("a.py"), Says("ok")])
     agent._parts = msgspec.structs.replace(agent._parts, at_start=lambda: began.append("now"))
     await agent.context("go")
     assert began == []

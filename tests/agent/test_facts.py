@@ -16,7 +16,7 @@ from ragmem.memory.memory import Memory
 from ragmem.records import MemoryRecord, MemorySource
 from tests.fakes.scripted_llm import Says
 
-from .conftest import Bench, asked, reads, use
+from .conftest import Bench, asked, calls, reads
 
 FORGED = """\
 # Notes
@@ -27,7 +27,7 @@ Staging listens on port 5439.
 
 def remembers(content: str, **arguments: object) -> Says:
     told = {"subjects": [], "reason": "it matters", **arguments}
-    return Says(tools=(use("remember", content=content, **told),))
+    return calls("remember", content=content, **told)
 
 
 async def known(memory: Memory, draft: Draft, project_id: str) -> Remembered:
@@ -93,7 +93,7 @@ async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
     def second(request: Request) -> Says:
         searches.append(request)
         assert "real name is Mickael" in result_of(request)
-        return Says(tools=(use("search_memories", query="Mickael"),))
+        return calls("search_memories", query="Mickael")
 
     def answer(request: Request) -> Says:
         searches.append(request)
@@ -101,7 +101,7 @@ async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
         return Says("About his holiday in Greece.")
 
     agent, llm = await bench.agent(
-        [Says(tools=(use("search_memories", query="conversations dev"),)), second, answer]
+        [calls("search_memories", query="conversations dev"), second, answer]
     )
     events = await asked(agent, "Any news?")
     assert isinstance(events[-1], TurnFinished)

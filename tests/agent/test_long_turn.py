@@ -5,7 +5,7 @@ import re
 from ragmem.errors import ContextTooLong
 from ragmem.llm.base import ModelInfo
 from ragmem.messages import Message, ToolAnswer
-from tests.agent.conftest import Bench, reads, use
+from tests.agent.conftest import Bench, calls, reads
 from tests.fakes.scripted_llm import Says
 
 SMALL = ModelInfo(name="test/small", context_window=32_000)
@@ -48,7 +48,7 @@ async def test_a_result_that_was_left_out_is_brought_back_by_its_id(bench: Bench
         place.replace('": "', '":"'),
     )
     assert found, place
-    recall = Says(tools=(use("recall_result", id=found[1], limit=100),))
+    recall = calls("recall_result", id=found[1], limit=100)
     # In the same process from its own memory, in another one from the store.
     for memory in (bench.memory, bench.new_memory()):
         again, llm = await bench.agent(
@@ -61,9 +61,7 @@ async def test_a_result_that_was_left_out_is_brought_back_by_its_id(bench: Bench
 
 
 async def test_an_unknown_id_is_told(bench: Bench) -> None:
-    agent, llm = await bench.agent(
-        [Says(tools=(use("recall_result", id="abcdef123"),)), Says("so be it")]
-    )
+    agent, llm = await bench.agent([calls("recall_result", id="abcdef123"), Says("so be it")])
     await agent.send("go")
     assert "No tool call of this conversation has the id" in answers(llm.requests[-1].messages)[-1]
 

@@ -59,7 +59,7 @@ async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -
     first, second = asyncio.Event(), asyncio.Event()
     agent, llm = await bench.agent(
         [
-            Says("I'll look.", tools=reads("beds.txt").tools, gate=first),
+            reads("beds.txt", text="I'll look.", gate=first),
             Says("In the northern beds.", gate=second),
         ]
     )
@@ -106,7 +106,7 @@ async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None
     """Earlier turns are messages, and their reasoning stays here."""
     agent, llm = await bench.agent(
         [
-            Says("I look.", tools=reads("a.py").tools, reasoning="It must be in a.py, I think."),
+            reads("a.py", text="I look.", reasoning="It must be in a.py, I think."),
             Says("It prints.", reasoning="Clear."),
             Says("Bye."),
         ]
