@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import FileAccess, Project, RegisterProject
+from ragmem.records import FileAccess
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import PATIENCE_S, ask, one
-from tests.store.samples import START, at, begun, called, created, finished, summed
+from tests.store.samples import at, begun, called, created, finished, project, summed
 
 # --- the shape -------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ async def test_files_are_shared_by_the_turns_of_a_project(
     """ACCESSED {type, at} leads to one File for each project and path."""
     await graph.apply(
         [
-            RegisterProject(project=Project(project_id="other", path="/o", created_at=START)),
+            project("other"),
             created("s"),
             created("o", project_id="other"),
             begun("s", "t1"),
