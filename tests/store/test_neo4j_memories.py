@@ -1,4 +1,4 @@
-"""Memories in the graph: its shape, what is damaged and mended, lost answers, races, plans."""
+"""Memories in the graph: its shape, older schemas, races."""
 
 import asyncio
 
