@@ -1,6 +1,7 @@
 """Records and writes for the store's tests, short to call and whole."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from ragmem.ids import new_id
 from ragmem.records import (
@@ -35,6 +36,14 @@ START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 def at(minutes: float) -> datetime:
     """So many minutes after the start."""
     return START + timedelta(minutes=minutes)
+
+
+def project(
+    name: str, into: str | None = None, *, chosen: bool = False, **more: Any
+) -> RegisterProject:
+    """A project is known; joined to another, or, to itself, split."""
+    given = {"path": f"/home/ana/{name}", "created_at": START, "joined_into": into}
+    return RegisterProject(project=Project(project_id=name, **given | more), chosen=chosen)
 
 
 def a_session(session_id: str = "", **changes: object) -> Session:
@@ -203,9 +212,7 @@ def insight(session_id: str, topic: str = "Shade", **more: object) -> PutInsight
 def garden() -> list[Write]:
     """A memory with everything in it: forks of forks, failures, summaries of summaries."""
     return [
-        RegisterProject(
-            project=Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
-        ),
+        project("project-garden", path="/home/ana/garden"),
         created("root", title="Der Garten 🌱", tags=("été", "x"), project_path="/home/ana/garden"),
         *whole_turn("root", "r1", "one", started_at=at(1)),
         begun("root", "r2", "two", started_at=at(2)),

@@ -15,9 +15,7 @@ from ragmem.records import (
     Applied,
     DropCodeFiles,
     MarkExtracted,
-    Project,
     PutProfile,
-    RegisterProject,
     ToolCall,
     UpdateSession,
     Write,
@@ -34,6 +32,7 @@ from tests.store.samples import (
     created,
     finished,
     insight,
+    project,
     remembered,
     said,
     summed,
@@ -52,7 +51,7 @@ def a_story() -> list[Write]:
     """Every kind of write, in a stream that could be an export."""
     one, two = summed("s", "t1", created_at=at(3)), summed("s", "t2", created_at=at(4))
     return [
-        RegisterProject(project=Project(project_id="p", path="/p", created_at=START)),
+        project("p"),
         created("s", title="First"),
         begun("s", "t1", "one", owner_id="o"),
         called("s", "t1", 0, "a.py", "b.py"),

@@ -24,11 +24,9 @@ from ragmem.records import (
     CodeReference,
     CodeTurn,
     DropCodeFiles,
-    Project,
     PutReferences,
     PutSession,
     PutTurn,
-    RegisterProject,
     ScopeQuery,
     Turn,
     TurnsQuery,
@@ -48,7 +46,17 @@ from tests.store.code_samples import (
     touched,
 )
 from tests.store.conftest import OpenStore, mostly
-from tests.store.samples import START, a_session, at, begun, created, finished, summed, whole_turn
+from tests.store.samples import (
+    START,
+    a_session,
+    at,
+    begun,
+    created,
+    finished,
+    project,
+    summed,
+    whole_turn,
+)
 from tests.store.test_contract_memories import archive
 from tests.store.test_contract_recall import waiting
 
@@ -57,13 +65,7 @@ replace = msgspec.structs.replace
 
 def joined(project_id: str, into: str) -> list[Write]:
     """Both projects, the one joined to the other."""
-    path = f"/home/ana/{project_id}"
-    project = Project(project_id=project_id, path=path, created_at=START)
-    root = Project(project_id=into, path=f"/home/ana/{into}", created_at=START)
-    return [
-        RegisterProject(project=root),
-        RegisterProject(project=replace(project, joined_into=into)),
-    ]
+    return [project(into), project(project_id, into)]
 
 
 def drop(*paths: str, project_id: str = GARDEN) -> DropCodeFiles:
@@ -202,7 +204,6 @@ async def test_a_scope_goes_with_its_file(store: Store) -> None:
     assert (lost.defined, lost.path, lost.scope) == (False, "a.py", a_scope("one"))
     turns = await store.code_turns(TurnsQuery(scope_ids=("one", "three")))
     assert [turn.turn_id for turn in turns] == ["t2", "t1"]
-    assert await is_whole(store)
     await store.apply([drop("a.py")])
     assert await scopes_there(store) == {"one": "(a.py)", "two": "(a.py)", "three": "(b.py)"}
     # And it is defined again.
@@ -244,7 +245,7 @@ async def test_a_moved_scope_is_one(
             replace(new.file, scopes=(a_scope("other"), a_scope("moved", line=40))),
             put("old.py", "stays").file,
         ]
-        assert await is_whole(store)
+    assert await is_whole(store)
     await store.apply([drop("old.py")])
     assert await scopes_there(store) == {"moved": "new.py", "other": "new.py"}
     expected = [refers("t", moved="edited")] if known else []
@@ -448,7 +449,7 @@ async def test_scopes_by_name(store: Store) -> None:
 async def turns(store: Store) -> None:
     """Two sessions and a fork that edit, read and name; one of another project."""
     await store.apply([put("a.py", "one", "two"), put("b.py", "three")])
-    for name, session, minute, project in (
+    for name, session, minute, project_id in (
         ("t1", "s", 1, GARDEN),
         ("t2", "s", 2, GARDEN),
         ("r1", "r", 3, GARDEN),
@@ -456,7 +457,7 @@ async def turns(store: Store) -> None:
     ):
         await store.apply(
             [
-                created(session, project_id=project),
+                created(session, project_id=project_id),
                 begun(session, name, started_at=at(minute)),
                 touched(session, name, "read", "a.py"),
             ]
@@ -653,7 +654,6 @@ async def test_what_a_deleted_session_had_to_do_with(store: Store) -> None:
     left = await store.get(PutReferences, ["t1", "t2", "r1"])
     assert left == [refers("r1", four="read", two="named")]
     assert await waiting(store, "references") == []
-    assert await is_whole(store)
     await inner.delete_session("r")
     assert await scopes_there(store) == {"three": "a.py", "four": "b.py"}
     assert await is_whole(store)

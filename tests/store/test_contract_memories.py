@@ -32,13 +32,11 @@ from ragmem.records import (
     MemoryRecord,
     Pending,
     Profile,
-    Project,
     PutMemory,
     PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
-    RegisterProject,
     UpdateSession,
     Write,
 )
@@ -46,7 +44,6 @@ from ragmem.store import Archive, Store
 from ragmem.store.spool import SpooledStore
 from tests.store.conftest import OpenStore
 from tests.store.samples import (
-    START,
     a_memory,
     a_session,
     at,
@@ -55,6 +52,7 @@ from tests.store.samples import (
     created,
     finished,
     insight,
+    project,
     remembered,
     said,
     summed,
@@ -110,8 +108,8 @@ def whole(memory_id: str = "whole") -> MemoryRecord:
 async def conversation(store: Store) -> None:
     """Two sessions of the garden with two turns each, and one of the kitchen."""
     writes: list[Write] = []
-    for name, project in (("s", GARDEN), ("r", GARDEN), ("k", KITCHEN)):
-        writes.append(created(name, project_id=project))
+    for name, project_id in (("s", GARDEN), ("r", GARDEN), ("k", KITCHEN)):
+        writes.append(created(name, project_id=project_id))
         for number in (1, 2):
             turn = f"t{number}" if name == "s" else f"{name}{number}"
             writes += whole_turn(name, turn, f"{turn}?", started_at=at(number))
@@ -389,11 +387,6 @@ async def test_queries(store: Store) -> None:
 
 async def test_joined_projects_know_the_same(store: Store) -> None:
     """Those that are there and those to come, whichever id is given."""
-
-    def project(name: str, into: str | None = None) -> RegisterProject:
-        known = Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
-        return RegisterProject(project=known)
-
     await store.apply([project("p"), project("q"), remembered("a", project_id="p")])
     await store.apply([remembered("own", project_id=None)])
     await store.apply([project("p", "q"), remembered("b", project_id="p", created_at=at(9))])

@@ -18,10 +18,8 @@ from ragmem.records import (
     Interval,
     MemoryQuery,
     Pending,
-    Project,
     PutTurn,
     PutVectors,
-    RegisterProject,
     Scope,
     SearchQuery,
     Summary,
@@ -41,6 +39,7 @@ from tests.store.samples import (
     called,
     created,
     finished,
+    project,
     remembered,
     summed,
     whole_turn,
@@ -347,14 +346,11 @@ async def test_scopes(store: Store) -> None:
 async def test_joined_projects_are_one(store: Store) -> None:
     """Whichever id is given, what was said before and after."""
     names = ("project-garden", "project-kitchen")
-    for name in names:
-        project = Project(project_id=name, path=f"/{name}", created_at=at(0))
-        await store.apply([RegisterProject(project=project)])
+    await store.apply([project(name) for name in names])
     await garden(store)
     await store.use_embedder(MARK)
     await store.apply([embedded("roses", EAST), embedded("jam", EAST)])
-    joined = Project(project_id=names[1], path="/k", created_at=at(0), joined_into="project-garden")
-    await store.apply([RegisterProject(project=joined)])
+    await store.apply([project(names[1], names[0])])
     await store.apply(whole_turn("k", "thorns", "Roses have thorns.", "Yes."))
     for name in names:
         scope = within(projects=(name,))
@@ -632,9 +628,7 @@ async def test_of_a_time_the_newest_and_the_best(store: Store) -> None:
 
 async def test_a_joined_projects_time(store: Store) -> None:
     await garden(store)
-    for name, into in (("project-garden", None), ("project-kitchen", "project-garden")):
-        project = Project(project_id=name, path=f"/{name}", created_at=at(0), joined_into=into)
-        await store.apply([RegisterProject(project=project)])
+    await store.apply([project("project-garden"), project("project-kitchen", "project-garden")])
     for name in ("project-garden", "project-kitchen"):
         query = asking(intervals=(during(4, 6),), scope=within(projects=(name,)))
         assert set(await found(store, query)) == {"roses", "jam"}

@@ -4,22 +4,27 @@ from collections.abc import Sequence
 
 import pytest
 
+from ragmem.errors import SessionNotFound
 from ragmem.records import (
     MEMORY_LEVEL,
     EmbedderMark,
-    Insight,
     MarkExtracted,
-    Project,
-    PutInsight,
     PutProfile,
-    PutVectors,
-    RegisterProject,
     UpdateSession,
     Write,
 )
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
-from tests.store.samples import START, at, created, remembered, said, whole_turn
+from tests.store.samples import (
+    at,
+    begun,
+    created,
+    insight,
+    project,
+    remembered,
+    said,
+    whole_turn,
+)
 from tests.store.test_contract_memories import GARDEN, KITCHEN, archive
 from tests.store.test_contract_recall import MARK, NORTH, UP, embedded
 
@@ -35,34 +40,26 @@ async def test_it_goes_up_by_one_with_what_changes_memories(store: Store) -> Non
     """A memory, what takes its place, its vector, a project that becomes another's."""
     await store.use_embedder(MARK)
     await store.apply([created("s"), *whole_turn("s", "t1")])
-    garden, kitchen = (
-        Project(project_id=name, path=f"/home/ana/{name}", created_at=START)
-        for name in (GARDEN, KITCHEN)
-    )
-    await store.apply([RegisterProject(project=garden), RegisterProject(project=kitchen)])
+    await store.apply([project(GARDEN), project(KITCHEN)])
     old = remembered("old", evidence=(said("s", "t1"),))
     assert await went_up(store, [old]) == 1
-    vector = PutVectors(
-        record_id="old", level=MEMORY_LEVEL, embedder=MARK.model_id, text_hash="h", vectors=(UP,)
-    )
+    vector = embedded("old", UP, level=MEMORY_LEVEL)
     assert await went_up(store, [vector]) == 1
     several = [remembered("new", supersedes=("old",)), remembered("other"), vector]
     assert await went_up(store, [*several, MarkExtracted(turn_ids=("t1",))]) == 1
-    joined = Project(project_id=KITCHEN, path=kitchen.path, created_at=START, joined_into=GARDEN)
-    assert await went_up(store, [RegisterProject(project=joined)]) == 1
+    assert await went_up(store, [project(KITCHEN, GARDEN)]) == 1
 
 
 async def test_it_stays_while_people_talk(store: Store) -> None:
     """Turns, their vectors, summaries' words, the profile and insights are no memories."""
     await store.use_embedder(MARK)
     assert await went_up(store, [created("s"), remembered("m")]) == 1
-    insight = Insight(session_id="s", main_topic="ferns", created_at=at(1))
     talk: list[Write] = [
         *whole_turn("s", "t1"),
         embedded("t1", NORTH),
         UpdateSession(session_id="s", summary="They spoke of ferns.", at=at(2)),
         PutProfile(key="name", value="Ana", at=at(3)),
-        PutInsight(insight=insight),
+        insight("s"),
         MarkExtracted(turn_ids=("t1",)),
     ]
     assert await went_up(store, talk) == 0
@@ -80,17 +77,7 @@ async def test_it_goes_up_with_what_takes_memories_away(store: Store) -> None:
     seen.append(await store.memories_revision())
     await (await archive(store)).delete_session("s")
     seen.append(await store.memories_revision())
-    await store.apply(
-        [
-            PutVectors(
-                record_id="kept",
-                level=MEMORY_LEVEL,
-                embedder=MARK.model_id,
-                text_hash="h",
-                vectors=(UP,),
-            )
-        ]
-    )
+    await store.apply([embedded("kept", UP, level=MEMORY_LEVEL)])
     seen.append(await store.memories_revision())
     await store.use_embedder(EmbedderMark("another", 4))
     seen.append(await store.memories_revision())
@@ -107,9 +94,6 @@ async def test_another_process_sees_it(open_store: OpenStore) -> None:
 
 async def test_what_fails_leaves_it(store: Store) -> None:
     """A transaction that was undone has changed nothing."""
-    from ragmem.errors import SessionNotFound
-    from tests.store.samples import begun
-
     before = await store.memories_revision()
     with pytest.raises(SessionNotFound):
         await store.apply([remembered("m"), begun("nowhere")])

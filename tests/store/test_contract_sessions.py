@@ -9,7 +9,16 @@ from ragmem.ids import new_id, short_id
 from ragmem.records import Project, PutSession, RegisterProject, SessionQuery, UpdateSession
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
-from tests.store.samples import START, a_session, at, begun, called, created, finished, whole_turn
+from tests.store.samples import (
+    a_session,
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    project,
+    whole_turn,
+)
 from tests.store.seen import seen
 
 # --- sessions ---------------------------------------------------------------
@@ -238,12 +247,6 @@ async def test_detaching_interrupts_what_runs(open_store: OpenStore) -> None:
 
 
 # --- projects that were joined ----------------------------------------------
-
-
-def project(name: str, joined_into: str | None = None) -> RegisterProject:
-    return RegisterProject(
-        project=Project(project_id=name, path=f"/{name}", created_at=START, joined_into=joined_into)
-    )
 
 
 async def sessions_of(store: Store, project_id: str) -> set[str]:

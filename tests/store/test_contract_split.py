@@ -1,10 +1,7 @@
 """Projects that are split again after they were joined, on every Store: see `RegisterProject`."""
 
-import msgspec
-
 from ragmem.records import (
     MemoryQuery,
-    Project,
     RegisterProject,
     ScopeQuery,
     SessionQuery,
@@ -15,12 +12,12 @@ from ragmem.store import Store
 from tests.store.code_samples import put, refers, touched
 from tests.store.conftest import OpenStore
 from tests.store.samples import (
-    START,
     at,
     begun,
     called,
     created,
     finished,
+    project,
     remembered,
     said,
     summed,
@@ -32,19 +29,14 @@ from tests.store.test_contract_recall import EAST, MARK, asking, by_words, embed
 TREE, MAIN = "tree", "main"
 
 
-def project(name: str, into: str | None = None, *, chosen: bool = False) -> RegisterProject:
-    """A project is known; joined to another, or, to itself, split."""
-    known = Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
-    return RegisterProject(project=known, chosen=chosen)
-
-
 def split() -> RegisterProject:
     return project(TREE, TREE, chosen=True)
 
 
 def started(session_id: str, name: str) -> Write:
     """A session in a folder, by the id that the folder's project has by itself."""
-    return created(session_id, project_id=name, cwd=f"/{name}", project_path=f"/{name}")
+    folder = f"/home/ana/{name}"
+    return created(session_id, project_id=name, cwd=folder, project_path=folder)
 
 
 async def both(store: Store) -> None:
@@ -72,11 +64,11 @@ async def both(store: Store) -> None:
 async def more(store: Store) -> None:
     """In each folder a session while they are one."""
     for name in (MAIN, TREE):
-        turn, session = f"{name}-2", f"{name}-t"
+        turn, session, folder = f"{name}-2", f"{name}-t", f"/home/ana/{name}"
         await store.apply(
             [
                 # Since a process that knows of the join names the one that they are.
-                created(session, project_id=MAIN, cwd=f"/{name}", project_path=f"/{name}"),
+                created(session, project_id=MAIN, cwd=folder, project_path=folder),
                 begun(session, turn, "More roses?"),
                 called(session, turn, 0, "a.py", "b.py", tool_call_id=f"{turn}-c"),
                 finished(session, turn, "New roses."),
@@ -209,10 +201,8 @@ async def test_others_stay_joined(store: Store) -> None:
 async def test_a_folder_that_had_moved_takes_its_sessions_along(store: Store) -> None:
     """Of before it was joined, though they bear the path that it had then."""
     await both(store)
-    moved = Project(project_id=TREE, path="/moved", created_at=START)
-    await store.apply([RegisterProject(project=moved)])
-    apart = msgspec.structs.replace(moved, joined_into=TREE)
-    await store.apply([RegisterProject(project=apart, chosen=True)])
+    await store.apply([project(TREE, path="/moved")])
+    await store.apply([project(TREE, TREE, path="/moved", chosen=True)])
     assert await sessions(store, TREE) == {"tree-s"}
     await is_whole(store)
 

@@ -19,7 +19,6 @@ from ragmem.records import (
     Insight,
     MarkExtracted,
     MemoryQuery,
-    Project,
     PutMemory,
     PutOwner,
     PutProfile,
@@ -28,7 +27,6 @@ from ragmem.records import (
     PutTurn,
     PutVectors,
     Record,
-    RegisterProject,
     ScopeQuery,
     SessionId,
     Turn,
@@ -63,6 +61,7 @@ from tests.store.samples import (
     garden,
     insight,
     known,
+    project,
     remembered,
     said,
     whole_turn,
@@ -76,7 +75,6 @@ from tests.store.test_contract_split import (
     both as joined,
     memories,
     more as while_joined,
-    project,
     split,
 )
 from tests.store.test_spool import Home, home, settled
@@ -120,7 +118,6 @@ async def filled(store: Archive) -> None:
 
 def content() -> list[Write]:
     """Writes of every kind, but for vectors."""
-    shed = Project(project_id=SHED, path="/home/ana/shed", created_at=at(40))
     brought = Turn(
         turn_id="t1",
         session_id="taken-in",
@@ -133,7 +130,7 @@ def content() -> list[Write]:
     return [
         *garden(),
         *known(),
-        RegisterProject(project=shed),
+        project(SHED, created_at=at(40)),
         PutOwner(owner="ana-id", name="Ana", at=at(1)),
         answered("deep", "d5", "So far."),
         MarkExtracted(turn_ids=("r3",)),
@@ -361,8 +358,7 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
 async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: Archive) -> None:
     """Each folder's files stay its own, and compare equal; memories are the other project's."""
     await filled(source)
-    joined = Project(project_id=GARDEN, path="/home/ana/garden", created_at=at(0), joined_into="q")
-    await target.apply([RegisterProject(project=joined)])
+    await target.apply([project(GARDEN, "q")])
     await moved(source, target)
     assert await code_seen(target, *TURNS) == await code_seen(source, *TURNS)
     assert [each.project_id for each in await target.find_scopes(
@@ -649,8 +645,7 @@ async def test_in_another_project_its_memories_are_that_ones(
 ) -> None:
     """Where the folder is another project, session and memories belong to it."""
     await conversation(source)
-    local = Project(project_id="local", path="/home/ana/garden", created_at=at(0))
-    await target.apply([RegisterProject(project=local)])
+    await target.apply([project("local", path="/home/ana/garden")])
     session = await import_document(target, await document_of(source, "s"), as_new=False)
     assert session.project_id == "local"
     assert {memory.memory_id: memory.project_id for memory in await target.memories(ALL)} == {

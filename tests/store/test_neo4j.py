@@ -1,16 +1,17 @@
-"""The graph store's own promises: the shape of the graph, its schema, and hard values."""
+"""The graph store's own promises: the shape of the graph, hard values, and listing."""
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 
 import pytest
 
-from ragmem.errors import StoreRefused
-from ragmem.records import FileAccess, Project, RegisterProject
+from ragmem.errors import StoreError, StoreRefused
+from ragmem.records import FileAccess, SessionQuery, Turn, UpdateSession
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import PATIENCE_S, ask, one
-from tests.store.samples import START, at, begun, called, created, finished, summed
+from tests.store.samples import at, begun, called, created, finished, project, summed, whole_turn
 
 # --- the shape -------------------------------------------------------------------
 
@@ -21,7 +22,7 @@ async def test_files_are_shared_by_the_turns_of_a_project(
     """ACCESSED {type, at} leads to one File for each project and path."""
     await graph.apply(
         [
-            RegisterProject(project=Project(project_id="other", path="/o", created_at=START)),
+            project("other"),
             created("s"),
             created("o", project_id="other"),
             begun("s", "t1"),
@@ -178,6 +179,89 @@ async def test_a_folder_longer_than_an_index_takes(graph: Neo4jStore) -> None:
     """Refused for good, not "try again"."""
     with pytest.raises(StoreRefused, match="longer than its index"):
         await graph.apply([created("s", cwd="/" + "x" * 9000)])
+
+
+@pytest.mark.campaign
+async def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """By every way to it; what the server holds is left as it is."""
+    await graph.apply([created("s"), begun("s", "t"), called("s", "t"), finished("s", "t")])
+    await ask(
+        neo4j_server,
+        """
+        MATCH (t:ConversationTurn {uuid: 't'})-[:HAS_TOOL_CALL]->(c:ToolCall)
+        SET t.reasoning = $long, t.userMessage = $long, c.toolResult = $long
+        """,
+        long="words " * 3_000_000,
+    )
+    [call] = next(iter(await graph.turns("s"))).tool_calls
+    found = await graph.find_tool_call("s", call.tool_call_id)
+    [known], [listed] = await graph.get(Turn, ["t"]), await graph.sessions(SessionQuery())
+    assert found
+    assert listed.last_message
+    for turn in (next(iter(await graph.turns("s"))), known):
+        texts = (turn.reasoning, turn.user_message, turn.tool_calls[0].result, found.result)
+        for text in texts:
+            assert text
+            assert 4_000_000 < len(text) < 4_300_000
+            assert text.endswith("characters: the rest is left out]")
+    assert len(listed.last_message) == 16 << 20
+    [size] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN size(t.reasoning) AS n")
+    assert size["n"] == 18_000_000
+
+
+# --- what a cluster asks of a client, seen on a single server ------------------------
+
+
+def bookmarks_sent(caplog: pytest.LogCaptureFixture) -> list[set[str]]:
+    """The bookmarks of each statement that was read with, as the driver sent them."""
+    read = [each for each in caplog.messages if "C: RUN" in each]
+    return [set(re.findall(r"'(FB:[^']+)'", each)) for each in read]
+
+
+async def test_a_read_waits_for_what_was_written(
+    graph: Neo4jStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each statement carries the bookmark of the last write, so that any member
+    of a cluster answers from a state that has it: one reads what one wrote."""
+    caplog.set_level(logging.DEBUG, logger="neo4j.io")
+    await graph.apply([created("s")])
+    after_first = set(await graph._gateway._bookmarks.get_bookmarks())
+    assert after_first
+    caplog.clear()
+    await graph.turns("s")
+    assert bookmarks_sent(caplog) == [after_first]
+
+    await graph.apply([*whole_turn("s")])
+    after_second = set(await graph._gateway._bookmarks.get_bookmarks())
+    assert after_second
+    assert after_second != after_first
+    caplog.clear()
+    await graph.sessions(SessionQuery(cwd="/home/ana/garden"))
+    assert bookmarks_sent(caplog) == [after_second]
+
+
+async def test_a_bookmark_that_is_not_known_is_no_stale_answer(graph: Neo4jStore) -> None:
+    """The server looks at the bookmark: one that it can't place is an error, in words."""
+    await graph.apply([created("s")])
+    kept = await graph._gateway._bookmarks.get_bookmarks()
+    await graph._gateway._bookmarks.update_bookmarks(kept, ["FB:unheard-of"])
+    with pytest.raises(StoreError):
+        await graph.session("s")
+
+
+async def test_listing_goes_over_what_a_wrong_clock_has_put_ahead(graph: Neo4jStore) -> None:
+    """Sessions of the future come last, and all are there, none twice."""
+    for number in range(6):
+        await graph.apply([created(f"s{number}", started_at=at(number), updated_at=at(number))])
+    await graph.apply([UpdateSession(session_id="s3", title="x", at=at(3))])
+    server_side = "MATCH (s:ConversationSession {sessionId: 's2'}) SET s.lastActivity = $at"
+    await graph._gateway.write(lambda tx: tx.run(server_side, at=at(10**7)))
+    for limit in (1, 3, 5, 6, 9):
+        listed = await graph.sessions(SessionQuery(limit=limit))
+        wanted = ["s5", "s4", "s3", "s1", "s0", "s2"]
+        assert [each.session_id for each in listed] == wanted[:limit]
 
 
 # --- nothing secret, nothing heavy -------------------------------------------------

@@ -10,8 +10,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.code_samples import GARDEN, a_scope, put, refers
-from tests.store.samples import at, begun, called, created, finished, whole_turn
-from tests.store.test_contract_split import project
+from tests.store.samples import at, begun, called, created, finished, project, whole_turn
 
 
 def known() -> list[Write]:

@@ -1,30 +1,17 @@
 """The Cypher of docs/graph.md, as it stands there, on a small graph."""
 
 import re
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragmem.records import (
-    CodeFile,
-    CodeReference,
-    CodeScope,
-    EmbedderMark,
-    FileAccess,
-    Project,
-    PutCodeFile,
-    PutReferences,
-    PutVectors,
-    ReferenceHow,
-    RegisterProject,
-    Write,
-)
+from ragmem.records import EmbedderMark, FileAccess, Write
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.vectors import EMBEDDED
 from tests.fakes.neo4j import ask, in_thread, open_empty_neo4j_store
+from tests.store.code_samples import a_scope, put, refers
 from tests.store.samples import (
     at,
     begun,
@@ -32,10 +19,12 @@ from tests.store.samples import (
     created,
     finished,
     insight,
+    project,
     remembered,
     said,
     summed,
 )
+from tests.store.test_contract_recall import embedded, unit
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "graph.md").read_text("utf-8")
 HOME = "/home/ana/garden"
@@ -77,32 +66,14 @@ def written(session_id: str, turn_id: str, name: str, *accesses: FileAccess) -> 
     return type(call)(session_id=session_id, call=call.call, accesses=accesses)
 
 
-def defined(project_id: str, path: str, *names: str, imports: tuple[str, ...] = ()) -> Write:
-    """A file of the code index, with these functions."""
-    scopes = tuple(
-        CodeScope(
-            scope_id=f"{project_id}:{name}", kind="function", name=name, qualified_name=name,
-            start_line=line, end_line=line, hash=name,
-        )
-        for line, name in enumerate(names, 1)
-    )  # fmt: skip
-    file = CodeFile(
-        project_id=project_id, path=path, language="python", hash=path, scopes=scopes,
-        imports=imports,
-    )  # fmt: skip
-    return PutCodeFile(file=file)
-
-
-def linked(turn_id: str, **hows: ReferenceHow) -> Write:
-    """What a turn has to do with functions of the garden, or of its clone."""
-    references = tuple(
-        CodeReference(scope_id=name.replace("_", ":"), how=how) for name, how in hows.items()
-    )
-    return PutReferences(turn_id=turn_id, references=references)
-
-
 def code() -> list[Write]:
     """Files of the garden, its clone and the kitchen, and what turns have to do with them."""
+
+    def defined(of: str, path: str, *names: str, imports: tuple[str, ...] = ()) -> Write:
+        lines = enumerate(names, 1)
+        scopes = (a_scope(f"{of}:{name}", name, line, end_line=line) for line, name in lines)
+        return put(path, *scopes, project_id=of, imports=imports)
+
     return [
         defined("garden", "beds/north.txt", "plant", "dig"),
         defined("garden", "main.py", "grow", imports=("beds/north.txt",)),
@@ -110,32 +81,24 @@ def code() -> list[Write]:
         defined("garden", "other.py", imports=("main.py",)),
         defined("clone", "beds/north.txt", "plant"),
         defined("kitchen", "beds/north.txt", "plant"),
-        linked("t1", garden_plant="read", garden_grow="found"),
-        linked("t2", garden_plant="edited", garden_dig="found"),
-        linked("u1", clone_plant="named"),
-        linked("v1", kitchen_plant="edited"),
+        refers("t1", **{"garden:plant": "read", "garden:grow": "found"}),
+        refers("t2", **{"garden:plant": "edited", "garden:dig": "found"}),
+        refers("u1", **{"clone:plant": "named"}),
+        refers("v1", **{"kitchen:plant": "edited"}),
     ]
 
 
 def vector(turn_id: str, *numbers: float) -> Write:
     """Of a turn, as an embedder of four dimensions gives it: those of all tests of one server."""
-    given = struct.pack("<4f", *numbers, 0, 0)
-    return PutVectors(
-        record_id=turn_id, level=0, embedder="small", text_hash=turn_id, vectors=(given,)
-    )
+    return embedded(turn_id, unit(*numbers, 0, 0), embedder="small")
 
 
 def small_graph() -> list[Write]:
     """Two sessions in the garden's project, one of them from a joined folder; one elsewhere."""
-
-    def project(name: str, path: str, into: str | None = None) -> RegisterProject:
-        known = Project(project_id=name, path=path, created_at=at(0), joined_into=into)
-        return RegisterProject(project=known)
-
     return [
-        project("garden", HOME),
-        project("clone", "/home/ana/clone", "garden"),
-        project("kitchen", "/home/ana/kitchen"),
+        project("garden", path=HOME),
+        project("clone", "garden"),
+        project("kitchen"),
         created("s", project_id="garden", title="Shade"),
         begun("s", "t1", "Where do ferns go?", started_at=at(1)),
         written("s", "t1", "c1", access("beds/north.txt", "read", 1)),
@@ -195,124 +158,87 @@ GIVEN: dict[str, Any] = {
     "since": at(9),
     "word": "ferns",
 }
-EXPECTED: dict[str, list[dict[str, Any]]] = {
-    "The newest sessions of a project": [
-        {"session": "r", "title": "Hostas", "turns": 1, "last": at(20)},
-        {"session": "s", "title": "Shade", "turns": 2, "last": at(10)},
-    ],
-    "Which turns touched a file": [
-        {"turn": "u1", "asked": "And hostas?", "how": ["read"], "last": at(20)},
-        {"turn": "t2", "asked": "Write it down.", "how": ["write"], "last": at(10)},
-        {"turn": "t1", "asked": "Where do ferns go?", "how": ["read"], "last": at(1)},
-    ],
-    "Search by meaning": [
-        {"turn": "u1", "said": "And hostas?", "session": "r", "score": 0.8},
-        {"turn": "t2", "said": "Write it down.", "session": "s", "score": 0.5},
-    ],
-    "Which sessions touched this file?": [
-        {"session": "r", "title": "Hostas", "how": ["read"], "turns": 1, "last": at(20)},
-        {"session": "s", "title": "Shade", "how": ["read", "write"], "turns": 2, "last": at(10)},
-    ],
-    "What was decided about it?": [
-        {
-            "decided": "Ferns go north.",
-            "by": "person",
-            "at": at(10),
-            "words": ["no, north", "north: shade"],
-            "sessions": ["s"],
-        },
-        {
-            "decided": "Never water at noon.",
-            "by": "person",
-            "at": at(2),
-            "words": ["never at noon"],
-            "sessions": ["r"],
-        },
-    ],
-    "Which sessions discussed this code?": [
-        {"session": "r", "title": "Hostas", "how": ["named"], "turns": 1, "last": at(20)},
-        {"session": "s", "title": "Shade", "how": ["edited", "read"], "turns": 2, "last": at(10)},
-    ],
-    "What was decided about this code?": [
-        {
-            "kind": "failure",
-            "decided": "`make beds` needs a spade.",
-            "at": at(21),
-            "words": ["ferns, you know"],
-            "sessions": ["r"],
-        },
-        {
-            "kind": "decision",
-            "decided": "Ferns go north.",
-            "at": at(10),
-            "words": ["no, north", "north: shade"],
-            "sessions": ["s"],
-        },
-        {
-            "kind": "rule",
-            "decided": "Never water at noon.",
-            "at": at(2),
-            "words": ["never at noon"],
-            "sessions": ["r"],
-        },
-    ],
-    "Which files change together with it?": [
-        {"file": "list.txt", "turns": 1, "sessions": 1, "last": at(10)},
-    ],
-    "What imports it?": [
-        {"file": "main.py", "steps": 1},
-        {"file": "other.py", "steps": 2},
-        {"file": "tests/main.py", "steps": 2},
-    ],
-    "What did it take the place of?": [
-        {"back": 0, "content": "Ferns go north.", "at": at(10), "until": None},
-        {"back": 1, "content": "Ferns go south.", "at": at(1), "until": at(10)},
-    ],
-    "Where does a memory come from?": [
-        {
-            "session": "Shade",
-            "turn": 2,
-            "asked": "Write it down.",
-            "words": "no, north",
-            "tool": None,
-            "file": None,
-            "at": at(10),
-        },
-        {
-            "session": "Shade",
-            "turn": 1,
-            "asked": "Where do ferns go?",
-            "words": "north: shade",
-            "tool": "edit_file",
-            "file": "beds/north.txt",
-            "at": at(1),
-        },
-    ],
-    "Which commands failed here?": [
-        {"command": '{"command": "sleep 999"}', "times": 1, "last": at(21), "sessions": ["r"]},
-        {
-            "command": '{"command": "make beds"}',
-            "times": 2,
-            "last": at(20),
-            "sessions": ["r", "s"],
-        },
-    ],
-    "Which commands failed here? (2)": [{"failure": "`make beds` needs a spade.", "at": at(21)}],
-    "What changed since?": [
-        {"file": "beds/north.txt", "asked": ["Write it down."], "last": at(10)},
-        {"file": "list.txt", "asked": ["Write it down."], "last": at(10)},
-    ],
-    "What changed since? (2)": [
-        {
-            "content": "`make beds` needs a spade.",
-            "kind": "failure",
-            "change": "new",
-            "at": at(21),
-        },
-        {"content": "Ferns go north.", "kind": "decision", "change": "new", "at": at(10)},
-        {"content": "Ferns go south.", "kind": "decision", "change": "superseded", "at": at(10)},
-    ],
+EXPECTED: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+    "The newest sessions of a project": (
+        "session title turns last", [("r", "Hostas", 1, at(20)), ("s", "Shade", 2, at(10))],
+    ),
+    "Which turns touched a file": (
+        "turn asked how last",
+        [
+            ("u1", "And hostas?", ["read"], at(20)),
+            ("t2", "Write it down.", ["write"], at(10)),
+            ("t1", "Where do ferns go?", ["read"], at(1)),
+        ],
+    ),
+    "Search by meaning": (
+        "turn said session score",
+        [("u1", "And hostas?", "r", 0.8), ("t2", "Write it down.", "s", 0.5)],
+    ),
+    "Which sessions touched this file?": (
+        "session title how turns last",
+        [("r", "Hostas", ["read"], 1, at(20)), ("s", "Shade", ["read", "write"], 2, at(10))],
+    ),
+    "What was decided about it?": (
+        "decided by at words sessions",
+        [
+            ("Ferns go north.", "person", at(10), ["no, north", "north: shade"], ["s"]),
+            ("Never water at noon.", "person", at(2), ["never at noon"], ["r"]),
+        ],
+    ),
+    "Which sessions discussed this code?": (
+        "session title how turns last",
+        [("r", "Hostas", ["named"], 1, at(20)), ("s", "Shade", ["edited", "read"], 2, at(10))],
+    ),
+    "What was decided about this code?": (
+        "kind decided at words sessions",
+        [
+            ("failure", "`make beds` needs a spade.", at(21), ["ferns, you know"], ["r"]),
+            ("decision", "Ferns go north.", at(10), ["no, north", "north: shade"], ["s"]),
+            ("rule", "Never water at noon.", at(2), ["never at noon"], ["r"]),
+        ],
+    ),
+    "Which files change together with it?": (
+        "file turns sessions last", [("list.txt", 1, 1, at(10))],
+    ),
+    "What imports it?": (
+        "file steps", [("main.py", 1), ("other.py", 2), ("tests/main.py", 2)],
+    ),
+    "What did it take the place of?": (
+        "back content at until",
+        [(0, "Ferns go north.", at(10), None), (1, "Ferns go south.", at(1), at(10))],
+    ),
+    "Where does a memory come from?": (
+        "session turn asked words tool file at",
+        [
+            ("Shade", 2, "Write it down.", "no, north", None, None, at(10)),
+            ("Shade", 1, "Where do ferns go?", "north: shade", "edit_file", "beds/north.txt",
+             at(1)),
+        ],
+    ),
+    "Which commands failed here?": (
+        "command times last sessions",
+        [
+            ('{"command": "sleep 999"}', 1, at(21), ["r"]),
+            ('{"command": "make beds"}', 2, at(20), ["r", "s"]),
+        ],
+    ),
+    "Which commands failed here? (2)": (
+        "failure at", [("`make beds` needs a spade.", at(21))],
+    ),
+    "What changed since?": (
+        "file asked last",
+        [("beds/north.txt", ["Write it down."], at(10)), ("list.txt", ["Write it down."], at(10))],
+    ),
+    "What changed since? (2)": (
+        "content kind change at",
+        [
+            ("`make beds` needs a spade.", "failure", "new", at(21)),
+            ("Ferns go north.", "decision", "new", at(10)),
+            ("Ferns go south.", "decision", "superseded", at(10)),
+        ],
+    ),
 }  # fmt: skip
+"""By each heading the columns that its query answers with, and the rows."""
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +258,7 @@ def server(neo4j_server: Connection) -> Connection:
     return neo4j_server
 
 
-def sorted_rows(rows: list[Row] | list[dict[str, Any]]) -> list[dict[str, Any]]:
+def sorted_rows(rows: list[Row]) -> list[dict[str, Any]]:
     """Lists come in no order; rows of one time neither."""
     return sorted(
         (
@@ -349,7 +275,9 @@ async def test_a_query_answers_its_question(server: Connection, heading: str) ->
     query = queries()[heading]
     given = {name: value for name, value in GIVEN.items() if f"${name}" in query}
     rows = await ask(server, query, **given)
-    assert sorted_rows(rows) == sorted_rows(EXPECTED[heading])
+    columns, expected = EXPECTED[heading]
+    table = [Row(zip(columns.split(), row, strict=True)) for row in expected]
+    assert sorted_rows(rows) == sorted_rows(table)
     times = [row.get("last") or row.get("at") for row in rows]
     if "DESC" in query and "score DESC" not in query:
         assert times == sorted(times, reverse=True)

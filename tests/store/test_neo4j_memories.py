@@ -1,4 +1,4 @@
-"""Memories in the graph: its shape, what is damaged and mended, lost answers, races, plans."""
+"""Memories in the graph: its shape, older schemas, races."""
 
 import asyncio
 
@@ -10,15 +10,22 @@ from ragmem.records import (
     MarkExtracted,
     MemoryQuery,
     MemoryRecord,
-    Project,
     PutProfile,
-    RegisterProject,
     UpdateSession,
     Write,
 )
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from tests.fakes.neo4j import PATIENCE_S, ask, one
-from tests.store.samples import START, at, called, created, insight, remembered, said, whole_turn
+from tests.store.samples import (
+    at,
+    called,
+    created,
+    insight,
+    project,
+    remembered,
+    said,
+    whole_turn,
+)
 from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
 
 EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
@@ -166,11 +173,6 @@ async def test_memories_while_projects_are_joined(
 ) -> None:
     """A memory that is being written sees the join, or is seen by it."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-
-    def project(name: str, into: str | None = None) -> RegisterProject:
-        return RegisterProject(
-            project=Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
-        )
 
     for number in range(12):
         name = f"p{number}"

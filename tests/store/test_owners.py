@@ -11,10 +11,8 @@ from ragmem.records import (
     MemoryQuery,
     MemoryRecord,
     Owner,
-    Project,
     PutOwner,
     PutProfile,
-    RegisterProject,
     SessionQuery,
 )
 from ragmem.store import Archive, home_owner, take_owner
@@ -25,7 +23,7 @@ from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.code_samples import GARDEN, put
-from tests.store.samples import START, at, begun, called, created, finished, remembered
+from tests.store.samples import START, at, begun, called, created, finished, project, remembered
 from tests.store.test_schemas import old_database, old_graph
 
 OpenAs = Callable[..., Awaitable[Archive]]
@@ -220,14 +218,13 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
     """Whoever writes hangs it there, a join takes it along, and deletion leaves the rest."""
     await empty_neo4j(neo4j_server)
     ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    garden = "/home/ana/garden"
     # Before its project is known, as where the code is looked at first.
     code = put("a.py", "s1", imports=("b.py",))
     await ana.apply([code, created("early"), remembered("m1", project_id=GARDEN)])
     await ana.apply(
         [
-            RegisterProject(
-                project=Project(project_id=GARDEN, path="/home/ana/garden", created_at=START)
-            ),
+            project(GARDEN, path=garden),
             created("late"),
             begun("late", "t1"),
             called("late", "t1", 0, "notes.md"),
@@ -236,7 +233,6 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
             PutProfile(key="name", value="Ana", at=START),
         ]
     )
-    garden = "/home/ana/garden"
     everything = {
         (garden, "HAS_SESSION", "early"),
         (garden, "HAS_SESSION", "late"),
@@ -258,9 +254,7 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
     assert (garden, "HAS_MEMORY", "about-me") in await held(neo4j_server)
     assert ("ana-id", "HAS_MEMORY", "about-me") not in await held(neo4j_server)
     # The folder is joined to another: what tools touched and what was said goes along.
-    park = Project(project_id="project-park", path="/home/ana/park", created_at=START)
-    joined = Project(project_id=GARDEN, path=garden, created_at=START, joined_into="project-park")
-    await ana.apply([RegisterProject(project=park), RegisterProject(project=joined)])
+    await ana.apply([project("park"), project(GARDEN, "park", path=garden)])
     found = {each for each in await held(neo4j_server) if each[0] != "ana-id"}
     assert found == {
         (garden, "HAS_FILE", "a.py"),
@@ -289,11 +283,10 @@ async def test_what_hangs_elsewhere_than_it_says_is_told(
 ) -> None:
     await empty_neo4j(neo4j_server)
     ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
-    project = Project(project_id=GARDEN, path="/home/ana/garden", created_at=START)
     await ana.apply(
         [
-            RegisterProject(project=project),
-            created("s", project_path="/home/ana/garden"),
+            project(GARDEN),
+            created("s", project_path="/home/ana/project-garden"),
             remembered("mine", project_id=None),
             remembered("shared", project_id=GARDEN),
             PutProfile(key="name", value="Ana", at=START),

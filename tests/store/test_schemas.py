@@ -45,25 +45,11 @@ KEPT = sorted(int(file.stem.split("-")[1]) for file in FIXTURES.glob("schema-*.s
 """The schemas of which there is a fixture: this one, and those of each release before."""
 TOGETHER = sorted(set(range(1, KEPT[-1])) - set(KEPT))
 """Came out together with the next: no database of a release has them alone."""
-TIMES = frozenset(
-    [
-        "at",
-        "createdAt",
-        "finishedAt",
-        "lastActivity",
-        "leaseUntil",
-        "startTime",
-        "timestamp",
-        "updatedAt",
-        "expiresAt",
-        "memoriesDue",
-        "referencesDue",
-        "summaryDue",
-        "summaryVectorsDue",
-        "validUntil",
-        "vectorsDue",
-    ]
-)
+TIMES = {
+    "at", "createdAt", "finishedAt", "lastActivity", "leaseUntil", "startTime", "timestamp",
+    "updatedAt", "expiresAt", "memoriesDue", "referencesDue", "summaryDue", "summaryVectorsDue",
+    "validUntil", "vectorsDue",
+}  # fmt: skip
 
 
 def content(version: int) -> list[Write]:
