@@ -27,7 +27,7 @@ async def test_patterns_and_failures(tmp_path: Path) -> None:
 
 async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
     """Checks that keep poison out must not keep out what the person said."""
-    labelled = [turn for turn in turns() if turn.kind]
+    labelled = [turn for turn in turns() if turn.kind][::2]
 
     def extract(request: Request) -> Says:
         given = request.messages[-1].text
