@@ -38,6 +38,7 @@ def test_each_goes_on_with_their_own_and_with_everyones_when_they_say_so(team: T
     hers = team.ana.session_of("What do ferns like?")
     his = team.bob.session_of("Which fern is oldest?")
     assert team.ana.session_of("-c", "And mosses?") == hers
+    assert team.bob.session_of("-c", "And moss?") == his
     assert team.ana.session_of("-c", "--everyone", "Which of them?") == his
     refused = team.ana.run("ask", "-r", his[-8:], "And now?")
     assert refused.code != 0
