@@ -103,6 +103,15 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     assert after["turn_count"] == 3
 
 
+def test_with_a_wrong_password_no_graph_is_chosen(tmp_path: Path, neo4j_server: Connection) -> None:
+    ragmem = Ragmem(tmp_path, {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": "canary-wrong"})
+    assert "canary-wrong" not in ragmem.refused("store", "use", "neo4j", code=1)
+    assert not (ragmem.home / "ragmem.toml").exists()
+
+    # That was one attempt: three would have closed the server to those who know the password.
+    ragmem.ok("store", "use", "neo4j", env={"NEO4J_PASSWORD": neo4j_server.password})
+
+
 def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     """Made while in use, private, and enough to go on from on another machine."""
     file = tmp_path / "backup.db"
