@@ -8,8 +8,8 @@ import pytest
 
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import neo4j_env
 
 
 class Team:
@@ -17,8 +17,7 @@ class Team:
 
     def __init__(self, folder: Path, server: Connection, model: LLMServer) -> None:
         self.model = model
-        self.ana = on_a_graph(server, folder / "ana")
-        self.ana.env.update(model.env)
+        self.ana = Ragmem(folder / "ana", neo4j_env(server) | model.env)
         self.bob = Ragmem(folder / "bob", self.ana.env | {"HOME": str(folder / "bob")})
         self.bob.env["RAGMEM_HOME"] = str(self.bob.home)
         self.bob.project = self.ana.project

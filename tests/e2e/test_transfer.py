@@ -17,7 +17,7 @@ from inline_snapshot import snapshot
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import ask, in_thread
+from tests.fakes.neo4j import neo4j_env
 
 CANARY = "marigold-7731"
 
@@ -48,12 +48,6 @@ def ragmem(recorded: Ragmem, monkeypatch: pytest.MonkeyPatch) -> Ragmem:
     return recorded
 
 
-def with_neo4j(ragmem: Ragmem, server: Connection) -> Ragmem:
-    in_thread(ask(server, "MATCH (n) DETACH DELETE n"))
-    ragmem.env |= {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
-    return ragmem
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -74,7 +68,9 @@ def fact_of(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     """All of it goes over and comes back, counted and compared."""
-    with_neo4j(ragmem, neo4j_server)
+    graph = neo4j_env(neo4j_server)
+    kind = graph.pop("RAGMEM_STORE")
+    ragmem.env |= graph
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
 
@@ -92,7 +88,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     assert "`ragmem store use neo4j` keeps memory there from now on." in done.err
     assert ragmem.shown(session["session_id"]) == before
 
-    ragmem.env["RAGMEM_STORE"] = "neo4j"
+    ragmem.env["RAGMEM_STORE"] = kind
     assert ragmem.shown(session["session_id"]) == before
     assert ragmem.ok("store", "check").out == "All is well: 1 session, 2 turns.\n"
     ragmem.ok("ask", "-c", "And now?")
