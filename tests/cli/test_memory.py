@@ -31,25 +31,11 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Archive, open_archive
-from ragmem.store.neo4j import Connection
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem, finish
-from tests.fakes.forks import PATIENCE
-from tests.fakes.neo4j import empty_neo4j, in_thread
+from tests.fakes.neo4j import in_thread
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
-
-
-def on_a_graph(server: Connection, folder: Path) -> Ragmem:
-    """On a Neo4j with nothing in it."""
-
-    async def empty() -> None:
-        await empty_neo4j(server)
-
-    in_thread(empty())
-    env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30", PATIENCE: "30"}
-    address = {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
-    return Ragmem(folder, env | address)
 
 
 def done(ragmem: Ragmem, *words: str, **options: Any) -> Done:

@@ -8,8 +8,8 @@ import pytest
 
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
-from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import neo4j_env
 
 
 class Team:
@@ -17,8 +17,7 @@ class Team:
 
     def __init__(self, folder: Path, server: Connection, model: LLMServer) -> None:
         self.model = model
-        self.ana = on_a_graph(server, folder / "ana")
-        self.ana.env.update(model.env)
+        self.ana = Ragmem(folder / "ana", neo4j_env(server) | model.env)
         self.bob = Ragmem(folder / "bob", self.ana.env | {"HOME": str(folder / "bob")})
         self.bob.env["RAGMEM_HOME"] = str(self.bob.home)
         self.bob.project = self.ana.project
@@ -38,6 +37,7 @@ def test_each_goes_on_with_their_own_and_with_everyones_when_they_say_so(team: T
     hers = team.ana.session_of("What do ferns like?")
     his = team.bob.session_of("Which fern is oldest?")
     assert team.ana.session_of("-c", "And mosses?") == hers
+    assert team.bob.session_of("-c", "And moss?") == his
     assert team.ana.session_of("-c", "--everyone", "Which of them?") == his
     refused = team.ana.run("ask", "-r", his[-8:], "And now?")
     assert refused.code != 0

@@ -10,13 +10,15 @@ import shlex
 import subprocess
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragmem import config
 from ragmem.cli.files import RELATED, STATUS, TOGETHER
-from ragmem.cli.main import command
+from ragmem.cli.main import command, run
 from ragmem.cli.search import SCOPE
 from ragmem.listings import CODE_SESSION
 from ragmem.records import SCOPE_KINDS
@@ -27,6 +29,7 @@ from tests.fakes.forks import forks
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 MEMORY, CODE, SCRIPTS = (SOURCE / "docs" / f"{name}.md" for name in ("memory", "code", "scripts"))
+COMMANDS_PAGE = SOURCE / "docs" / "commands.md"
 HOME = "/home/ana"
 WATERING = '''\
 def litres(plants: int, days: int) -> float:
@@ -185,6 +188,32 @@ def test_its_keys_are_those_of_the_documents() -> None:
         assert f"`{key}" in page
     for kind in SCOPE_KINDS:
         assert f"`{kind}`" in page
+
+
+def test_the_page_of_commands_has_what_each_says_that_it_takes(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them: nothing else is offered, and nothing is missing."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = []
+    for words in commands(command(), ()):
+        assert run([*words, "--help"]) == 0
+        out, err = capfd.readouterr()
+        assert err == ""
+        shown.append(f"$ {' '.join(['ragmem', *words, '--help'])}\n{out}")
+    assert "```console\n" + "\n".join(shown) + "```\n" in COMMANDS_PAGE.read_text()
+    # What a list of commands says of each is whole.
+    cut = [row for text in shown for row in text.split("\n") if row.endswith("...")]
+    assert [row for row in cut if not row.startswith("Usage: ")] == []
+
+
+def commands(parent: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Every command that help names, groups before what is in them."""
+    yield words
+    for name in getattr(parent, "commands", ()):
+        child = parent.get_command(None, name)
+        if not child.hidden:
+            yield from commands(child, (*words, name))
 
 
 def replayed(page: Path, folder: Path) -> str:

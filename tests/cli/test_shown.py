@@ -1,22 +1,185 @@
-"""Memories and sessions by the day, on a terminal; of sessions a pipe gets a table."""
+"""What a terminal shows: finds, conversations, checks, memories and sessions by the day."""
 
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 from inline_snapshot import snapshot
 from wcwidth import wcswidth
 
+from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Mode, Paint
-from ragmem.cli.shown import day_name, memories_by_day
-from ragmem.records import MemoryRecord
+from ragmem.cli.search import found_sessions
+from ragmem.cli.shown import conversation_text, day_name, memories_by_day
+from ragmem.ids import new_id
+from ragmem.listings import Light, excerpt, hit_document, hits_text
+from ragmem.memory import Hit, Replaced
+from ragmem.memory.facts import FactHit
+from ragmem.records import MemoryRecord, Session, ToolCall, Turn
+from ragmem.text import display_width, without_markdown
+from ragmem.tools.memory import hit_entry
 from tests.cli.coding import on_a_terminal
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
+LIT = "\x1b[1;33m"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "said"),
+    [
+        ("## The **two** beds\n\n- ferns\n- [ ] water", "The two beds\n\n• ferns\n• water"),
+        ("see [the *docs*](https://x.y/z) and `a*b*c`", "see the docs and a*b*c"),
+        ("**run `ship`** and `__init__`", "run ship and __init__"),
+        ("snake_case_name, 2 * 3 * 4, a*b*c", "snake_case_name, 2 * 3 * 4, a*b*c"),
+        ("```python\nprint(1)\n```\n> as said", "\nprint(1)\n\nas said"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "| a | b |\n\n| 1 | 2 |"),
+    ],
+)
+def test_an_excerpt_has_no_raw_markdown_and_keeps_names(markdown: str, said: str) -> None:
+    assert without_markdown(markdown) == said
+
+
+@pytest.mark.parametrize(
+    ("query", "row", "lit"),
+    [
+        ("how do tomatoes drink?", "A tomato drinks; how nice", ["tomato", "drinks"]),
+        ("Tank", "tank tanker TANK", ["tank", "tanker", "TANK"]),
+        ("art", "the part of art", ["art"]),
+        ("日本", "これは日本語です", ["日本"]),
+        ("the", "the end of the day", ["the", "the"]),
+        ("[a-z", "a [a-z] z", ["z", "z"]),
+    ],
+)
+def test_the_words_looked_for_are_lit_with_other_endings(
+    query: str, row: str, lit: list[str]
+) -> None:
+    parts = Light(query).parts(row)
+    assert "".join(text for text, _ in parts) == row
+    assert [text for text, style in parts if style] == lit
+
+
+def test_an_excerpt_stands_about_the_first_word_that_was_looked_for() -> None:
+    text = "word " * 400 + "then the **ferns** grow " + "more " * 400
+    row = excerpt(text, Light("ferns"), 60)
+    assert row.startswith("… word")
+    assert "the ferns grow" in row
+    assert display_width(row) <= 60
+
+
+def a_session(**fields: Any) -> Session:
+    times = dict.fromkeys(("started_at", "updated_at", "last_activity_at"), NOW)
+    return Session(session_id=new_id(), cwd="/home/a/garden", project_id="p", **times, **fields)
+
+
+def hits() -> tuple[Hit, FactHit]:
+    turn = Turn(
+        turn_id=new_id(),
+        session_id=f"{new_id()[:-8]}0000000a",
+        turn_index=3,
+        started_at=NOW,
+        user_message="Where do **ferns** grow?" + EVIL,
+        assistant_message="## Ferns\n\nIn the shade" + EVIL,
+    )
+    memory = MemoryRecord(
+        memory_id=f"{new_id()[:-8]}0000000b",
+        content="Ferns stand in the `shade`" + EVIL,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    hit = Hit(
+        type="turn", turn=turn, score=1, session_id=turn.session_id, session_title="x", at=NOW
+    )
+    return hit, FactHit(memory=memory, score=1, why="its words" + EVIL)
+
+
+def test_finds_on_a_terminal() -> None:
+    bare = hits_text(hits(), NOW, width=90, close=1)
+    assert bare == snapshot("""\
+Turn 3 · session 0000000a “x” · just now
+  > Where do ferns grow?\\e]0;owned\\x07\\e[2J\\u{202e}right
+  Ferns In the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
+
+Further from it:
+
+Memory 0000000b · fact · told by you · just now
+  found by its words\\e]0;owned\\x07\\e[2J\\u{202e}right
+  Ferns stand in the `shade`\\e]0;owned\\x07\\e[2J\\u{202e}right
+""")
+    colored = hits_text(hits(), NOW, width=90, paint=Paint("color"), query="fern", close=1)
+    assert f"{LIT}ferns\x1b[0m grow?" in colored
+    for width in (30, 42, 80, 120):
+        text = hits_text(hits(), NOW, width=width, query="fern", close=1)
+        assert max(map(display_width, text.splitlines())) <= width
+
+
+def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed() -> None:
+    """On a terminal, in a pipe, below its session, in JSON, and to the agent."""
+    (hit, _) = hits()
+    assert hit.turn
+    now = "Replaced since by: Ferns stand in the sun."
+    hit = hit.judged({hit.turn.turn_id: Replaced("Ferns stand in the sun.")})
+    below = [(a_session(), [hit])]
+    listed = [
+        hits_text([hit], NOW, width=90, close=1),
+        found_sessions(below, NOW, width=90, paint=Paint("none"), query="fern", close=1),
+        hit_entry(hit, "fern", "", NOW),
+    ]
+    for text in listed:
+        assert text.rstrip().endswith((f"\n    {now}", f"\n  {now}"))
+    assert hit_document(hit)["since"] == now
+
+
+@pytest.mark.parametrize("width", [42, 80, 120])
+def test_a_conversation_on_a_terminal_is_set_and_fits(width: int) -> None:
+    (hit, _) = hits()
+    assert hit.turn
+    call = ToolCall(
+        tool_call_id=new_id(),
+        turn_id="t",
+        order=0,
+        tool_name="run_command",
+        arguments='{"command": "make ship"}',
+        result='{"text": "no"}',
+        success=False,
+        error="exit code 1, " * 9 + EVIL,
+        started_at=NOW,
+    )
+    ran = msgspec.structs.replace(
+        call, success=True, error=None, tool_name="ran", result='{"text": "no", "exit_code": 3}'
+    )
+    session = a_session(title="Ferns" + EVIL)
+    turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
+    text = conversation_text(session, turns, width=width, paint=Paint("none"), results=True)
+    assert max(map(display_width, text.splitlines())) <= width
+    for shown in ("\n✗ make ship", "\n✗ ran", "\nFerns\n"):  # no `## ` before it
+        assert shown in text
+    assert text.replace("\n", "").isprintable()
+    colored = conversation_text(session, turns, width=width, paint=Paint("color"))
+    assert "\x1b[31m✗\x1b[0m \x1b[1mmake ship\x1b[0m" in colored
+    assert "\x1b[1mWhere do **ferns**" in colored
+    assert not re.search(r"\x1b(?!\[[\d;]*m)", colored)
+
+
+def test_a_check_is_green_and_trouble_is_not() -> None:
+    def painted(health: str, advice: str = "") -> str:
+        check = Check("store", health, "away" + EVIL, advice)  # type: ignore[arg-type]
+        return check_text(check, 80, Paint("color"))
+
+    assert painted("ok").startswith("\x1b[32mok\x1b[0m     store")
+    assert painted("note").startswith("\x1b[1;33mnote\x1b[0m")
+    assert painted("broken", "do it").startswith("\x1b[1;31mbroken\x1b[0m")
+    assert "\x1b]" not in painted("ok")
+    assert "\x1b" not in check_text(Check("store", "ok", "away" + EVIL), None, Paint("none"))
+
+
+# --- by the day; of sessions a pipe gets a table ------------------------------
+
 WIDE = "日本語のメモ 👩‍💻 naïve e\u0301 שלום " * 12
 
 

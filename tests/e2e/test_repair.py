@@ -10,28 +10,22 @@ import pytest
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import ask, in_thread
+from tests.fakes.neo4j import ask, in_thread, neo4j_env
 
 
 @pytest.fixture
 def ragmem(tmp_path: Path, neo4j_server: Connection) -> Iterator[Ragmem]:
     """Two turns in Neo4j, one of them with a tool call."""
-    in_thread(ask(neo4j_server, "MATCH (n) DETACH DELETE n"))
     answers = [
         Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
         Answer("It says hello."),
         Answer("Because."),
     ]
     with LLMServer(answers, repeat=True) as server:
-        one = Ragmem(tmp_path, server.env)
-        one.env |= {
-            "RAGMEM_STORE": "neo4j",
-            "NEO4J_URI": neo4j_server.url,
-            "NEO4J_PASSWORD": neo4j_server.password,
-        }
+        one = Ragmem(tmp_path, server.env | neo4j_env(neo4j_server))
         (one.project / "hello.py").write_text("print('hello')\n")
-        assert one.run("ask", "What does hello.py do?").code == 0
-        assert one.run("ask", "-c", "Why?").code == 0
+        one.ok("ask", "What does hello.py do?")
+        one.ok("ask", "-c", "Why?")
         yield one
 
 

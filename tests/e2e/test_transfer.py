@@ -17,7 +17,7 @@ from inline_snapshot import snapshot
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import ask, in_thread
+from tests.fakes.neo4j import neo4j_env
 
 CANARY = "marigold-7731"
 
@@ -48,12 +48,6 @@ def ragmem(recorded: Ragmem, monkeypatch: pytest.MonkeyPatch) -> Ragmem:
     return recorded
 
 
-def with_neo4j(ragmem: Ragmem, server: Connection) -> Ragmem:
-    in_thread(ask(server, "MATCH (n) DETACH DELETE n"))
-    ragmem.env |= {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
-    return ragmem
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -74,7 +68,9 @@ def fact_of(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     """All of it goes over and comes back, counted and compared."""
-    with_neo4j(ragmem, neo4j_server)
+    graph = neo4j_env(neo4j_server)
+    kind = graph.pop("RAGMEM_STORE")
+    ragmem.env |= graph
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
 
@@ -92,7 +88,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     assert "`ragmem store use neo4j` keeps memory there from now on." in done.err
     assert ragmem.shown(session["session_id"]) == before
 
-    ragmem.env["RAGMEM_STORE"] = "neo4j"
+    ragmem.env["RAGMEM_STORE"] = kind
     assert ragmem.shown(session["session_id"]) == before
     assert ragmem.ok("store", "check").out == "All is well: 1 session, 2 turns.\n"
     ragmem.ok("ask", "-c", "And now?")
@@ -101,6 +97,15 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     del ragmem.env["RAGMEM_STORE"]
     assert ragmem.shown(session["session_id"]) == after
     assert after["turn_count"] == 3
+
+
+def test_with_a_wrong_password_no_graph_is_chosen(tmp_path: Path, neo4j_server: Connection) -> None:
+    ragmem = Ragmem(tmp_path, {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": "canary-wrong"})
+    assert "canary-wrong" not in ragmem.refused("store", "use", "neo4j", code=1)
+    assert not (ragmem.home / "ragmem.toml").exists()
+
+    # That was one attempt: three would have closed the server to those who know the password.
+    ragmem.ok("store", "use", "neo4j", env={"NEO4J_PASSWORD": neo4j_server.password})
 
 
 def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
