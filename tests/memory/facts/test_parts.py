@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
-from ragmem.memory import Replaced
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
 from ragmem.memory.facts.episodes import episodes
@@ -24,8 +23,7 @@ from ragmem.memory.facts.words import (
     problem_with,
     tags,
 )
-from ragmem.memory.since import is_outlived
-from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
+from ragmem.records import MemoryRecord, Turn
 from ragmem.tools.memory import Remember
 
 from .knowing import NOW
@@ -847,35 +845,3 @@ def test_what_the_person_asks_to_be_kept_is_kept_without_a_model(text: str, kind
 )
 def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
     assert episodes(text, "", NOW) == []
-
-
-@pytest.mark.parametrize("kind", ["decision", "deadline", "preference"])
-def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
-    kind: MemoryKind,
-) -> None:
-    """What a model tells of the turn in other words is judged by itself."""
-    quote = "OK, we take MQTT."
-    evidence = (Evidence(session_id="s", turn_id="t", quote=quote, at=NOW),)
-
-    def settled(content: str) -> MemoryRecord:
-        return MemoryRecord(
-            memory_id=content, content=content, kind=kind, evidence=evidence, project_id="p",
-            created_at=NOW, updated_at=NOW,
-        )  # fmt: skip
-
-    gone = {"t": Replaced("We take AMQP", ("OK, we take MQTT",))}
-    assert is_outlived(settled(quote), gone)
-    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), gone), "with its day in numbers"
-    assert not is_outlived(settled(quote), {"u": gone["t"]})
-    assert not is_outlived(settled("The robots speak MQTT"), gone)
-    for other in ("I like tabs.", "", f"{quote} I like tabs."):
-        assert not is_outlived(settled(quote), {"t": Replaced("Spaces", (other,))}), other
-
-
-def test_what_the_person_prefers_everywhere_goes_by_itself_alone() -> None:
-    evidence = (Evidence(session_id="s", turn_id="t", quote="I like tabs.", at=NOW),)
-    memory = MemoryRecord(
-        memory_id="m", content="I like tabs.", kind="preference", evidence=evidence,
-        created_at=NOW, updated_at=NOW,
-    )  # fmt: skip
-    assert not is_outlived(memory, {"t": Replaced("Spaces", ("I like tabs.",))})
