@@ -74,8 +74,6 @@ class Replaced(msgspec.Struct, frozen=True):
 
     by: str
     """What stands in its place today."""
-    quotes: tuple[str, ...] = ()
-    """The words themselves of all of it; one is empty where they are not known."""
 
 
 BY_WORDS = "its words"

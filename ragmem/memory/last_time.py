@@ -30,7 +30,6 @@ from ragmem.memory.since import (
     Alike,
     alike,
     in_short,
-    is_outlived,
     left_open,
     replaced_in,
 )
@@ -366,8 +365,8 @@ async def last_time(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
     due = await store.memories(deadlines)
-    (newest, *older), known = await _told(store, read[:most], now, listed, floor, due)
-    more = await asyncio.to_thread(_open_before, read[:most], read[most:], known, now)
+    newest, *older = await _told(store, read[:most], now, listed, floor)
+    more = await asyncio.to_thread(_open_before, read[:most], read[most:], due, now)
     told = {each for found in (newest, *older) for each in found.open}
     more = [each for each in more if each not in told]
     return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
@@ -424,8 +423,7 @@ def _open_before(
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    found, _ = await _told(store, await _read(store, sessions), now, sessions, None)
-    return found
+    return await _told(store, await _read(store, sessions), now, sessions, None)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -444,19 +442,17 @@ async def _told(
     now: datetime,
     known: Iterable[Session],
     floor: float | None,
-    beside: Sequence[MemoryRecord] = (),
-) -> tuple[list[SessionRecap], list[MemoryRecord]]:
-    """What each of those that were read came to, and of the memories `beside` those that are not
-    outlived; `known` holds the sessions that they share turns of."""
+) -> list[SessionRecap]:
+    """What each of those that were read came to; `known` holds the sessions that they share turns
+    of."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
-    told_in = {each.session_id for m in chain(beside, *learned) for each in m.evidence}
+    told_in = {each.session_id for m in chain(*learned) for each in m.evidence}
     past = await replaced_in(store, told_in | {session.session_id for session, _ in read})
     meant = await alike(store, _turns_of(read), floor)
     # Some hundred thousand characters take a moment: whoever types comes first.
-    made = await asyncio.to_thread(_recaps, read, learned, past, now, meant)
-    return made, [memory for memory in beside if not is_outlived(memory, past)]
+    return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
 
 
 async def _learned_in(
@@ -499,11 +495,7 @@ def _recaps(
     turns = _turns_of(read)
     for (session, own), memories in zip(read, learned, strict=True):
         # What was learned again, or is shared, is the newer session's.
-        current = [
-            memory
-            for memory in memories[::-1]
-            if memory.memory_id not in told and not is_outlived(memory, past)
-        ]
+        current = [memory for memory in memories[::-1] if memory.memory_id not in told]
         told.update(memory.memory_id for memory in current)
         decided = [memory for memory in current if memory.kind == "decision"]
         later = _later(session, read)

@@ -7,7 +7,7 @@ both can tell.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -32,8 +32,6 @@ from ragmem.memory.files import taken_back
 from ragmem.memory.window import argument
 from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import (
-    EPISODE_KINDS,
-    Evidence,
     MemoryQuery,
     MemoryRecord,
     PutVectors,
@@ -344,44 +342,6 @@ def _beside(found: str, at: datetime) -> str:
     return f"As it was on {at.astimezone():%Y-%m-%d}; said since: “{found}”" if found else ""
 
 
-async def lasting(store: Store, memories: Sequence[MemoryRecord]) -> list[MemoryRecord]:
-    """Of these memories those that are not outlived. StoreError."""
-    told_in = {each.session_id for memory in memories for each in memory.evidence}
-    replaced = await replaced_in(store, told_in)
-    return [memory for memory in memories if not is_outlived(memory, replaced)]
-
-
-def is_outlived(memory: MemoryRecord, replaced: Mapping[str, Replaced]) -> bool:
-    """Whether a decision, a deadline or a project's preference holds all words of sentences, each
-    of which something else has taken the place of by now; `replaced`: that, by turn.
-
-    A model tells the same sentence in other words; what takes the place of that one knows nothing
-    of the sentence itself. What the person prefers in all projects goes by itself alone.
-    """
-    is_of_person = memory.kind == "preference" and memory.project_id is None
-    told = set(normal(memory.content).split())
-    return (
-        memory.kind in EPISODE_KINDS
-        and not is_of_person
-        and bool(memory.evidence)
-        # A deadline says its day in numbers beside.
-        and all(
-            each.quote and set(normal(each.quote).split()) <= told and _has_gone(each, replaced)
-            for each in memory.evidence
-        )
-    )
-
-
-def _has_gone(said: Evidence, replaced: Mapping[str, Replaced]) -> bool:
-    """Whether what was replaced of its turn stood in the same sentence, in part or as a whole."""
-    words = set(normal(said.quote).split())
-    for quote in replaced[said.turn_id].quotes if said.turn_id in replaced else ():
-        gone = set(normal(quote).split())
-        if gone and (gone <= words or (words <= gone and len(sentences(quote)) == 1)):
-            return True
-    return False
-
-
 async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
     """What took the place of something that was said in these sessions, by turn. StoreError."""
     query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
@@ -403,8 +363,7 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
             own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
             for each in old.evidence:
                 if each.turn_id not in own:
-                    quotes = found[each.turn_id].quotes if each.turn_id in found else ()
-                    found[each.turn_id] = Replaced(new.content, (*quotes, each.quote))
+                    found[each.turn_id] = Replaced(new.content)
     return found
 
 

@@ -393,8 +393,7 @@ class Collector:
         liked = None
         if self._has_facts and asked.strategy != "relevant":
             liked = await self._tried(self._facts.preferences(asked.session.project_id))
-        known = Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
-        return await self._lasting(known)
+        return Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
 
     async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
         """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
@@ -430,19 +429,6 @@ class Collector:
             beside_s=patience_s,
         )
         return tuple(found or ())
-
-    async def _lasting(self, known: Material) -> Material:
-        """Return what is known without what is outlived: what was decided instead is known."""
-        from ragmem.memory.since import lasting
-
-        told = [*(hit.memory for hit in known.facts), *known.preferences]
-        found = await self._asked(lambda store: lasting(store, told))
-        ids = {each.memory_id for each in (told if found is None else found)}
-        return msgspec.structs.replace(
-            known,
-            facts=tuple(hit for hit in known.facts if hit.memory.memory_id in ids),
-            preferences=tuple(each for each in known.preferences if each.memory_id in ids),
-        )
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being

@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory import Replaced
 from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, past_their_time
 from ragmem.memory.facts.episodes import episodes
@@ -21,8 +20,7 @@ from ragmem.memory.facts.words import (
     problem_with,
     tags,
 )
-from ragmem.memory.since import is_outlived
-from ragmem.records import Evidence, MemoryKind, MemoryRecord, Turn
+from ragmem.records import MemoryRecord, Turn
 
 from .knowing import NOW
 
@@ -705,35 +703,3 @@ def test_a_time_zone_decides_the_day() -> None:
     [here] = days("tomorrow", late)
     [there] = days("tomorrow", late.astimezone(ZoneInfo("Asia/Tokyo")))
     assert (here.day.day, there.day.day) == (15, 16)
-
-
-@pytest.mark.parametrize("kind", ["decision", "deadline", "preference"])
-def test_what_was_settled_in_the_words_of_a_turn_is_outlived_with_the_turns_own(
-    kind: MemoryKind,
-) -> None:
-    """What a model tells of the turn in other words is judged by itself."""
-    quote = "OK, we take MQTT."
-    evidence = (Evidence(session_id="s", turn_id="t", quote=quote, at=NOW),)
-
-    def settled(content: str) -> MemoryRecord:
-        return MemoryRecord(
-            memory_id=content, content=content, kind=kind, evidence=evidence, project_id="p",
-            created_at=NOW, updated_at=NOW,
-        )  # fmt: skip
-
-    gone = {"t": Replaced("We take AMQP", ("OK, we take MQTT",))}
-    assert is_outlived(settled(quote), gone)
-    assert is_outlived(settled("OK, we take MQTT (2026-06-12)."), gone), "with its day in numbers"
-    assert not is_outlived(settled(quote), {"u": gone["t"]})
-    assert not is_outlived(settled("The robots speak MQTT"), gone)
-    for other in ("I like tabs.", "", f"{quote} I like tabs."):
-        assert not is_outlived(settled(quote), {"t": Replaced("Spaces", (other,))}), other
-
-
-def test_what_the_person_prefers_everywhere_goes_by_itself_alone() -> None:
-    evidence = (Evidence(session_id="s", turn_id="t", quote="I like tabs.", at=NOW),)
-    memory = MemoryRecord(
-        memory_id="m", content="I like tabs.", kind="preference", evidence=evidence,
-        created_at=NOW, updated_at=NOW,
-    )  # fmt: skip
-    assert not is_outlived(memory, {"t": Replaced("Spaces", ("I like tabs.",))})
