@@ -251,26 +251,6 @@ async def test_idle_connections_that_a_firewall_dropped(store: Neo4jStore, proxy
         assert len(await store.turns("s")) == number + 1
 
 
-async def test_a_lock_that_someone_holds(store: Neo4jStore, neo4j_server: Connection) -> None:
-    """Another's long transaction delays a write, and loses nothing."""
-    from neo4j import AsyncGraphDatabase
-
-    await store.apply([created("s")])
-    async with (
-        AsyncGraphDatabase.driver(
-            neo4j_server.url, auth=(neo4j_server.username, neo4j_server.password)
-        ) as driver,
-        driver.session() as session,
-        await session.begin_transaction() as held,
-    ):
-        await (await held.run("MATCH (s:ConversationSession) SET s.held = true")).consume()
-        writing = asyncio.create_task(store.apply([begun("s", "t")]))
-        await asyncio.sleep(0.5)
-        assert not writing.done()
-        await held.rollback()
-        assert (await writing).turn_indexes == {"t": 1}
-
-
 async def test_cancelling_a_call_leaves_the_store_usable(
     store: Neo4jStore, proxy: TcpProxy
 ) -> None:

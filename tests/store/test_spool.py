@@ -15,10 +15,8 @@ import apsw
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
-from ragmem.ids import new_id
 from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
 from ragmem.store import Store
-from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
@@ -468,27 +466,3 @@ async def test_text_that_json_can_not_hold_is_stored_as_the_store_would(home: Ho
     (turn,) = await store.turns("s")
     assert turn.user_message.startswith("half \ufffd")
     assert turn.tool_calls[0].duration_ms == 2**63 - 1
-
-
-# --- Neo4j ---------------------------------------------------------------------------------
-
-
-async def test_down_at_the_start(tmp_path: Path) -> None:
-    """Turns are kept from the first; the error is the store's own."""
-    connection = Connection("bolt://127.0.0.1:9", password="never-asked-for")
-    store = SpooledStore(
-        lambda: Neo4jStore.open(connection, timeout_s=2), tmp_path / "spool", patience=QUICK
-    )
-    try:
-        assert isinstance(await store.apply([created(new_id())]), Waiting)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await store.sessions(SessionQuery())
-                except StoreUnavailable as error:
-                    if "can't be reached" in str(error):
-                        break
-                await asyncio.sleep(0.05)
-        assert count_waiting(tmp_path / "spool") == 1
-    finally:
-        await store.aclose()
