@@ -176,8 +176,8 @@ async def test_it_stays_small_and_each_folder_keeps_its_newest(tmp_path: Path) -
         newest, *_ = tails[0].sessions(f"/folder/{folder}", 5)
         assert newest.session_id == f"{folder}-11"
         assert newest.turn_count == 30
-        said = [turn.turn_index for turn in tails[1].turns(newest.session_id)]
-        assert said == [1, *range(19, 31)]
+        kept = [turn.turn_index for turn in tails[1].turns(newest.session_id)]
+        assert kept == [1, *range(19, 31)]
 
 
 async def test_of_another_database_it_knows_nothing(tmp_path: Path) -> None:
