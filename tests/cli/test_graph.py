@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,20 +14,27 @@ from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 
 
-@pytest.fixture(scope="module")
-def ragmem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
-    """A session in which a file was read, and a fact: the tests read them."""
+@contextmanager
+def recorded(folder: Path) -> Iterator[Ragmem]:
+    """A session in which a file was read, and a fact."""
     answers = [
         Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
         Answer("It says hello."),
         Answer("Because."),
     ]
     with LLMServer(answers, repeat=True) as server:
-        one = Ragmem(tmp_path_factory.mktemp("graph"), server.env)
+        one = Ragmem(folder, server.env)
         (one.project / "hello.py").write_text("print('hello')\n")
         one.ok("ask", "What does hello.py do?")
         one.ok("ask", "-c", "Why?")
         one.ok("memory", "add", "Greetings are short.")
+        yield one
+
+
+@pytest.fixture(scope="module")
+def ragmem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
+    """What the tests only read."""
+    with recorded(tmp_path_factory.mktemp("graph")) as one:
         yield one
 
 
@@ -92,20 +100,20 @@ def test_numbers_as_a_page(ragmem: Ragmem) -> None:
     assert '"input_tokens":' in page
 
 
-def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(ragmem: Ragmem) -> None:
-    """The last test of the module: it takes the session away."""
-    log = RequestLog(ragmem.home / "data")
-    kept = list(log.known().values())
-    [session] = ragmem.sessions()
-    assert [each.session_id for each in kept] == [session["session_id"]] * 2
-    sections = {each.name: each for each in kept[1].sections}
-    assert sections["Prompt"].chars == len("Why?")
-    file = ragmem.home / "data" / REQUESTS_FILE
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    page = Path(ragmem.ok("graph").out.strip()).read_text()
-    assert '"request":{"most":' in page
-    ragmem.ok("ask", "--ephemeral", "Not to be kept?")
-    assert len(log.known()) == 2
-    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
-    assert log.known() == {}
-    assert session["session_id"] not in file.read_text()
+def test_each_request_is_kept_as_it_was_sent_and_goes_with_its_session(tmp_path: Path) -> None:
+    with recorded(tmp_path) as ragmem:
+        log = RequestLog(ragmem.home / "data")
+        kept = list(log.known().values())
+        [session] = ragmem.sessions()
+        assert [each.session_id for each in kept] == [session["session_id"]] * 2
+        sections = {each.name: each for each in kept[1].sections}
+        assert sections["Prompt"].chars == len("Why?")
+        file = ragmem.home / "data" / REQUESTS_FILE
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        page = Path(ragmem.ok("graph").out.strip()).read_text()
+        assert '"request":{"most":' in page
+        ragmem.ok("ask", "--ephemeral", "Not to be kept?")
+        assert len(log.known()) == 2
+        ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+        assert log.known() == {}
+        assert session["session_id"] not in file.read_text()
