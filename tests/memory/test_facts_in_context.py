@@ -10,7 +10,7 @@ import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.memory.context import Context
-from ragmem.memory.context.collect import PINNED_UNKNOWN
+from ragmem.memory.context.collect import INCOMPLETE, PINNED_UNKNOWN
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.store import Store
@@ -94,8 +94,8 @@ async def test_an_embedder_that_fails_or_dawdles(
 async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever made rules is to know that a request went without them; once they were
-    read, or where it is sure that there are none, nothing is said."""
+    """Whoever made rules is to know that a request went without them; once they were read they
+    stand in it all the same, and what else is missing is said. Nothing is where all is there."""
     assert PINNED_UNKNOWN not in (await chat.asks("Hello there")).notices
     rule = await chat.knows("Answer in French", kind="rule")
     cold = Chat(Memory(chat.memory._store, MemoryConfig()), chat.store, chat.folder)
@@ -113,8 +113,12 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
 
     context = await asked_while("recent", "pinned")
     [notice] = context.notices
+    why = "The memory did not answer within 1 s. Try again."
     assert notice.startswith(PINNED_UNKNOWN)
-    assert notice.endswith("did not answer within 1 s. Try again.")
+    assert notice.endswith(f" {why}")
     assert pinned(context) == []
-    for context in (await cold.asks("Hello there"), await asked_while("pinned")):
-        assert (context.notices, pinned(context)) == ((), [rule.memory_id])
+    for context, notices in (
+        (await cold.asks("Hello there"), ()),
+        (await asked_while("pinned"), (f"{INCOMPLETE} {why}",)),
+    ):
+        assert (context.notices, pinned(context)) == (notices, [rule.memory_id])

@@ -49,6 +49,7 @@ PINNED_UNKNOWN = (
     "The memory could not be asked: rules and pinned memories, if there are any, are missing "
     "from this request."
 )
+INCOMPLETE = "Something that may bear on this was not recalled."
 _FILES_CHARS = 5_000
 _FILES_LOOKBACK = 10
 """Accessed files come from turns of so many times the section's characters."""
@@ -196,7 +197,7 @@ class Collector:
                     profile=known.profile,
                     preferences=known.preferences,
                     facts=known.facts,
-                    notices=self._notices(asked.session),
+                    notices=self._notices(asked.session) or self._missing(),
                 )
         except Exception as error:
             self.failed(error)
@@ -206,6 +207,10 @@ class Collector:
         if self._facts is None or session.project_id in self._last_pinned:
             return ()
         return (f"{PINNED_UNKNOWN} {self._why_away}".strip(),)
+
+    def _missing(self) -> tuple[str, ...]:
+        """Of a store that answered a part in time: what lacks the rest is not to look whole."""
+        return (f"{INCOMPLETE} {self._why_away}",) if self._why_away else ()
 
     # --- the conversation ---------------------------------------------------------
 
