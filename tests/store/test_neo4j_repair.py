@@ -1,5 +1,6 @@
 """Damage of every kind, by raw Cypher: `check` names it, repair loses nothing that it reads."""
 
+import asyncio
 import stat
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from ragmem.administration import Administration, Saved
 from ragmem.config import Config, find_paths
-from ragmem.errors import StoreDamaged, StoreRefused
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.records import (
     ALL_TURNS,
     Insight,
@@ -310,6 +311,9 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     with pytest.raises(StoreDamaged, match="was cut off") as caught:
         await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
     assert "store repair" in caught.value.hint
+    with pytest.raises(StoreDamaged, match="was cut off"):
+        async with administration(tmp_path).archive():
+            pytest.fail("a backup of it would be empty, and what is brought in would be deleted")
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
     assert saved
     await (await Neo4jStore.open(garden, timeout_s=PATIENCE_S)).aclose()
@@ -318,6 +322,18 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
         each["counts"].pop("scopes")  # type: ignore[attr-defined]
     assert after == before
     assert await store.store_id() == its_id
+    assert await store.check() == []
+
+
+async def test_of_two_repairs_at_once_one_is_refused(
+    garden: Connection, store: Neo4jStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the other for one that was cut off, and empty what that fills."""
+    await ask(garden, "MATCH (s:ConversationSession) SET s.turnCount = 9")
+    both = (repaired(garden, tmp_path, monkeypatch) for _ in range(2))
+    (saved, _), refused = await asyncio.gather(*both, return_exceptions=True)  # type: ignore[misc]
+    assert isinstance(saved, Saved)
+    assert isinstance(refused, StoreUnavailable)
     assert await store.check() == []
 
 
