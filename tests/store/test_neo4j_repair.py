@@ -291,6 +291,12 @@ async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
         await read()
         await mending.empty(tmp_path)
         assert not await texts(garden)
+        said: list[str] = []
+        with pytest.raises(StoreDamaged, match="was cut off"):
+            await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append, owner="ben-id")
+        assert said == [], "nobody sets up anew what another is about to fill"
+        [found] = await ask(garden, "MATCH (v:RagmemSchema) RETURN v.version AS version")
+        assert found["version"] is None
         await mending.end()
     finally:
         await mending.aclose()

@@ -24,7 +24,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ragmem.errors import StoreDamaged
 from ragmem.records import (
     AnyRecord,
     Applied,
@@ -120,13 +119,7 @@ class Neo4jStore:
         sees = "" if everyone else owner
         gateway = Gateway(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
         try:
-            server = await schema.prepare(gateway, say, owner=owner, believes=brief)
-            if server.repairs and not fills:
-                raise StoreDamaged(
-                    f"A repair of the memory in Neo4j at {gateway.location} was cut off, or runs "
-                    f"now; what was in it is kept: {server.repairs}",
-                    hint="`ragmem store repair` goes on with one that was cut off.",
-                )
+            server = await schema.prepare(gateway, say, owner=owner, believes=brief, fills=fills)
             return cls(gateway, server)
         except BaseException:
             await gateway.aclose()
