@@ -3,6 +3,7 @@
 The one door for it; what is asked of a memory goes through `ragmem.memory`.
 """
 
+import os
 import re
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError, unreadable
-from ragmem.files import forget_prompts
+from ragmem.files import forget_prompts, lock
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
@@ -132,14 +133,22 @@ class Administration:
         kind: str = "",
         *,
         existing: bool = False,
+        fills: bool = False,
         say: Callable[[str], None] | None = None,
     ) -> "AsyncIterator[Archive]":
         """The store of that kind, or the one in use, as it is, without the spool.
 
-        UsageError where it has to be there already and is not. `say` is told of what takes long.
+        UsageError where it has to be there already and is not, StoreDamaged for a graph that is
+        being repaired, but to the repair, which `fills` it. `say` is told of what takes long.
         """
         store = await open_archive(
-            kind or self.kind, self.config, self.paths, environment(), existing=existing, say=say
+            kind or self.kind,
+            self.config,
+            self.paths,
+            environment(),
+            existing=existing,
+            fills=fills,
+            say=say,
         )
         try:
             yield store
@@ -363,9 +372,14 @@ class Administration:
 
     async def repair(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
         """Make the store in use whole again; None where it is. `say` is told what was done."""
-        if self.kind == "neo4j":
+        if self.kind != "neo4j":
+            return await self._save_database(say)
+        # Another would take this one for one that was cut off, and empty what it fills.
+        alone = lock(self.paths.data_dir / "repair.lock", timeout_s=0)
+        try:
             return await self._mend_graph(new, say)
-        return await self._save_database(say)
+        finally:
+            os.close(alone)
 
     async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
         """What can be read goes into a new database, which takes the damaged one's place."""
@@ -441,7 +455,7 @@ class Administration:
                 f"What could be read is in {saved}. Should this be cut off, run it again."
             )
             await mending.empty(kept)
-            async with self.file(saved) as source, self.archive("neo4j") as store:
+            async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
                 await mending.let_look_through(copy.due)
                 await mending.end()
@@ -536,7 +550,9 @@ def _read_out(cut_off: str) -> Path:
     if not file.is_file():
         raise UsageError(
             f"A repair was cut off, and what was in the graph, {file}, is not here.",
-            hint="Run this where that repair was begun.",
+            hint="Run this where that repair was begun. Is the file gone for good, `MATCH "
+            "(r:RagmemRepair) DELETE r` lets the graph be used as it is, and a backup be brought "
+            "back.",
         )
     return file
 

@@ -613,8 +613,10 @@ class App:
             self._notices.append(notice)
         await self.memory.prepare()
         if self.config.sandbox.mode != "off" and not self._brief:
-            # Tried before the first command needs it, and for the chat to tell.
-            await asyncio.to_thread(lambda: self.sandbox.mechanism)
+            # Tried before the first command needs it, and for the chat to tell. Made here, as all
+            # else that asks for it does: of two that are made at once one would be forgotten.
+            sandbox = self.sandbox
+            await asyncio.to_thread(lambda: sandbox.mechanism)
 
     async def _calls_before(self, session: Session) -> list[ToolCall]:
         """Of a session that is gone on with, the latest; what else is in it is told of."""

@@ -1,7 +1,7 @@
 """What became since of what was said: done by now, or told otherwise.
 
-Judged by words alone, with no model. In doubt what was said later is shown beside it: who reads
-both can tell.
+Judged by words, of turns by their meaning too, and by no model that is asked. In doubt what was
+said later is shown beside it: who reads both can tell.
 """
 
 import asyncio

@@ -511,10 +511,12 @@ async def open_archive(
     environ: Mapping[str, str],
     *,
     existing: bool = False,
+    fills: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Archive:
     """The store of that kind; UsageError if it has to be there already and is not.
 
+    StoreDamaged for a graph that is being repaired, but to the repair, which `fills` it.
     `say` is told of what the person has to wait for.
     """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
@@ -524,7 +526,12 @@ async def open_archive(
 
         connection = find_connection(config, paths, environ)
         return await Neo4jStore.open(
-            connection, timeout_s=timeout_s, say=say, owner=home_owner(paths), everyone=True
+            connection,
+            timeout_s=timeout_s,
+            say=say,
+            owner=home_owner(paths),
+            everyone=True,
+            fills=fills,
         )
     from ragmem.store.sqlite import SQLiteStore
 

@@ -1,5 +1,6 @@
 """Damage of every kind, by raw Cypher: `check` names it, repair loses nothing that it reads."""
 
+import asyncio
 import stat
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from ragmem.administration import Administration, Saved
 from ragmem.config import Config, find_paths
-from ragmem.errors import StoreDamaged, StoreRefused
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.records import (
     ALL_TURNS,
     Insight,
@@ -290,6 +291,12 @@ async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
         await read()
         await mending.empty(tmp_path)
         assert not await texts(garden)
+        said: list[str] = []
+        with pytest.raises(StoreDamaged, match="was cut off"):
+            await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append, owner="ben-id")
+        assert said == [], "nobody sets up anew what another is about to fill"
+        [found] = await ask(garden, "MATCH (v:RagmemSchema) RETURN v.version AS version")
+        assert found["version"] is None
         await mending.end()
     finally:
         await mending.aclose()
@@ -310,6 +317,9 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     with pytest.raises(StoreDamaged, match="was cut off") as caught:
         await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
     assert "store repair" in caught.value.hint
+    with pytest.raises(StoreDamaged, match="was cut off"):
+        async with administration(tmp_path).archive():
+            pytest.fail("a backup of it would be empty, and what is brought in would be deleted")
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
     assert saved
     await (await Neo4jStore.open(garden, timeout_s=PATIENCE_S)).aclose()
@@ -321,8 +331,23 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     assert await store.check() == []
 
 
+async def test_of_two_repairs_at_once_one_is_refused(
+    garden: Connection, store: Neo4jStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the other for one that was cut off, and empty what that fills."""
+    await ask(garden, "MATCH (s:ConversationSession) SET s.turnCount = 9")
+    both = (repaired(garden, tmp_path, monkeypatch) for _ in range(2))
+    (saved, _), refused = await asyncio.gather(*both, return_exceptions=True)  # type: ignore[misc]
+    assert isinstance(saved, Saved)
+    assert isinstance(refused, StoreUnavailable)
+    assert await store.check() == []
+
+
 async def test_of_two_under_one_id_both_are_kept(tmp_path: Path) -> None:
-    """Read from the file into which a graph was written; the second gets an id of its own."""
+    """Read from the file into which a graph was written; the second gets an id of its own.
+
+    A line of which a part is gone is one place that can't be read.
+    """
     lines = (FIXTURES / f"schema-{schema.VERSION}.graph.jsonl").read_bytes().splitlines()
     held = [msgspec.json.decode(line) for line in lines]
     [first] = [each for each in held if each.get("properties", {}).get("uuid") == "r1"]
@@ -331,11 +356,12 @@ async def test_of_two_under_one_id_both_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "graph.jsonl"
     nodes = [each for each in held if "node" in each]
     links = [each for each in held if "node" not in each]
-    file.write_bytes(b"\n".join(map(msgspec.json.encode, [*nodes, double, *links])))
+    cut_off = b'{"relationship": "HAS_T'
+    file.write_bytes(b"\n".join([*map(msgspec.json.encode, [*nodes, double, *links]), cut_off]))
     read = GraphCopy(file, "its-id", START)
     rebuild([read], tmp_path / "memory.db", tmp_path / "locks", owner=OWNER)
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
-    assert read.lost == 0
+    assert read.lost == 1
     assert sorted(turn.user_message for turn in await store.turns("root")) == sorted(
         ["one", "two", "other three", "four", "again"]
     )

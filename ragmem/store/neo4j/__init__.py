@@ -24,7 +24,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ragmem.errors import StoreDamaged
 from ragmem.records import (
     AnyRecord,
     Applied,
@@ -108,24 +107,19 @@ class Neo4jStore:
         owner: str = "",
         everyone: bool = False,
         brief: bool = False,
+        fills: bool = False,
     ) -> "Neo4jStore":
         """Connect and complete the schema; `say` is told of what takes long, or is left out.
 
         One that is open only `brief`ly believes the graph that its schema is whole, if it says so.
         StoreUnavailable when nothing answers, StoreRefused for a wrong address,
-        password, database or version, StoreDamaged while it is repaired, but to who sees
-        `everyone`'s. `timeout_s` bounds every later call too.
+        password, database or version, StoreDamaged while it is repaired, but to the repair, which
+        `fills` it. `timeout_s` bounds every later call too.
         """
         sees = "" if everyone else owner
         gateway = Gateway(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
         try:
-            server = await schema.prepare(gateway, say, owner=owner, believes=brief)
-            if server.repairs and not everyone:
-                raise StoreDamaged(
-                    f"A repair of the memory in Neo4j at {gateway.location} was cut off, or runs "
-                    f"now; what was in it is kept: {server.repairs}",
-                    hint="`ragmem store repair` goes on with one that was cut off.",
-                )
+            server = await schema.prepare(gateway, say, owner=owner, believes=brief, fills=fills)
             return cls(gateway, server)
         except BaseException:
             await gateway.aclose()

@@ -71,9 +71,9 @@ class GraphCopy:
         """Write all that can be read."""
         with self._file.open("rb") as lines:
             for line in lines:
-                row = msgspec.json.decode(line)
-                held = row["properties"]
                 try:
+                    row = msgspec.json.decode(line)
+                    held = row["properties"]
                     for label in row.get("labels", ()):
                         self._put_node(db, row["node"], label, held)
                     if put := _LINKS.get(row.get("relationship")):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.neo4j import belonging, vectors
@@ -72,16 +72,19 @@ async def prepare(
     *,
     owner: str = "",
     believes: bool = False,
+    fills: bool = False,
 ) -> Server:
     """Make the schema complete; what there was before. Safe to run again, and at the same time.
 
     What is to be made is waited for as long as it takes, and `say` told of it before. What stands
     without an owner is `owner`'s from here on. Who `believes` does not look where the graph says
     that this schema was found whole: to list its parts takes a server longer than most questions.
+    StoreDamaged, with nothing changed, while it is repaired, but to the repair, which `fills` it.
     """
     from ragmem.terms import TERMS_VERSION
 
     server = await look(gateway, believes=believes)
+    _refuse_while_repaired(server, gateway.location, fills=fills)
     statements = missing(server)
     has_all_words = server.terms_version >= TERMS_VERSION
     if statements or server.schema_version < VERSION or not has_all_words:
@@ -120,6 +123,15 @@ async def prepare(
         with suppress(StoreRefused):
             await gateway.write(found)
     return server
+
+
+def _refuse_while_repaired(server: Server, location: str, *, fills: bool) -> None:
+    if server.repairs and not fills:
+        raise StoreDamaged(
+            f"A repair of the memory in Neo4j at {location} was cut off, or runs now; what was in "
+            f"it is kept: {server.repairs}",
+            hint="`ragmem store repair` goes on with one that was cut off.",
+        )
 
 
 async def store_id(gateway: Gateway) -> str:
@@ -247,7 +259,7 @@ async def _server(tx: Transaction) -> Server:
         # Of another type only by another's hand: then all is looked through as in an old one.
         schema_version=_number(found.get("version")),
         store_id=str(found.get("storeId") or ""),
-        repairs=found.get("repairs") or "",
+        repairs=str(found.get("repairs") or ""),
         terms_version=0 if found.get("dropping") else _number(found.get("terms")),
         dimension=_number(found.get("dimension")),
         found_whole=str(found.get("foundWhole") or ""),
