@@ -16,7 +16,7 @@ import pytest
 from tests.attack.torrent import HEAD, Torrent, event
 from tests.cli.process import Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 
 MOST_RESIDENT = 300 << 20
 MOST_STORED = 8 << 20

@@ -12,7 +12,7 @@ from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.neo4j import neo4j_env
 from tests.repl.pty_chat import PtyChat
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 
 ANSWER = "The answer."
 CAUSES = {

@@ -16,7 +16,7 @@ from ragmem.files import NO_HOME
 from tests.cli.process import COMMAND, Done, Ragmem, run_warm
 from tests.fakes.forks import ForkServer
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 
 ANSWER = "The answer: café ✓."
 

@@ -10,7 +10,7 @@ import pytest
 from tests.repl.pty_chat import PtyChat
 from tests.scenes.draw import PICTURES, drawn_text
 from tests.scenes.play import SIZES, Stage, kept, names, read, scene, settled, written
-from tests.store.damage import mostly
+from tests.store.conftest import mostly
 
 MOST_SCROLLED = 8
 LOOKS = {
