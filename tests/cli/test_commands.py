@@ -107,7 +107,9 @@ def test_models_are_listed_with_the_default_and_why(ragmem: Ragmem) -> None:
 # --- store --------------------------------------------------------------------
 
 
-def test_store_info_tells_where_and_how_much(ragmem: Ragmem) -> None:
+def test_store_info_tells_where_and_how_much_and_only_a_store_that_opens_is_used(
+    ragmem: Ragmem,
+) -> None:
     """A store that is not there is not used, and the configuration stays: no silent switch."""
     told = ragmem.run("store", "use", "neo4j")
     assert told.code in (1, 75)
