@@ -110,13 +110,14 @@ async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
     assert "search_memories" in [spec.name for spec in llm.requests[0].tools]
 
 
-async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
+@pytest.mark.parametrize("prompt", ["What does Mickael like?", "I am mickael"])
+async def test_the_search_before_the_prompt_stays(bench: Bench, prompt: str) -> None:
     """What bears on a prompt is there unasked, and told as recalled."""
     session = await bench.session()
     told = await known(bench.memory, Draft(content="Mickael likes skiing"), session.project_id)
     assert told.memory is not None
     agent, llm = await bench.agent([Says("You like skiing!")])
-    events = await asked(agent, "What does Mickael like?")
+    events = await asked(agent, prompt)
     (context,) = [event for event in events if isinstance(event, ContextBuilt)]
     (recalled,) = [r for r in context.recalled if r.section == "Remembered Facts"]
     assert recalled.id == told.memory.memory_id

@@ -55,12 +55,12 @@ def indexed_garden(folder: Path) -> Iterator[Ragmem]:
 
 @pytest.fixture(scope="module")
 def discussed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
-    """A garden of which three sessions spoke; the file that the second has read is gone since."""
+    """A garden of which three sessions spoke; the file that the newest has read is gone since."""
     with indexed_garden(tmp_path_factory.mktemp("discussed")) as made:
         for name, words in (
             ("Mornings", ["--yolo", MORNING]),
-            ("Reading", ["What does the README say?"]),
             ("Tanks", ["Is `Tank` big enough?"]),
+            ("Reading", ["What does the README say?"]),
         ):
             made.ok("sessions", "rename", made.session_of(*words), name)
         (made.project / "README.md").unlink()
@@ -305,9 +305,12 @@ src/\\e]0;owned\\x07\\e[31m.py
 
 def test_of_the_session(discussed: Ragmem) -> None:
     ids = sessions(discussed)
-    for name, paths in (("Reading", {"README.md"}), ("Mornings", {"water.py", "plan.py"})):
-        assert {each["path"] for each in of(discussed, "--related", "-r", ids[name])} == paths
-    assert of(discussed, "--related") == []  # The newest has only asked.
+    for flags, paths in (
+        ([], {"README.md"}),
+        (["-r", ids["Mornings"]], {"water.py", "plan.py"}),
+        (["-r", ids["Tanks"]], set()),
+    ):
+        assert {each["path"] for each in of(discussed, "--related", *flags)} == paths
 
 
 def test_paths_are_those_from_the_folder(discussed: Ragmem) -> None:

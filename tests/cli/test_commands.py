@@ -53,6 +53,9 @@ def test_one_setting_is_printed_and_taken_back(ragmem: Ragmem) -> None:
     outranked = ragmem.ok("config", "set", "llm.timeout_s", "30", env=timeout)
     warning = "warning: RAGMEM_LLM__TIMEOUT_S is set in the environment"
     assert outranked.err.startswith(warning)
+    model = ragmem.ok("config", "set", "model.main", "a/b", env={"RAGMEM_MODEL": "c/d"})
+    assert model.err.startswith("warning: RAGMEM_MODEL is set in the environment")
+    ragmem.ok("config", "unset", "model.main")
     assert get("llm.timeout_s") == "30.0\n"
     assert get("llm.timeout_s", env=timeout) == "7.0\n"
     assert get("ui.color") == "auto\n"
@@ -104,7 +107,9 @@ def test_models_are_listed_with_the_default_and_why(ragmem: Ragmem) -> None:
 # --- store --------------------------------------------------------------------
 
 
-def test_store_info_tells_where_and_how_much(ragmem: Ragmem) -> None:
+def test_store_info_tells_where_and_how_much_and_only_a_store_that_opens_is_used(
+    ragmem: Ragmem,
+) -> None:
     """A store that is not there is not used, and the configuration stays: no silent switch."""
     told = ragmem.run("store", "use", "neo4j")
     assert told.code in (1, 75)

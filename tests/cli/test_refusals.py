@@ -176,4 +176,5 @@ def test_what_is_switched_off_is_said_to_be(
 
 
 def test_a_project_that_is_all_of_home_is_not_indexed(empty: Ragmem, tmp_path: Path) -> None:
-    assert empty.refused("search", "--code", "x", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    told = empty.refused("search", "--code", "x", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    assert "it is your home folder" in told

@@ -107,6 +107,19 @@ def test_each_ask_starts_a_session_and_c_or_r_goes_on_with_one(
     assert all(session_id in told for session_id in (second, fork))
 
 
+def test_what_was_read_in_one_process_may_be_edited_in_the_next(tmp_path: Path) -> None:
+    calls = (
+        Call("read_file", {"path": "a.py"}),
+        Call("edit_file", {"path": "a.py", "old": "1", "new": "2"}),
+    )
+    script = [answer for call in calls for answer in (Answer(tools=[call]), Answer("Done."))]
+    with scripted(tmp_path, *script) as ragmem:
+        (ragmem.project / "a.py").write_text("x = 1\n")
+        for flags in ([], ["-c", "--yolo"]):
+            ragmem.ok("ask", "Go on", *flags)
+        assert (ragmem.project / "a.py").read_text() == "x = 2\n"
+
+
 # --- tools and permissions ----------------------------------------------------
 
 EDIT = Call("create_file", {"path": "made.txt", "content": "made\n"})

@@ -169,6 +169,7 @@ def test_ephemeral_writes_nothing(world: World) -> None:
     until(world.asked_small)
     world.settle()
     before = contents(world.ragmem.home)
+    world.ask("What did I ask?", "--ephemeral")
     world.ask("What did I ask?", "--ephemeral", "-r", session_id)
     assert contents(world.ragmem.home) == before
 

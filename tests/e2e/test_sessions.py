@@ -72,12 +72,14 @@ def test_a_session_as_json_and_in_a_table(reading: Ragmem) -> None:
     )
 
 
-def test_an_empty_list_is_said_on_stderr(ragmem: Ragmem) -> None:
+def test_that_there_is_nothing_is_said_on_stderr(ragmem: Ragmem) -> None:
     done = ragmem.ok("sessions", "list")
     assert done.out == ""
     assert done.err.startswith("No sessions of ")
     tagged = ragmem.ok("sessions", "list", "--tag", "nosuch").err
     assert " tagged nosuch.\nWithout --tag and --status all are listed.\n" in tagged
+    found = ragmem.ok("search", "ferns")
+    assert (found.out, found.err) == ("", "Nothing was found.\n")
     insights = ragmem.ok("sessions", "insights")
     assert (insights.out, insights.err) == ("", "There is nothing to look over yet.\n")
 

@@ -37,8 +37,13 @@ async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
         assert floor is not None
         assert floor < found.similarity <= 1
         assert await agent.find_similar_conversations("refactoring authentication", 0) == []
-        # By the vectors that the background makes nothing else is near.
+        # The same by the vectors that the background makes, and nothing else is near.
         assert await agent.drain()
+        (again,) = await agent.find_similar_conversations("refactoring authentication")
+        assert (again.uuid, again.similarity) == (
+            found.uuid,
+            pytest.approx(found.similarity, abs=0.01),
+        )
         assert await agent.find_similar_conversations("the price of coffee in Peru") == []
 
 

@@ -149,9 +149,11 @@ async def test_files_looked_back_for(chat: Chat) -> None:
 
 
 async def test_a_project_is_known_again(chat: Chat) -> None:
-    """From below, and after it has moved, if its remote says so; it is then told."""
+    """From below, and after it has moved, if its remote says so, though it was met before it had
+    one; it is then told."""
     folder, memory = chat.folder, chat.memory
     (folder / ".git").mkdir()
+    await chat.once("Before that")
     (folder / ".git" / "config").write_text('[remote "origin"]\n\turl = https://me:pw@h/x.git\n')
     session = await chat.begin()
     await chat.told("Hello")

@@ -28,7 +28,7 @@ def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) ->
         assert "Resume with: ragmem chat -r" in chat.text
     house.server.extend(Answer("It says hello."))
     with house.chat("chat", "-c", ready=LOADED) as chat:
-        assert re.search(r"^› !python3 a\.py", chat.text, re.MULTILINE)
+        chat.wait_for(r"^› !python3 a\.py")
         chat.send("what did it say?\r", prints=r"^It says hello\.")
         assert re.search(told, house.last_prompt())
         assert typed in house.last_prompt()

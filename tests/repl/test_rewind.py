@@ -111,13 +111,15 @@ async def test_who_thinks_better_of_it_keeps_all_and_who_says_no_keeps_the_files
 
 
 async def test_the_files_of_the_beginning_come_back_in_another_process(opens: Opens) -> None:
-    """The session that was left knows of it."""
+    """What is to be removed is told before; the session that was left knows of it."""
     async with opens() as chat:
         await chat.edited()
         await chat.does("more", ("create_file", {"path": "b.py", "content": "made\n"}))
     async with opens(continue_last=True) as chat:
         before = chat.session.session.session_id
-        assert "a.py: restored\nb.py: removed\n" in await chat.says(rewind, "1", "y")
+        said = await chat.says(rewind, "1", "y")
+        assert "  a.py (1 edit)\n  b.py (1 edit; made then, will be removed)\n" in said
+        assert "a.py: restored\nb.py: removed\n" in said
         assert chat.file.read_text() == "hello\n"
         assert not (chat.app.cwd / "b.py").exists()
         assert await chat.turns() == ()

@@ -205,7 +205,7 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         chat.leave()
     house.server.extend(Answer("Paint it."))
     with house.chat("chat", columns=100, ready=LOADED) as chat:
-        assert "Open: oil the hinge; paint it green." in chat.text
+        chat.wait_for(r"Open: oil the hinge; paint it green\.")
         chat.send("what's next?\r", ends=r"^Paint it\.")
         assert "Open: oil the hinge; paint it green" in house.last_prompt()
         chat.send("/resume gate\r", prints=r"open: oil the hinge; paint it green")
