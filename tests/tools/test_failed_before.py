@@ -111,7 +111,11 @@ def test_only_that_very_command(failed: str, command: str, known: bool) -> None:
 
 def test_nothing_that_is_kept_of_a_failure_steers_a_terminal() -> None:
     memory = MemoryRecord(
-        memory_id="m", kind="failure", content="`x` failed: \x1b[2Jgone", created_at=T0, updated_at=T0
+        memory_id="m",
+        kind="failure",
+        content="`x` failed: \x1b[2Jgone",
+        created_at=T0,
+        updated_at=T0,
     )
     assert "\\e[2Jgone" in reminder(memory)
 
