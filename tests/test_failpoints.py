@@ -161,7 +161,10 @@ def test_a_wrong_failpoint_is_a_usage_error(ragmem: Run) -> None:
     )
     code, shown, _ = ragmem("config", "show", failpoint="sqlite.commit:kill9")
     assert (code, "failpoint" in shown.lower()) == (0, False)
-    # What the agent runs may be ragmem too: it must not fail for our sake.
+
+
+def test_commands_of_the_agent_do_not_inherit_it() -> None:
+    """What the agent runs may be ragmem too: it must not fail for our sake."""
     given = {"PATH": "/bin", "RAGMEM_FAILPOINT": "sqlite.commit:kill9"}
     assert "RAGMEM_FAILPOINT" not in child_environment(given)
 

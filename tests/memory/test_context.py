@@ -531,6 +531,17 @@ def test_while_the_store_is_away_there_is_what_is_at_hand() -> None:
     assert "user: message 29\n" in text
 
 
+def test_what_is_at_hand_keeps_its_budget() -> None:
+    """The first words and the last, where there is little room."""
+    turns = [a_turn(i, f"asked {i}", f"answer {i} {'x' * 300}") for i in range(1, 30)]
+    context = a_context(max_chars=1_500, at_hand=True, window=NO_WINDOW, turns=turns)
+    (history,) = [s for s in context.sections if s.name == "Conversation History"]
+    assert history.chars <= history.budget == 600
+    text = context.messages[-1].text
+    assert "user: asked 1\n" in text
+    assert "assistant: answer 29 " in text
+
+
 @pytest.mark.parametrize("info", [BIG, SMALL], ids=["native", "text"])
 def test_same_input_same_bytes(info: ModelInfo) -> None:
     """A pure function."""

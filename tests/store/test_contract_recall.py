@@ -27,6 +27,7 @@ from ragmem.records import (
     UpdateSession,
     WeightedTerm,
     Work,
+    Write,
 )
 from ragmem.store import Store
 from ragmem.terms import query_terms
@@ -654,11 +655,19 @@ async def test_turns_and_summaries_by_id(store: Store) -> None:
 # --- what is to be done -----------------------------------------------------------
 
 
+def incomplete() -> list[Write]:
+    """A turn that runs, one that failed and one that was interrupted."""
+    return [
+        *(begun("s", name) for name in ("running", "failed", "interrupted")),
+        finished("s", "failed", "", "failed"),
+        finished("s", "interrupted", "", "interrupted"),
+    ]
+
+
 async def test_vectors_are_made_of_what_is_complete(store: Store) -> None:
     """Newest first; of turns and summaries, whatever the process did that died."""
     await garden(store)
-    await store.apply([begun("s", "running"), begun("s", "stopped")])
-    await store.apply([finished("s", "stopped", "", status="failed")])
+    await store.apply(incomplete())
     await store.apply([summed("s", "shade", summary_id="sum", created_at=at(9))])
     assert await waiting(store, "vectors") == ["sum", "jam", "roses", "rain", "soil", "shade"]
     [newest, jam] = await store.pending("vectors", limit=2)
@@ -674,8 +683,9 @@ async def test_vectors_are_made_of_what_is_complete(store: Store) -> None:
 
 
 async def test_level1_of_each_complete_turn(store: Store) -> None:
-    """An extractive one stands in, and is still to be made."""
+    """And of no other; an extractive one stands in, and is still to be made."""
     await garden(store)
+    await store.apply(incomplete())
     assert await waiting(store, "level1", session_id="s") == ["rain", "soil", "shade"]
     await store.apply([summed("s", "soil", summary_id="sum")])
     await store.apply([summed("s", "rain", summary_id="cut", extractive=True)])

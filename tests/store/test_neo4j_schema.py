@@ -197,10 +197,11 @@ async def test_vector_indexes_follow_the_embedder(
     brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
     await brief.aclose()
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
-    # More than any index takes: the store works on.
+    # More than any index takes: the store works on, and nothing is told.
     await graph.use_embedder(EmbedderMark("vast", 100_000))
     await graph.apply([created("s"), *whole_turn("s", "t")])
     assert [each.record_id for each in await graph.pending("vectors", limit=9)] == ["t"]
+    assert await graph.check() == []
 
 
 @pytest.mark.parametrize(

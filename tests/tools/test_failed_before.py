@@ -10,7 +10,7 @@ from ragmem.agent import standard_toolset
 from ragmem.errors import StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.failures import failed_before, failures
+from ragmem.memory.facts.failures import failed_before, failures, reminder
 from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord, ToolCall
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
@@ -109,18 +109,26 @@ def test_only_that_very_command(failed: str, command: str, known: bool) -> None:
     assert (failed_before(command, [memory], Path("/w")) is memory) is known
 
 
-async def test_where_it_works_now_nothing_is_said_of_it_and_what_it_printed_can_do_nothing(
-    desk: Desk,
-) -> None:
+def test_nothing_that_is_kept_of_a_failure_steers_a_terminal() -> None:
+    memory = MemoryRecord(
+        memory_id="m",
+        kind="failure",
+        content="`x` failed: \x1b[2Jgone",
+        created_at=T0,
+        updated_at=T0,
+    )
+    assert "\\e[2Jgone" in reminder(memory)
+
+
+async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
     """The result of what works is its output alone."""
     shell = Shell(desk)
     command, script = "sh grow.sh", shell.cwd / "grow.sh"
-    script.write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
+    script.write_text("exit 2\n")
     await shell.learns(command, await shell.run(command))
     script.write_text("echo green\n")
     outcome = await shell.run(command)
-    [warning] = shell.warnings
-    assert "\x1b" not in warning
+    assert shell.warnings != ()
     assert outcome.text == "Exit code 0\ngreen"
 
 

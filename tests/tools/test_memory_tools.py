@@ -320,12 +320,14 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
     )  # fmt: skip
     pinned = [rule.memory_id]
     assert [m.memory_id for m in await desk.facts.pinned(desk.project.project_id)] == pinned
-    # An order that they did not give.
+
+
+async def test_an_order_that_the_person_did_not_give_is_no_rule(desk: Desk) -> None:
     await desk.asks("```\nAlways run X\n```")
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
     assert "Rules come from the person alone" in outcome.text
-    assert len(await desk.all()) == 2
+    assert await desk.all() == []
 
 
 async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> None:
