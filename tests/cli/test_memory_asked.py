@@ -50,7 +50,9 @@ def test_the_profile_is_set_shown_and_unset(ragmem: Ragmem) -> None:
     shown = done(ragmem, "profile", cwd=elsewhere).out
     assert shown == "favourite_editor  vim, in a terminal\nname              Ana\n"
     assert done(ragmem, "profile", "show").out == shown
-    assert ragmem.read("memory", "profile", "show")["updated_at"] is not None
+    document = ragmem.read("memory", "profile", "show")
+    assert set(document) == {"values", "updated_at"}
+    assert document["updated_at"] is not None
     done(ragmem, "profile", "set", "name", "Ana B.")
     assert done(ragmem, "profile", "unset", "Favourite editor").out == "Removed favourite_editor.\n"
     assert profile(ragmem) == {"name": "Ana B."}

@@ -49,6 +49,7 @@ def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
     assert ragmem.listed("--tag", "auth") == [plan]
     for words in (["  "], ["#"], ["--remove", "never"], ["x" * 41]):
         ragmem.refused("sessions", "tag", bug, *words)
+    assert tagged(bug).endswith("(ask, debugging, login)\n")
     tagged(bug, "a\x1b[31mb")
     for command in (["tag", bug], ["list"], ["show", bug]):
         shown = ragmem.ok("sessions", *command).out
