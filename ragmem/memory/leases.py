@@ -40,6 +40,11 @@ async def _renew(store: Leases, keys: Sequence[str], owner_id: str, seconds: flo
 
 T = TypeVar("T")
 
+
+class StoreTooSlow(StoreUnavailable):
+    """It may well answer, but not in the time that a turn waits for it."""
+
+
 _PATIENCE_S = 2.0
 _HASTY_S = 0.2
 """What is left of it once the person has interrupted the turn."""
@@ -94,7 +99,7 @@ async def settled(work: Awaitable[None]) -> bool:
 
 
 async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
-    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long.
+    """What the store answers to a turn that waits for it; StoreTooSlow when that takes long.
 
     `beside_s` is what the work may spend on something else.
     """
@@ -102,7 +107,7 @@ async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
         async with _haste.get().within(_PATIENCE_S + beside_s):
             return await work
     except TimeoutError:
-        raise StoreUnavailable(
+        raise StoreTooSlow(
             f"The memory did not answer within {_PATIENCE_S:g} s.", hint="Try again."
         ) from None
 

@@ -16,6 +16,7 @@ from ragmem.tools.base import deny_all
 from tests.agent.conftest import asked
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.patience import until
 
 
 class Sabotage(Exception):
@@ -74,6 +75,12 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     # It is remembered, so that there is something to recall, and vectors to compare with.
     await app.leave_background()
     await asked(agent, "Thanks.")
+
+    async def is_stored() -> bool:
+        return (await app.memory.load_session(agent.session.session_id)).session.turn_count == 2
+
+    # On a busy machine the spool keeps a turn for a while, and of one alone nothing is looked for.
+    await until(is_stored)
     app.notices()
     place, _, name = broken.rpartition(".")
     module, _, kind = place.rpartition(".")

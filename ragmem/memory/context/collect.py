@@ -21,7 +21,7 @@ from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRec
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
-from ragmem.memory.leases import in_time
+from ragmem.memory.leases import StoreTooSlow, in_time
 from ragmem.memory.recall import Recall, scope_of
 from ragmem.memory.window import window_limit
 from ragmem.records import (
@@ -119,6 +119,8 @@ class Collector:
         self._has_facts = False
         self._why_away = ""
         """Why the store did not answer what was last asked; empty where it did."""
+        self._missing: tuple[str, ...] = ()
+        """What is told where it answered a part in time: nobody else says that of such a store."""
 
     async def collect(self, asked: ContextInput) -> Material:
         """All that the builder shapes; what is at hand where the store can't be asked."""
@@ -150,6 +152,8 @@ class Collector:
         if isinstance(error, StoreError):
             self._metrics.count("store.failures")
             self._why_away = f"{error} {error.hint}".strip()
+            if isinstance(error, StoreTooSlow):
+                self._missing = (f"{INCOMPLETE} {error}",)
             return
         self._log(what, error)
         self._metrics.count("recall.failures")
@@ -173,7 +177,7 @@ class Collector:
         return await self._tried(answer())
 
     async def _remembered(self, asked: ContextInput) -> Material:
-        self._why_away = ""
+        self._why_away, self._missing = "", ()
         try:
             with self._metrics.time("memory.context"):
                 past, relevant, known, last = await asyncio.gather(
@@ -197,7 +201,7 @@ class Collector:
                     profile=known.profile,
                     preferences=known.preferences,
                     facts=known.facts,
-                    notices=self._notices(asked.session) or self._missing(),
+                    notices=self._notices(asked.session) or self._missing,
                 )
         except Exception as error:
             self.failed(error)
@@ -207,10 +211,6 @@ class Collector:
         if self._facts is None or session.project_id in self._last_pinned:
             return ()
         return (f"{PINNED_UNKNOWN} {self._why_away}".strip(),)
-
-    def _missing(self) -> tuple[str, ...]:
-        """Of a store that answered a part in time: what lacks the rest is not to look whole."""
-        return (f"{INCOMPLETE} {self._why_away}",) if self._why_away else ()
 
     # --- the conversation ---------------------------------------------------------
 
