@@ -68,6 +68,20 @@ def reading(sessions: Done, memories: Done) -> None:
     assert (memories.code, "The cellar key" in memories.out) == (0, True), memories.err
 
 
+def _started(ragmem: Ragmem, *command: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own that starts ragmem, run to its end."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=ragmem.env,
+        cwd=ragmem.project,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+
+
 def on_a_full_disk(ragmem: Ragmem, *arguments: str) -> Done:
     """Where mounting is allowed, a file system without a free byte; else each write fails."""
     kept = ragmem.home.with_name("kept")
@@ -78,16 +92,7 @@ def on_a_full_disk(ragmem: Ragmem, *arguments: str) -> Done:
     through = ["unshare", "-rm", "sh", "-c", script, "sh", str(ragmem.home), str(kept)]
     if subprocess.run([*through, "true"], capture_output=True, check=False).returncode:
         return ragmem.run(*arguments, env={**failing("enospc"), "RAGMEM_HOME": str(kept)})
-    done = subprocess.run(
-        [*through, *COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        env=ragmem.env,
-        cwd=ragmem.project,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
+    done = _started(ragmem, *through, *COMMAND, *arguments)
     return Done(done.returncode, done.stdout, done.stderr.replace(f"{through[5]}: ", ""))
 
 
@@ -149,16 +154,8 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
     "limit", mostly(["-n 10", "-v 200000"], ["-n 8", "-n 10", "-v 45000", "-v 200000"])
 )
 def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
-    done = subprocess.run(
-        ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *COMMAND, "ask", "Again?"],
-        capture_output=True,
-        text=True,
-        env=ragmem.env,
-        cwd=ragmem.project,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
+    limited = ("sh", "-c", f'ulimit {limit}; exec "$@"', "sh")
+    done = _started(ragmem, *limited, *COMMAND, "ask", "Again?")
     for word in ("This is a bug", "internal error", "Traceback", "another process"):
         assert word not in done.stderr
     told = ("Too many open", "no more", "Cannot allocate memory")

@@ -1,9 +1,7 @@
 """Stores for the contract suite: each is real, and empty when a test starts."""
 
-import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, in_thread, open_empty_neo4j_store
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -47,9 +45,20 @@ def _empty_home(folder: Path) -> Path:
     async def make() -> None:
         await (await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")).aclose()
 
-    with ThreadPoolExecutor(1) as aside:
-        aside.submit(asyncio.run, make()).result()
+    in_thread(make())
     return home
+
+
+def made_once(fill: Callable[[Path], Coroutine[Any, Any, None]]) -> Any:
+    """The fixture `kept`: a home that was filled, once for all tests of a module, to be copied."""
+
+    @pytest.fixture(scope="module")
+    def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        home = tmp_path_factory.mktemp("kept") / "home"
+        in_thread(fill(home))
+        return home
+
+    return kept
 
 
 def opens(*usually: str) -> Any:

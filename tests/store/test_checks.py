@@ -11,8 +11,8 @@ import pytest
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import repair
-from tests.fakes.neo4j import in_thread
 from tests.store.code_samples import put, refers
+from tests.store.conftest import made_once
 from tests.store.samples import garden, known
 from tests.store.test_contract_recall import EAST, MARK, embedded
 from tests.store.test_sqlite_rebuild import rebuilt
@@ -89,12 +89,7 @@ async def filled(home: Path) -> None:
     await store.aclose()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of a memory with everything in it, made once."""
-    home = tmp_path_factory.mktemp("kept") / "home"
-    in_thread(filled(home))
-    return home
+kept = made_once(filled)
 
 
 @pytest.fixture

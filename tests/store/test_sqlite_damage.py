@@ -14,7 +14,7 @@ import pytest
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import in_thread
+from tests.store.conftest import made_once
 from tests.store.samples import begun, created, texts, whole_turn
 
 
@@ -30,12 +30,7 @@ async def filled(home: Path) -> None:
     await store.aclose()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home whose store holds fifty turns, made once."""
-    home = tmp_path_factory.mktemp("kept") / "home"
-    in_thread(filled(home))
-    return home
+kept = made_once(filled)
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from ragmem.errors import StoreDamaged
 from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
 from ragmem.store.sqlite import SQLiteStore, repair
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
-from tests.fakes.neo4j import in_thread
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
-from tests.store.conftest import mostly
+from tests.store.conftest import made_once, mostly
 from tests.store.samples import (
     at,
     begun,
@@ -68,12 +67,7 @@ async def filled(home: Path) -> None:
     await store.aclose()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of such a database, made once."""
-    home = tmp_path_factory.mktemp("kept") / "home"
-    in_thread(filled(home))
-    return home
+kept = made_once(filled)
 
 
 @pytest.fixture
