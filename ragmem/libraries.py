@@ -132,16 +132,16 @@ def load_neo4j() -> None:
 def load_numpy() -> None:
     """numpy, if it is not there: half of the time that it takes is starting its threads.
 
-    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They
-    are read from the environment, which is put back: commands that are run inherit it.
+    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They are
+    read from the process' environment; `os.environ`, which other threads copy, stays as it is.
     """
     if "numpy" in sys.modules or _THREADS in os.environ:
         return
-    os.environ[_THREADS] = "1"
+    os.putenv(_THREADS, "1")
     try:
         import numpy  # noqa: F401
     finally:
-        del os.environ[_THREADS]
+        os.unsetenv(_THREADS)
 
 
 def pip_install() -> str:

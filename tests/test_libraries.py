@@ -1,5 +1,6 @@
 """Large libraries are imported without their unneeded parts, by one thread while others import."""
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.libraries import load_httpcore
+from ragmem.libraries import load_httpcore, load_numpy
 
 
 def test_what_one_thread_leaves_out_of_an_import_hides_nothing_from_another(
@@ -46,3 +47,25 @@ def test_what_one_thread_leaves_out_of_an_import_hides_nothing_from_another(
     other.join()
     sys.modules.pop("httpcore")
     assert found == [True]
+
+
+def test_numpy_is_told_of_one_thread_and_no_copy_of_the_environment_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that copies it at the same time would miss what is gone when it gets there."""
+    code = (
+        "import ctypes, os\n"
+        "getenv = ctypes.CDLL(None).getenv\n"
+        "getenv.restype = ctypes.c_char_p\n"
+        "told = getenv(b'OPENBLAS_NUM_THREADS'), os.environ.get('OPENBLAS_NUM_THREADS')\n"
+    )
+    (tmp_path / "numpy.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "numpy", raising=False)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    load_numpy()
+    imported = sys.modules.pop("numpy")
+    assert imported.told == (b"1", None)
+    code = "import os; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert child.stdout == b"None\n"
