@@ -19,13 +19,14 @@ from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.messages import Json
-from ragmem.own_tools import RUN_COMMAND, Effect
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import (
     ENDED,
+    AgentTool,
     Arguments,
     OutputSoFar,
     Tell,
@@ -113,11 +114,10 @@ class Commands(msgspec.Struct, frozen=True):
         return Commands(MAX_TIMEOUT_S, sandbox=own)
 
 
-class RunCommand:
+class RunCommand(AgentTool):
     """Runs what was approved; every command asks (see `Permissions`)."""
 
     name = RUN_COMMAND
-    effect: Effect = "command"
     Params: type[msgspec.Struct] = RunCommandParams
 
     def __init__(
