@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ragmem.children import child_environment as child_environment
+from ragmem.children import child_environment
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
