@@ -600,6 +600,7 @@ def commands_of(
     session: Session,
     timeout_s: float,
     sandbox: "Callable[[], Sandbox | None]" = lambda: None,
+    jobs: "Jobs | None" = None,
 ) -> Commands:
     """How commands are run: one that failed before in this project is known again."""
 
@@ -617,4 +618,4 @@ def commands_of(
         found = failed_before(command, memories, Path(session.cwd))
         return reminder(found) if found else ""
 
-    return Commands(timeout_s, known, sandbox)
+    return Commands(timeout_s, known, sandbox, jobs)

@@ -69,8 +69,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             rules=PermissionRules(rules, deny, flags=allow),
-            commands=Commands(timeout_s, sandbox=lambda: sandbox),
-            jobs=jobs,
+            commands=Commands(timeout_s, sandbox=lambda: sandbox, jobs=jobs),
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:
