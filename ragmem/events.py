@@ -18,11 +18,11 @@ Subtype = Literal[
 ]
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="event"):
-    pass
+class Event(msgspec.Struct, frozen=True, tag_field="event"):
+    """Something that happened in a turn; each kind has a class of its own."""
 
 
-class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
+class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     """The person's message lasts (`recorded`), in the store or its spool, or can't be kept."""
 
     session_id: str
@@ -51,13 +51,13 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cosine to the prompt; None for what was found otherwise."""
 
 
-class PromptAdded(_Event, frozen=True, kw_only=True, tag="prompt_added"):
+class PromptAdded(Event, frozen=True, kw_only=True, tag="prompt_added"):
     """What the person has said while the turn ran lasts, and goes to the model next."""
 
     text: str
 
 
-class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
+class ContextBuilt(Event, frozen=True, kw_only=True, tag="context"):
     """What goes to the model with the prompt."""
 
     sections: dict[str, int]
@@ -69,7 +69,7 @@ class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     """Why the project's code was left out, where looking for it took too long."""
 
 
-class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):
+class ModelCallStarted(Event, frozen=True, kw_only=True, tag="model_call"):
     """A request goes out; `number` counts from 1 within the turn."""
 
     number: int
@@ -77,7 +77,7 @@ class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):
     """Of the request, estimated."""
 
 
-class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry"):
+class RetryWaiting(Event, frozen=True, kw_only=True, tag="retry"):
     """The model could not be asked, and is asked again after a while."""
 
     reason: str
@@ -88,19 +88,19 @@ class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry"):
     wait_s: float
 
 
-class TextDelta(_Event, frozen=True, kw_only=True, tag="text"):
+class TextDelta(Event, frozen=True, kw_only=True, tag="text"):
     """More of the answer."""
 
     text: str
 
 
-class ReasoningDelta(_Event, frozen=True, kw_only=True, tag="reasoning"):
+class ReasoningDelta(Event, frozen=True, kw_only=True, tag="reasoning"):
     """More of the provider's own reasoning."""
 
     text: str
 
 
-class MessageFinished(_Event, frozen=True, kw_only=True, tag="message"):
+class MessageFinished(Event, frozen=True, kw_only=True, tag="message"):
     """One whole message of the model: its words and the tools it asks for."""
 
     text: str
@@ -110,7 +110,7 @@ class MessageFinished(_Event, frozen=True, kw_only=True, tag="message"):
     """Of the request and this answer; estimated where the provider reports none."""
 
 
-class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool_started"):
+class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
     """A tool runs."""
 
     tool_call_id: str
@@ -119,7 +119,7 @@ class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool_started"):
     """One line for the person, such as `read_file ragmem/app.py`."""
 
 
-class ToolProgress(_Event, frozen=True, kw_only=True, tag="tool_progress"):
+class ToolProgress(Event, frozen=True, kw_only=True, tag="tool_progress"):
     """What a tool that runs has printed so far; a few times a second at most."""
 
     tool_call_id: str
@@ -129,7 +129,7 @@ class ToolProgress(_Event, frozen=True, kw_only=True, tag="tool_progress"):
     """In all."""
 
 
-class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
+class ToolFinished(Event, frozen=True, kw_only=True, tag="tool_finished"):
     """A tool has answered and is recorded."""
 
     tool_call_id: str
@@ -149,7 +149,7 @@ class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
         return not self.success or bool(self.exit_code)
 
 
-class MemoryWritten(_Event, frozen=True, kw_only=True, tag="memory_written"):
+class MemoryWritten(Event, frozen=True, kw_only=True, tag="memory_written"):
     """Something was remembered while the answer was made: the person sees each time."""
 
     action: Literal["added", "updated"]
@@ -168,7 +168,7 @@ class MemoryWritten(_Event, frozen=True, kw_only=True, tag="memory_written"):
         return f"remembered {self.kind} {short_id(self.id)}{anew}: {self.content}"
 
 
-class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
+class Notice(Event, frozen=True, kw_only=True, tag="notice"):
     """Something the person should know; never part of the answer."""
 
     level: Literal["info", "warning", "error"]
@@ -187,7 +187,7 @@ class PermissionDenial(msgspec.Struct, frozen=True):
     """What the model was told."""
 
 
-class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
+class TurnFinished(Event, frozen=True, kw_only=True, tag="turn_finished"):
     """The turn is over and recorded; always the last event."""
 
     session_id: str
@@ -211,21 +211,3 @@ class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
     def is_error(self) -> bool:
         """Whether the answer is missing or cut short."""
         return self.subtype != "success"
-
-
-Event = (
-    TurnStarted
-    | PromptAdded
-    | ContextBuilt
-    | ModelCallStarted
-    | RetryWaiting
-    | TextDelta
-    | ReasoningDelta
-    | MessageFinished
-    | ToolStarted
-    | ToolProgress
-    | ToolFinished
-    | MemoryWritten
-    | Notice
-    | TurnFinished
-)

@@ -19,7 +19,6 @@ class OwnTool(msgspec.Struct, frozen=True):
 
     name: str
     effect: Effect
-    """The same that its class says."""
     kind: Literal["read", "search", "edit", "execute", "other"] = "other"
     """What the Agent Client Protocol calls tools like it."""
     access: AccessType | None = None

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.children import child_environment
 from ragmem.cli.main import run
 from ragmem.failpoints import POINTS, arm, failpoint, hits
-from ragmem.tools.shell import child_environment
 
 PACKAGE = Path(__file__).parents[1] / "ragmem"
 

@@ -14,8 +14,8 @@ from ragmem.records import (
     Summary,
     UpdateSession,
     Usage,
-    Write,
     utc_now,
+    write_decoder,
 )
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line, reveal, visible
 from tests.memory.builders import a_call, a_turn
@@ -151,14 +151,14 @@ def test_four_characters_a_token(text: str) -> None:
 
 def test_a_write_from_a_newer_version_is_refused_by_its_tag() -> None:
     with pytest.raises(msgspec.ValidationError, match="merge"):
-        msgspec.json.decode(b'{"write":"merge","into":"x"}', type=Write)
+        write_decoder.decode(b'{"write":"merge","into":"x"}')
 
 
 def test_what_a_newer_version_added_is_passed_over() -> None:
     """Forwards: a field that this version does not know costs nothing."""
     write = UpdateSession(session_id="s", at=utc_now())
     line = msgspec.json.encode(write)[:-1] + b',"colour":"green"}'
-    assert msgspec.json.decode(line, type=Write) == write
+    assert write_decoder.decode(line) == write
 
 
 def test_sizes_and_counts_of_records() -> None:

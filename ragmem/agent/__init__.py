@@ -338,8 +338,9 @@ def seat(
         seen=seen,
         data_dir=shared.paths.data_dir,
         rules=rules,
-        jobs=shared.jobs,
-        commands=commands_of(memory, session, config.tools.command_timeout_s, shared.sandbox),
+        commands=commands_of(
+            memory, session, config.tools.command_timeout_s, shared.sandbox, shared.jobs
+        ),
         of_servers=shared.servers.tools if shared.servers else lambda _: (),
         more=[
             tasks,
@@ -407,7 +408,6 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     seen: SeenFiles | None = None,
     rules: PermissionRules | None = None,
     commands: Commands = Commands(),  # noqa: B008 - frozen
-    jobs: Jobs | None = None,
     more: Sequence[Tool] = (),
     of_servers: Callable[[Permissions], Sequence[Tool]] = lambda _: (),
 ) -> Toolset:
@@ -416,15 +416,12 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     `seen` carries what a resumed session has read; `rules` are the
     person's. Long outputs of commands are kept below `data_dir`, in `outputs`,
     and files as they were before an edit in `preimages`.
-    `jobs`: where commands go on in the background; None: none can.
     `more`: those that hang on the session, the memory and the project.
     `of_servers`: those of others (`ragmem.tools.mcp_client`) that are there by now.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
     permissions = Permissions(workspace, mode=mode, approver=approver, rules=rules, outputs=outputs)
-    if jobs:
-        commands = msgspec.structs.replace(commands, jobs=jobs)
     preimages = data_dir / "preimages"
     return Toolset(
         [
@@ -436,7 +433,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
             WriteFile(workspace, permissions, known, preimages),
             EditFile(workspace, permissions, known, preimages),
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
-            *([ReadJob(jobs)] if jobs else []),
+            *([ReadJob(commands.jobs)] if commands.jobs else []),
             # They ask for nothing: the model is not told of one that is denied.
             *(tool for tool in more if not (rules and rules.denies(tool.name))),
         ],

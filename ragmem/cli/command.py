@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from ragmem.records import Claims, Session
 
 
-def commands(about: str = "") -> typer.Typer:
-    """One command; with `about`, which is shown when it is called alone, a group of them."""
-    more: dict[str, Any] = {"no_args_is_help": True, "help": about} if about else {}
+def commands(about: str = "", *, answers: bool = False) -> typer.Typer:
+    """One command; with `about` a group, which shows that when it is called alone, or `answers`."""
+    alone = "invoke_without_command" if answers else "no_args_is_help"
+    more: dict[str, Any] = {"help": about, alone: True} if about else {}
     return typer.Typer(rich_markup_mode=None, add_completion=False, **more)
 
 

@@ -103,12 +103,7 @@ def set_value(
     write(f"{key} = {value}\n")
 
 
-listing = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    invoke_without_command=True,
-    help="List the models that can be used now; * answers by default.",
-)
+listing = cli.commands("List the models that can be used now; * answers by default.", answers=True)
 
 
 @listing.callback()

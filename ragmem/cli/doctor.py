@@ -68,7 +68,7 @@ def _settings(file: Path, otherwise: Config) -> Config:
 async def examine() -> AsyncIterator[Check]:
     """Every check in turn, as it is done."""
     from ragmem.app import App
-    from ragmem.tools.search import find_ripgrep
+    from ragmem.children import find_ripgrep
 
     paths, environ, cwd = find_paths(), environment(), cli.current_folder()
     know(secrets_among(environ))

@@ -26,43 +26,31 @@ from ragmem.failpoints import arm
 from ragmem.text import one_line, visible
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
-_COMMANDS = (
-    "chat",
-    "ask",
-    "sessions",
-    "context",
-    "search",
-    "memory",
-    "import",
-    "mcp",
-    "acp",
-    "install",
-    "uninstall",
-    "files",
-    "graph",
-    "index",
-    "store",
-    "neo4j",
-    "stats",
-    "models",
-    "config",
-    "doctor",
-    "work",
-)
-_NARROW = 58
-_PLACES = {
-    "context": ("looking", "building"),
-    "graph": ("looking", "drawing"),
-    "import": ("agents", "importing"),
-    "index": ("files", "indexing"),
-    "install": ("agents", "app"),
-    "models": ("config", "listing"),
-    "neo4j": ("store", "neo4j"),
-    "stats": ("looking", "measuring"),
-    "uninstall": ("agents", "uninstalling"),
-    "work": ("store", "working"),
+_COMMANDS = {
+    "chat": "chat:app",
+    "ask": "ask:app",
+    "sessions": "sessions:app",
+    "context": "looking:building",
+    "search": "search:app",
+    "memory": "memory:app",
+    "import": "agents:importing",
+    "mcp": "mcp:app",
+    "acp": "acp:app",
+    "install": "agents:app",
+    "uninstall": "agents:uninstalling",
+    "files": "files:app",
+    "graph": "looking:drawing",
+    "index": "files:indexing",
+    "store": "store:app",
+    "neo4j": "store:neo4j",
+    "stats": "looking:measuring",
+    "models": "config:listing",
+    "config": "config:app",
+    "doctor": "doctor:app",
+    "work": "store:working",
 }
-"""Module and group of commands that are not `app` in a module of their own name."""
+"""Each command in the order of help, with its module of `ragmem.cli` and its name there."""
+_NARROW = 58
 
 
 def run(words: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
@@ -109,7 +97,7 @@ class _Root(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command; None where there is no such one."""
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            module, group = _PLACES.get(cmd_name, (cmd_name, "app"))
+            module, _, group = _COMMANDS[cmd_name].partition(":")
             built = typer.main.get_command(getattr(import_module(f"ragmem.cli.{module}"), group))
             built.name = cmd_name
             self.commands[cmd_name] = built

@@ -12,6 +12,7 @@ from ragmem.cli.command import (
     argument,
     ask_line,
     command,
+    commands,
     is_yes,
 )
 from ragmem.cli.output import is_interactive, print_one, say, words, write
@@ -24,12 +25,7 @@ from ragmem.text import counted, one_line
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    invoke_without_command=True,
-    help="Show and set what you said of yourself, for every project.",
-)
+app = commands("Show and set what you said of yourself, for every project.", answers=True)
 
 Key = Annotated[str, argument("KEY", "Such as editor.")]
 _KEY_CHARS, _VALUE_CHARS = 40, 400

@@ -25,7 +25,7 @@ CREATE TABLE gone (
 ) STRICT, WITHOUT ROWID;
 
 -- `scope` is its row in the text index: a sequence number, then 8 bits of its length, as in
--- ragmem/store/sqlite/words.py. It is never changed in place: where its file changes, it
+-- ragmem/store/sqlite/text_index.py. It is never changed in place: where its file changes, it
 -- gets a new row with the next sequence number, so that what is held in memory stays true.
 CREATE TABLE scopes (
     scope INTEGER PRIMARY KEY,

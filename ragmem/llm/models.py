@@ -24,6 +24,7 @@ from ragmem.llm.providers import (
     BY_NAME,
     PROVIDERS,
     WITHOUT_A_KEY,
+    Protocol,
     Provider,
     is_known,
     known_models,
@@ -125,7 +126,7 @@ def _told_models(url: str, within_s: float, key: str | None) -> list[str]:
     return [name for name in names if name and "embed" not in name]
 
 
-Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
+Client = Literal[Protocol, "responses", "litellm", "local"]
 
 _HTTP_CLIENTS = {
     "openai": ("http_client", "OpenAIClient"),

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
@@ -36,7 +38,9 @@ from ragmem.records.conversation import (
 from ragmem.records.memories import Insight, MemoryId, MemoryQuery, MemoryRecord, Owner
 
 
-class _Write(Record, frozen=True, tag_field="write"):
+class Write(Record, frozen=True, tag_field="write"):
+    """A change of what is stored; each kind of change has a class of its own."""
+
     holds: ClassVar[str] = ""
     """The field with the record that is put; empty where the write's own fields are all of it."""
 
@@ -51,7 +55,7 @@ class _Write(Record, frozen=True, tag_field="write"):
         return cls(**{cls.holds: record})
 
 
-class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
+class RegisterProject(Write, frozen=True, kw_only=True, tag="project"):
     """Remember that a folder is a project; the same id again moves it to `project.path`.
 
     With `joined_into` its sessions, those that are there and those to come, are that project's; a
@@ -66,7 +70,7 @@ class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
     """Whether a person says so now: only then what was joined is split, or joined again after."""
 
 
-class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
+class CreateSession(Write, frozen=True, kw_only=True, tag="session"):
     """Start a session; an id that exists is left as it is."""
 
     holds = "session"
@@ -74,7 +78,7 @@ class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
     session: Session
 
 
-class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
+class UpdateSession(Write, frozen=True, kw_only=True, tag="session_update"):
     """Change what is given, leave what is None."""
 
     texts = ("title", "summary", "tags")
@@ -87,7 +91,7 @@ class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
     at: datetime
 
 
-class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
+class BeginTurn(Write, frozen=True, kw_only=True, tag="turn_begin"):
     """The person's message was accepted: the turn exists from here on, as `running`.
 
     The same id again, with a longer `user_message`: the person has said more while the turn runs,
@@ -103,7 +107,7 @@ class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
     owner_id: str | None = None
 
 
-class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
+class RecordToolCall(Write, frozen=True, kw_only=True, tag="tool_call"):
     """A tool call has started (`call.result` is empty) or finished.
 
     The same id again replaces the call, but a start never replaces a finish.
@@ -116,7 +120,7 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
     accesses: tuple[FileAccess, ...] = ()
 
 
-class RecordAnswer(_Write, frozen=True, kw_only=True, tag="answer"):
+class RecordAnswer(Write, frozen=True, kw_only=True, tag="answer"):
     """What has come of the answer of a turn that runs, all of it; it replaces what had come before.
 
     It is the turn's answer should nobody finish it. One that has ended stays as it is.
@@ -128,7 +132,7 @@ class RecordAnswer(_Write, frozen=True, kw_only=True, tag="answer"):
     assistant_message: str
 
 
-class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
+class FinishTurn(Write, frozen=True, kw_only=True, tag="turn_finish"):
     """The turn has ended, whichever way. A turn that is `completed` stays so."""
 
     texts = ("assistant_message", "reasoning")
@@ -142,7 +146,7 @@ class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
     finished_at: datetime
 
 
-class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
+class AddSummary(Write, frozen=True, kw_only=True, tag="summary"):
     """Store a summary with its links to what it covers."""
 
     holds = "summary"
@@ -150,7 +154,7 @@ class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
     summary: Summary
 
 
-class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
+class PutVectors(Write, frozen=True, kw_only=True, tag="vectors"):
     """The vectors of a turn, a summary, a memory or a session; they replace those that it had.
 
     Left out when the store's embedder is another one, or there is no such record.
@@ -168,7 +172,7 @@ class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
     """One a passage: unit length, float32 little-endian."""
 
 
-class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
+class PutSession(Write, frozen=True, kw_only=True, tag="session_put"):
     """A session as another store held it: for moving, restoring and importing.
 
     Times are taken over. Of one that exists, what a person may change is replaced unless it was
@@ -181,7 +185,7 @@ class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
     session: Session
 
 
-class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
+class PutTurn(Write, frozen=True, kw_only=True, tag="turn"):
     """A turn as another store held it, with its `turn_index`.
 
     The same id again replaces the turn; one that is `completed` stays so, and so does one in which
@@ -196,7 +200,7 @@ class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
     """By `tool_call_id`."""
 
 
-class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
+class PutMemory(Write, frozen=True, kw_only=True, tag="memory"):
     """Store a memory with its evidence, or replace the one of that id.
 
     Those that it `supersedes` stay, but are no longer current: `valid_until` its `created_at`,
@@ -210,7 +214,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
     supersedes: tuple[MemoryId, ...] = ()
 
 
-class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
+class PutProfile(Write, frozen=True, kw_only=True, tag="profile"):
     """Set one key of the profile, or remove it with None; the others stay."""
 
     texts = ("key", "value")
@@ -221,7 +225,7 @@ class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
     """Whose profile; a store fills in the one that it was opened for."""
 
 
-class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
+class PutOwner(Write, frozen=True, kw_only=True, tag="owner"):
     """Say what an owner is called; a name that was set later stays."""
 
     texts = ("name",)
@@ -230,7 +234,7 @@ class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
     at: datetime
 
 
-class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
+class PutInsight(Write, frozen=True, kw_only=True, tag="insight"):
     """Store what was found in a session; it replaces what was found before."""
 
     holds = "insight"
@@ -238,14 +242,14 @@ class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
     insight: Insight
 
 
-class MarkExtracted(_Write, frozen=True, kw_only=True, tag="extracted"):
+class MarkExtracted(Write, frozen=True, kw_only=True, tag="extracted"):
     """These turns were looked through for memories: none of them is due for it any more."""
 
     texts = ()
     turn_ids: tuple[TurnId, ...]
 
 
-class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
+class PutCodeFile(Write, frozen=True, kw_only=True, tag="code_file"):
     """A file's scopes and imports as they are now; they replace those that it had.
 
     A scope of it that another file defined is this one's from now on. One that it defines no more
@@ -257,7 +261,7 @@ class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
     file: CodeFile
 
 
-class DropCodeFiles(_Write, frozen=True, kw_only=True, tag="code_files_drop"):
+class DropCodeFiles(Write, frozen=True, kw_only=True, tag="code_files_drop"):
     """These files are no more; their scopes go as those do that a file defines no more.
 
     The File itself stays where a turn has accessed it.
@@ -268,7 +272,7 @@ class DropCodeFiles(_Write, frozen=True, kw_only=True, tag="code_files_drop"):
     paths: tuple[str, ...]
 
 
-class PutReferences(_Write, frozen=True, kw_only=True, tag="references"):
+class PutReferences(Write, frozen=True, kw_only=True, tag="references"):
     """What a turn has to do with code, all of it; it replaces what was known.
 
     The turn is not due for it any more. References to scopes that do not exist are left out, and
@@ -280,27 +284,10 @@ class PutReferences(_Write, frozen=True, kw_only=True, tag="references"):
     references: tuple[CodeReference, ...]
 
 
-Write = (
-    RegisterProject
-    | CreateSession
-    | UpdateSession
-    | BeginTurn
-    | RecordToolCall
-    | RecordAnswer
-    | FinishTurn
-    | AddSummary
-    | PutVectors
-    | PutSession
-    | PutTurn
-    | PutMemory
-    | PutProfile
-    | PutOwner
-    | PutInsight
-    | MarkExtracted
-    | PutCodeFile
-    | DropCodeFiles
-    | PutReferences
+write_decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(
+    reduce(or_, Write.__subclasses__())
 )
+"""Reads each write as the kind that it says it is."""
 
 
 class OfASession(NamedTuple):

@@ -82,11 +82,6 @@ _KEYS = (
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
-_READING = {
-    "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
-    "mcp", "diff", "compact", "expand", "stats",
-}  # fmt: skip
-"""Commands that show something and change nothing."""
 _SCREENS = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
     "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
@@ -612,3 +607,8 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
 COMMANDS = {name: text for name, text, _ in _TABLE}
 """What each slash command is for, by its name."""
 _HANDLERS = {name: handler for name, _, handler in _TABLE}
+_READING = {
+    "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
+    "mcp", "diff", "compact", "expand", "stats",
+}  # fmt: skip
+"""Those of them that show something and change nothing: no running answer keeps them waiting."""

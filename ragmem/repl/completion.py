@@ -96,7 +96,7 @@ class ChatCompleter(Completer):
 
     def _files(self, typed: str) -> Iterable[Completion]:
         for path in rank(typed, self._host.files or ())[:_SHOWN]:
-            # As `ragmem.tools.mentions` reads it.
+            # As `ragmem.tools.workspace.at_paths` reads it.
             spelled = path if _PLAIN.fullmatch(path) else f'"{path}"'
             yield Completion(f"@{spelled} ", -len(typed) - 1, display=path)
 
@@ -220,7 +220,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     or steer are left out: they could not be shown as they are. So are caches and what
     a compiler has made, also where no .gitignore says so.
     """
-    from ragmem.tools.search import FileList, find_ripgrep
+    from ragmem.children import FileList, find_ripgrep
 
     program = find_ripgrep([cwd])
     if program is None:

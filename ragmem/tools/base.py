@@ -22,7 +22,7 @@ from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
-from ragmem.own_tools import Effect as Effect
+from ragmem.own_tools import OWN_TOOLS, Effect as Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
 
@@ -207,6 +207,17 @@ class Tool(Protocol):
     async def run(self, params: Any) -> ToolOutput:
         """Do it; ToolFailure when it can't be done."""
         ...
+
+
+class AgentTool:
+    """A tool of the agent's own: what a call of it changes stands in its row of `OWN_TOOLS`."""
+
+    name: str
+    effect: Effect
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            cls.effect = OWN_TOOLS[cls.name].effect
 
 
 @runtime_checkable

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ragmem.messages import Json
-from ragmem.own_tools import READ_FILE, Effect
+from ragmem.own_tools import READ_FILE
 from ragmem.text import Regex, counted
 from ragmem.tools import workspace
-from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, interruptible, number
+from ragmem.tools.base import (
+    AgentTool,
+    Arguments,
+    ToolFailure,
+    ToolOutput,
+    arg,
+    interruptible,
+    number,
+)
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.seen import SeenFiles
@@ -24,11 +32,8 @@ MAX_READ_BYTES = 50_000
 PathOf = Annotated[str, arg("The file, relative to the working directory or absolute.")]
 
 
-class Looking:
+class Looking(AgentTool):
     """What the tools that look at files share: the way to a target, and to a thread."""
-
-    name: str
-    effect: Effect = "read"
 
     def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
         self._workspace = workspace
@@ -126,11 +131,8 @@ def bracketed(notes: list[str]) -> list[str]:
     return [f"[{'; '.join(notes)}]"] if notes else []
 
 
-class _Editing:
+class _Editing(AgentTool):
     """What the three writing tools share: refuse, show, ask, keep the old, write, remember."""
-
-    name: str
-    effect: Effect = "edit"
 
     def __init__(
         self,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ragmem.messages import Json
-from ragmem.own_tools import Effect
 from ragmem.text import clip_middle, counted, duration, one_line
-from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import AgentTool, Arguments, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.shell import CommandOutput, Ended, run_guarded
 from ragmem.tools.workspace import Workspace
 
@@ -161,7 +160,7 @@ async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
         await asyncio.sleep(_TICK_S)
 
 
-class ReadJob:
+class ReadJob(AgentTool):
     """Tells how a background command does, and what it has written since that was asked last."""
 
     name = "read_job"
@@ -169,7 +168,6 @@ class ReadJob:
         "What a command that was started with `background` has written since you read it last, "
         "and whether it still runs. It can wait for more, and end the command."
     )
-    effect: Effect = "read"
     may_repeat = True
     """The same call has another answer each time."""
 

@@ -27,10 +27,9 @@ from ragmem.config import UNSENDABLE, McpServerConfig, environment
 from ragmem.libraries import install_command
 from ragmem.memory.leases import settled
 from ragmem.messages import Json
-from ragmem.own_tools import Effect
 from ragmem.redact import know, redact
 from ragmem.text import clip_middle, counted, one_line, plain, visible
-from ragmem.tools.base import Tool, ToolFailure, ToolOutput
+from ragmem.tools.base import AgentTool, Effect, Tool, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 
 if TYPE_CHECKING:
@@ -278,11 +277,10 @@ class ServerTool:
         return ToolOutput(text=text, display=clip_middle(visible(text), 2_000))
 
 
-class WaitForServers:
+class WaitForServers(AgentTool):
     """Lets the model wait for servers whose tools it needs."""
 
     name = "wait_for_servers"
-    effect: Effect = "read"
 
     class Params(msgspec.Struct, frozen=True):
         """None."""

@@ -26,10 +26,10 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.window import answered, passage, result_text
 from ragmem.messages import Json
-from ragmem.own_tools import REMEMBER, Effect
+from ragmem.own_tools import REMEMBER
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
-from ragmem.tools.base import Arguments, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.base import AgentTool, Arguments, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
@@ -41,10 +41,8 @@ _QUOTED_CHARS = 500
 _SESSIONS = 5
 
 
-class _OverMemory:
+class _OverMemory(AgentTool):
     """What the tools over the facts share."""
-
-    effect: Effect = "read"
 
     def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
         self._memory = memory
@@ -189,7 +187,6 @@ class Remember(_OverMemory):
         "and only what nobody could know otherwise. What is known already is not kept twice; say "
         "it anew, with what is more exact or has changed, and the old one gives way."
     )
-    effect: Effect = "memory"
 
     class Params(Arguments, frozen=True):
         content: Annotated[
@@ -349,7 +346,7 @@ FindCall = Callable[[str], Awaitable[ToolCall | None]]
 _MOST_CHARS = 20_000
 
 
-class RecallResult:
+class RecallResult(AgentTool):
     """Brings back a result that was left out of the request."""
 
     name = "recall_result"
@@ -357,7 +354,6 @@ class RecallResult:
         "Bring back what an earlier tool call of this conversation answered, by the id that stands "
         f"where its result was left out; at most {_MOST_CHARS:,} characters a call."
     )
-    effect: Effect = "read"
 
     class Params(Arguments, frozen=True):
         id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
@@ -402,7 +398,7 @@ _SHOWN_LINES = 8
 _LINE_CHARS = 160
 
 
-class BrainSearch:
+class BrainSearch(AgentTool):
     """Looks through the scopes of the project's files, and through what was said and learned."""
 
     name = "brain_search"
@@ -410,7 +406,6 @@ class BrainSearch:
         "Search the project's code (functions, classes, sections) and the memory together, by "
         "names and by meaning: each hit with its file, lines and why."
     )
-    effect: Effect = "read"
 
     class Params(Arguments, frozen=True):
         query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]

@@ -9,10 +9,11 @@ from ragmem.errors import StoreError
 from ragmem.events import MemoryWritten
 from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
-from ragmem.own_tools import UPDATE_TASKS, Effect
+from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import Evidence, Session, ToolCall
 from ragmem.text import counted, one_line
 from ragmem.tools.base import (
+    AgentTool,
     Approver,
     Arguments,
     CurrentMode,
@@ -34,7 +35,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: Literal["open", "doing", "done"] = "open"
 
 
-class UpdateTasks:
+class UpdateTasks(AgentTool):
     """Keeps the list; the call itself is what is recorded of it."""
 
     name = UPDATE_TASKS
@@ -43,7 +44,6 @@ class UpdateTasks:
         "and what is open at the end is known in the next session. Give the whole list each time, "
         "when it is made and whenever a task is begun (one at a time) or done."
     )
-    effect: Effect = "memory"
 
     class Params(Arguments, frozen=True):
         tasks: Annotated[
@@ -90,7 +90,7 @@ def _progress(tasks: tuple[Task, ...]) -> str:
     return "".join([f"{done} of {counted(len(tasks), 'task')} done", *doing[:1]])
 
 
-class PresentPlan:
+class PresentPlan(AgentTool):
     """Shows the plan to the person; once they have approved it, the mode of plans is over."""
 
     name = "present_plan"
@@ -98,7 +98,6 @@ class PresentPlan:
         "In plan mode: show your plan to the person, who approves, changes or refuses it. Read all "
         "that it needs first. It ends plan mode when they approve."
     )
-    effect: Effect = "memory"
 
     class Params(Arguments, frozen=True):
         decision: Annotated[

@@ -1,4 +1,4 @@
-"""glob_files and grep_files, on ripgrep."""
+"""list_directory, glob_files and grep_files, on ripgrep."""
 
 import heapq
 import os
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ragmem.children import FileList as FileList, Ripgrep as Ripgrep, find_ripgrep as find_ripgrep
+from ragmem.children import FileList, Ripgrep, find_ripgrep
 from ragmem.messages import Json
 from ragmem.text import counted, one_line, spelled
 from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ragmem.children import child_environment as child_environment
+from ragmem.children import child_environment
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.messages import Json
-from ragmem.own_tools import RUN_COMMAND, Effect
+from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import (
     ENDED,
+    AgentTool,
     Arguments,
     OutputSoFar,
     Tell,
@@ -113,11 +114,10 @@ class Commands(msgspec.Struct, frozen=True):
         return Commands(MAX_TIMEOUT_S, sandbox=own)
 
 
-class RunCommand:
+class RunCommand(AgentTool):
     """Runs what was approved; every command asks (see `Permissions`)."""
 
     name = RUN_COMMAND
-    effect: Effect = "command"
     Params: type[msgspec.Struct] = RunCommandParams
 
     def __init__(
@@ -600,6 +600,7 @@ def commands_of(
     session: Session,
     timeout_s: float,
     sandbox: "Callable[[], Sandbox | None]" = lambda: None,
+    jobs: "Jobs | None" = None,
 ) -> Commands:
     """How commands are run: one that failed before in this project is known again."""
 
@@ -617,4 +618,4 @@ def commands_of(
         found = failed_before(command, memories, Path(session.cwd))
         return reminder(found) if found else ""
 
-    return Commands(timeout_s, known, sandbox)
+    return Commands(timeout_s, known, sandbox, jobs)

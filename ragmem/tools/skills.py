@@ -19,9 +19,8 @@ import msgspec
 from ragmem.errors import UsageError
 from ragmem.files import replace_private
 from ragmem.messages import Json, prompt as prompt_text
-from ragmem.own_tools import Effect
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
-from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg
+from ragmem.tools.base import AgentTool, Arguments, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
 """Of what a project brings; of more, nothing is used."""
@@ -222,11 +221,10 @@ class SkillSet:
                 self.commands.setdefault(file.stem, made)
 
 
-class ReadSkill:
+class ReadSkill(AgentTool):
     """Reads a skill, and the files beside it."""
 
     name = "read_skill"
-    effect: Effect = "read"
     description = (
         "Read a skill that the system message lists, and then, where it names other files of its "
         "folder, those with `path`."

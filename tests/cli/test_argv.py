@@ -3,6 +3,7 @@
 import pytest
 
 from ragmem.__main__ import rewrite, shows_prompt_early
+from ragmem.cli.main import command
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,13 @@ from ragmem.__main__ import rewrite, shows_prompt_early
 )
 def test_rewrite(typed: str, read: str) -> None:
     assert rewrite(typed.split()) == read.split()
+
+
+def test_every_command_of_a_session_lets_one_choose_it() -> None:
+    root = command()
+    for name in root.commands:
+        takes = any("--resume" in each.opts for each in root.get_command(None, name).params)
+        assert rewrite([name, "-r"]) == [name, "--resume=" if takes else "-r"]
 
 
 def test_what_holds_a_blank_is_a_prompt_for_a_chat() -> None:

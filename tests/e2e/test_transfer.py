@@ -20,6 +20,7 @@ from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import neo4j_env
 
 CANARY = "marigold-7731"
+STORAGE = Path(__file__).parents[2] / "docs" / "storage.md"
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +134,14 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
-    """Indented JSON with all of it; export, import, export is equal."""
+    """Indented JSON with all that the page tells of; export, import, export is equal."""
     file = tmp_path / "conversation.json"
     assert ragmem.ok("sessions", "export", "-o", str(file)).out == ""
     assert mode(file) == 0o600
     text = file.read_text("utf-8")
     document = json.loads(text)
-    assert " ".join(document) == (
-        "format version session turns summaries memories branches insights owners"
-    )
+    told = STORAGE.read_text("utf-8").split("The JSON document is `")[1].split("`")[0]
+    assert list(document) == re.findall(r'"(\w+)"', told)
     assert (document["format"], document["version"]) == ("ragmem.session", 1)
     assert text.startswith('{\n  "format"')
     session_id = document["session"]["session_id"]

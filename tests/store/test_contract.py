@@ -19,6 +19,7 @@ from ragmem.records import (
     ToolCall,
     UpdateSession,
     Write,
+    write_decoder,
 )
 from ragmem.store import Store
 from tests.store.code_samples import GARDEN, a_scope, code_seen, put, refers
@@ -161,7 +162,7 @@ def _in_another_world(write: Write) -> Write:
     def _prime(key: str, held: object) -> object:
         return f"{held}'" if key.endswith("_id") and held is not None else held
 
-    return msgspec.convert(primed(msgspec.to_builtins(write)), Write)
+    return write_decoder.decode(msgspec.json.encode(primed(msgspec.to_builtins(write))))
 
 
 async def test_a_failing_write_undoes_all(store: Store) -> None:

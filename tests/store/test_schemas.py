@@ -24,6 +24,7 @@ from ragmem.records import (
     RegisterProject,
     SessionQuery,
     Write,
+    write_decoder,
 )
 from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore, schema as graph_schema
@@ -55,7 +56,7 @@ TIMES = {
 def content(version: int) -> list[Write]:
     """What was in it, as the version that had the schema told it."""
     lines = (FIXTURES / f"schema-{version}.writes.jsonl").read_bytes().splitlines()
-    return stored([msgspec.json.decode(line, type=Write) for line in lines])
+    return stored([write_decoder.decode(line) for line in lines])
 
 
 async def held(store: Archive) -> list[Write]:

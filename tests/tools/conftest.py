@@ -23,6 +23,19 @@ from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands
 from ragmem.tools.workspace import Workspace
 
+LOOKING = {
+    "read_file": {},
+    "list_directory": {},
+    "glob_files": {"pattern": "*"},
+    "grep_files": {"pattern": "SECRET"},
+}
+"""Each tool that looks at a path, with what it takes beside that."""
+EDITING = {
+    "create_file": {"content": "x"},
+    "write_file": {"content": "x"},
+    "edit_file": {"old": "SECRET", "new": "x"},
+}
+
 
 class Desk:
     """A toolset, the folder it works in, and what the person was asked."""
@@ -56,8 +69,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             rules=PermissionRules(rules, deny, flags=allow),
-            commands=Commands(timeout_s, sandbox=lambda: sandbox),
-            jobs=jobs,
+            commands=Commands(timeout_s, sandbox=lambda: sandbox, jobs=jobs),
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:

@@ -9,30 +9,30 @@ from hypothesis import given, strategies as st
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure
 from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.workspace import Workspace
+from tests.tools.conftest import LOOKING
 
 
 async def outcomes(desk) -> dict[str, bool]:
     """What goes through when whoever is asked says no."""
     desk.file("a.txt", "old\n")
     desk.deny()
+    calls = {
+        **{name: {"path": "."} | rest for name, rest in LOOKING.items()},
+        "read_file": {"path": "a.txt"},
+        "edit_file": {"path": "a.txt", "old": "old", "new": "new"},
+        "create_file": {"path": "b.txt", "content": "x"},
+        "write_file": {"path": "c.txt", "content": "x"},
+        "run_command": {"command": "echo ran > ran.txt"},
+    }
     results = {}
-    for name, arguments in (
-        ("read_file", {"path": "a.txt"}),
-        ("list_directory", {}),
-        ("glob_files", {"pattern": "*"}),
-        ("grep_files", {"pattern": "old"}),
-        ("edit_file", {"path": "a.txt", "old": "old", "new": "new"}),
-        ("create_file", {"path": "b.txt", "content": "x"}),
-        ("write_file", {"path": "c.txt", "content": "x"}),
-        ("run_command", {"command": "echo ran > ran.txt"}),
-    ):
+    for name, arguments in calls.items():
         outcome = await desk.call(name, **arguments)
         results[name] = outcome.success
         assert outcome.denied is not outcome.success
     return results
 
 
-READ = {"read_file": True, "list_directory": True, "glob_files": True, "grep_files": True}
+READ = dict.fromkeys(LOOKING, True)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.children import child_environment
 from ragmem.tools.base import ENDED
-from ragmem.tools.shell import child_environment
 from tests.tools.conftest import gone, running
 
 

@@ -10,11 +10,12 @@ from inline_snapshot import snapshot
 import ragmem.tools
 from ragmem.agent import standard_toolset
 from ragmem.messages import ToolUse
-from ragmem.own_tools import OWN_TOOLS
-from ragmem.tools.base import Toolset
+from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
+from ragmem.tools.base import AgentTool, Toolset
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.planning import UpdateTasks
 from ragmem.tools.workspace import Workspace
+from tests.tools.conftest import EDITING, LOOKING
 
 SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
 
@@ -43,16 +44,16 @@ def test_specs(desk):
     )
 
 
-def test_the_table_has_each_tool_with_the_effect_that_its_class_says(desk):
-    """And no other; those that every agent has are marked."""
+def test_the_table_has_each_tool_and_marks_those_that_every_agent_has(desk):
+    """And no other."""
     modules = [import_module(f"ragmem.tools.{source.stem}") for source in SOURCES]
-    kinds = [each for module in modules for each in vars(module).values() if hasattr(each, "name")]
-    said = {kind.name: kind.effect for kind in kinds if hasattr(kind, "effect")}
-    assert said == {name: tool.effect for name, tool in OWN_TOOLS.items()}
+    found = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    kinds = [each for each in found if issubclass(each, AgentTool) and hasattr(each, "name")]
+    assert {kind.name for kind in kinds} == set(OWN_TOOLS)
     standard = [name for name, tool in OWN_TOOLS.items() if tool.is_standard]
     assert standard == list(desk.toolset.names)
     read_only = [name for name in standard if desk.toolset.is_read_only(name)]
-    assert read_only == ["read_file", "list_directory", "glob_files", "grep_files"]
+    assert (read_only, EDITING_TOOLS) == (list(LOOKING), EDITING.keys())
 
 
 def check_specs(toolset: Toolset) -> None:

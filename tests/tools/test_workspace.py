@@ -13,18 +13,9 @@ import pytest
 from ragmem.errors import UsageError
 from ragmem.tools.base import Decision, ToolFailure
 from ragmem.tools.workspace import Workspace, open_file
+from tests.tools.conftest import EDITING, LOOKING
 
-READERS = [
-    ("read_file", {}),
-    ("list_directory", {}),
-    ("glob_files", {"pattern": "*"}),
-    ("grep_files", {"pattern": "SECRET"}),
-]
-WRITERS = [
-    ("create_file", {"content": "x"}),
-    ("write_file", {"content": "x"}),
-    ("edit_file", {"old": "SECRET", "new": "x"}),
-]
+READERS, WRITERS = list(LOOKING.items()), list(EDITING.items())
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder, take
 from ragmem.ids import new_id
-from ragmem.records import PutVectors, Write
+from ragmem.records import PutVectors, Write, write_decoder
 from ragmem.store import Store, stored
 
 T = TypeVar("T")
@@ -35,7 +35,6 @@ class _Named(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(Write)
 
 
 def to_lines(writes: Sequence[Write]) -> list[bytes]:
@@ -46,7 +45,7 @@ def to_lines(writes: Sequence[Write]) -> list[bytes]:
 def from_line(line: bytes) -> Write | None:
     """None for what is no write that this version stores: torn, damaged, too long, newer."""
     try:
-        return _decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
+        return write_decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

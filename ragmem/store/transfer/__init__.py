@@ -48,6 +48,7 @@ from ragmem.records import (
     Write,
     changed,
     utc_now,
+    write_decoder,
 )
 from ragmem.store import Archive, fitted, turn_stays
 
@@ -244,9 +245,6 @@ class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Writes before this line."""
 
 
-_write = msgspec.json.Decoder(Write)
-
-
 async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) -> None:
     """Write the whole stream; the caller makes it durable."""
     count = 0
@@ -300,7 +298,7 @@ def stream_of_lines(file: Path) -> Stream:
                     if line.startswith(b'{"end":'):
                         ended = msgspec.json.decode(line, type=_End).end == count
                         break
-                    write = _write.decode(line)
+                    write = write_decoder.decode(line)
                     if isinstance(write, PutMemory):
                         # What took the place of what is said by the records themselves.
                         write = replace(write, supersedes=())
