@@ -824,6 +824,27 @@ async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(cha
     assert f"\n- {quote}" not in await chat.request("Write a function.")
 
 
+async def test_what_was_learned_of_a_turn_in_its_own_words_goes_with_a_models_words_for_it(
+    chat: Chat,
+) -> None:
+    """But not what the turn says beside it, nor what is of another number."""
+    turn = await chat.told("I like answers in full sentences. Episode 1 with Ana is short.")
+
+    async def likes(content: str, by: Turn = turn) -> MemoryRecord:
+        return await chat.knows(content, by, kind="preference")
+
+    beside = {"Episode 1 with Ana is short.", "I like tea at night."}
+    for own in ("I like answers in full sentences.", *beside):
+        await likes(own)
+    told = await likes("Full sentences in each answer")
+    episode = await likes("Episode 2 with Tom is short")
+    later = await chat.told("Bullets, I read them on the phone. Episode 2 is long.")
+    assert await chat.facts.supersede(await likes("Answers in bullets", later), told)
+    assert await chat.facts.supersede(await likes("Episode 2 is a long one", later), episode)
+    liked = {each.content for each in await chat.facts.preferences(chat.project.project_id)}
+    assert liked == {"Answers in bullets", "Episode 2 is a long one", *beside}
+
+
 async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_decision(
     chat: Chat,
 ) -> None:
