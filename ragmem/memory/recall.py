@@ -82,9 +82,8 @@ _OF_BEFORE = 3
 """Turns that a question for what was done before finds, however far they are."""
 _WORDS_ALONE = 0.12
 """Share of the question's words that is no accident, where there is no vector yet."""
-_ENOUGH_TURNS, _FEW_TURNS = 12, 5
-"""Turns that have a vector: of fewer none is near to most of what a young project is asked for.
-A prompt that shares no word with any of them either is about something else from a few turns on."""
+_ENOUGH_TURNS = 5
+"""Turns that have a vector: of fewer none is near to most of what a young project is asked for."""
 _OTHERS = 8
 """Records that hold none of the words, thought beside the few that were loaded."""
 _SAYS_SOMETHING = 15
@@ -265,8 +264,7 @@ class Recall:
         self._metrics.count("recall.searches")
         floor = question.min_similarity
         near = [one for one in candidates if one.similarity is not None]
-        least = _ENOUGH_TURNS if any(one.text > 0 for one in candidates) else _FEW_TURNS
-        is_told = sum(one.level == TURN_LEVEL for one in near) >= least
+        is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
         return Found(
             question=question,
             ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),

@@ -353,11 +353,12 @@ class Facts:
     async def supersede(
         self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
     ) -> bool:
-        """Let one known memory take another's place; whether both were still there for it.
+        """Let one known memory take another's place, also in the other words in which that was
+        learned of its turn; whether both were still there for it.
 
         Where it says the same, what the other came from is where it comes from, too.
         """
-        from ragmem.memory.facts.trust import carried_over, may_supersede
+        from ragmem.memory.facts.trust import carried_over, in_other_words, may_supersede
 
         store = await self._open_store()
         async with self._lock.alone(store):
@@ -370,9 +371,11 @@ class Facts:
                 return False
             merged = carried_over(new, [old], sources=[old] if says_the_same else ())
             merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
-            await self._put(store, merged, old.memory_id)
+            twins = in_other_words(old, await self.current(old.project_id or new.project_id))
+            gone = [old, *(twin for twin in twins if twin != new and may_supersede(new, twin))]
+            await self._put(store, merged, *(each.memory_id for each in gone))
         self._metrics.count("memories.superseded")
-        self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
+        self._on_written(Remembered(action="updated", memory=merged, superseded=tuple(gone)))
         return True
 
     # --- finding ----------------------------------------------------------------
