@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.memory import others_of, sessions_by_id
+from ragmem.memory.recall import others_of, sessions_by_id
 from ragmem.messages import Json, named_arguments
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (

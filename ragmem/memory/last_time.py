@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from ragmem.memory import Replaced
 from ragmem.memory.context import SessionRecap
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
@@ -25,6 +24,7 @@ from ragmem.memory.files import (
     taken_back,
     written_since,
 )
+from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
     Alike,

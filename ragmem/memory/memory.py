@@ -16,7 +16,6 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory import Hit, Question
 from ragmem.memory.context import Context, FindCode, Place, RequestLog, SessionRecap, Strategy, sent
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Collector, ContextInput, accesses_of
@@ -24,7 +23,7 @@ from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
-from ragmem.memory.recall import Recall
+from ragmem.memory.recall import Hit, Question, Recall
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted
 from ragmem.memory.sessions import Tail, find_session
 from ragmem.memory.window import turn_tag

@@ -32,7 +32,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ragmem.memory import Ranked, TimeSpan
+from ragmem.memory.recall import Ranked, TimeSpan
 from ragmem.records import TURN_LEVEL, Candidate
 from ragmem.similarity import group_z_scores, middle_for_unknown, z_scores
 

@@ -1,4 +1,4 @@
-"""What a person does with a whole session: name it, tag it, archive it, fork it at a turn.
+"""What a person does with a whole session: name it, tag it, archive it, fork it, find its like.
 
 And the tail: the newest sessions of each folder, so that they go on while the store is away. It is
 a private file beside the spool and no memory of its own: it is looked at only when the store can't
@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ragmem.embedder import Embedder, cosines
 from ragmem.errors import (
     AmbiguousSession,
     RagmemError,
@@ -25,13 +26,24 @@ from ragmem.errors import (
 )
 from ragmem.files import lock, replace_private
 from ragmem.ids import short_id
+from ragmem.libraries import load_numpy
 from ragmem.memory.recording import kept, redacted
-from ragmem.records import ASKED, Session, SessionStatus, Turn, UpdateSession, utc_now
+from ragmem.records import (
+    ASKED,
+    SESSION_LEVEL,
+    Session,
+    SessionQuery,
+    SessionStatus,
+    Turn,
+    TurnQuery,
+    UpdateSession,
+    utc_now,
+)
+from ragmem.store import Store
 from ragmem.text import clean, clip_middle, counted, one_line
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
-    from ragmem.store import Store
 
 _SHOWN_ALIKE = 20
 
@@ -157,6 +169,71 @@ async def _updated(memory: "Memory", session: Session, **fields: Any) -> Session
     if applied is None or not kept(applied):
         raise StoreUnavailable("The memory is away: nothing was changed.", hint="Try again.")
     return await memory.find_session(write.session_id)
+
+
+EMBEDDED_NOW = 50
+"""Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
+_MOST_SESSIONS = 100_000
+_LARGEST_BATCH = 16
+_LAST_TURNS = 3
+
+
+class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session whose summary is like what was asked."""
+
+    session: Session
+    similarity: float
+    """Raw cosine, -1 to 1."""
+
+    @property
+    def uuid(self) -> str:
+        """Id of the session."""
+        return self.session.session_id
+
+
+async def similar_sessions(
+    store: Store,
+    embedder: Embedder,
+    text: str,
+    *,
+    floor: float,
+    limit: int = 5,
+    project_ids: Sequence[str] = (),
+    without: Collection[str] = (),
+    embedded_now: int = EMBEDDED_NOW,
+) -> list[SimilarSession]:
+    """Those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
+
+    Only sessions that have a summary; of these projects, or of all.
+    """
+    query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
+    found = await store.sessions(query)
+    sessions = {s.session_id: s for s in found if s.summary and s.session_id not in without}
+    if not sessions or not text.strip() or limit < 1:
+        return []
+    load_numpy()
+    [asked] = await embedder.embed([text], "query")
+    known = await store.small_vectors(list(sessions), SESSION_LEVEL, embedder.info.model_id)
+    missing = [name for name in sessions if name not in known][:embedded_now]
+    scores = cosines(asked.astype("<f4").tobytes(), known)
+    for start in range(0, len(missing), _LARGEST_BATCH):
+        names = missing[start : start + _LARGEST_BATCH]
+        rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
+        scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
+        # Whoever waits for something else comes first.
+        await asyncio.sleep(0)
+    best = sorted(scores.items(), key=lambda pair: -pair[1])[:limit]
+    return [SimilarSession(session=sessions[n], similarity=s) for n, s in best if s > floor]
+
+
+async def about(store: Store, session: Session) -> str:
+    """What a session is like, as a text to compare others with: its summary, or its last turns."""
+    if session.summary:
+        return session.summary
+    turns = await store.turns(
+        session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
+    )
+    return "\n".join(turn.user_message for turn in turns)
 
 
 TAIL_SUFFIX = "-sessions.json"

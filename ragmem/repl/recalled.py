@@ -13,10 +13,10 @@ from rich.text import Text
 
 from ragmem.events import Recalled
 from ragmem.ids import short_id
-from ragmem.memory import sessions_by_id
 from ragmem.memory.context import Context, ContextSection
 from ragmem.memory.last_time import unfinished
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
+from ragmem.memory.recall import sessions_by_id
 from ragmem.memory.window import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import expand_key, prompt, sign

@@ -503,7 +503,7 @@ class Reminder:
             self._looking.cancel()
 
     async def _look(self) -> None:
-        from ragmem.memory.recall import similar_sessions
+        from ragmem.memory.sessions import similar_sessions
 
         app, session = self._chat.app, self._chat.session
         if app.embedder is None or app.memory.floor is None:

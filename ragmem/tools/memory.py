@@ -16,14 +16,13 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
-from ragmem.memory import Hit, Question, relevance
 from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.sections import dated, told_by
 from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.files import stored_path
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.memory.recall import Hit, Question, ScopeName, relevance, scope_of
 from ragmem.memory.window import answered, passage, result_text
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER, Effect

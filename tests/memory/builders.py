@@ -11,12 +11,12 @@ import msgspec
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory import Hit
 from ragmem.memory.context import CodePassage, Context, ContextRequest, Material, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS
+from ragmem.memory.recall import Hit
 from ragmem.records import (
     AccessType,
     FileAccess,

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory import Ranked, TimeSpan
 from ragmem.memory.dates import time_spans
 from ragmem.memory.ranking import Weights, closeness, demoted, of_time, rank
+from ragmem.memory.recall import Ranked, TimeSpan
 from ragmem.records import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)

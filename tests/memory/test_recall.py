@@ -15,8 +15,7 @@ from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
-from ragmem.memory import Hit, Question
-from ragmem.memory.recall import Recall, ScopeName, scope_of
+from ragmem.memory.recall import Hit, Question, Recall, ScopeName, scope_of
 from ragmem.records import CreateSession, EmbedderMark, Session, Write
 from ragmem.store import Store
 from ragmem.usage import Metrics

@@ -18,9 +18,9 @@ import msgspec
 from ragmem.errors import StoreUnavailable
 from ragmem.files import append_line, lock, replace_private
 from ragmem.ids import short_id
-from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import Instructions
+from ragmem.memory.recall import Hit
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
 from ragmem.records import (

@@ -16,13 +16,12 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
-from ragmem.memory import Found, Hit, Question, Replaced
 from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
 from ragmem.memory.leases import StoreTooSlow, in_time
-from ragmem.memory.recall import Recall, scope_of
+from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
 from ragmem.memory.window import window_limit
 from ragmem.records import (
     FileAccess,

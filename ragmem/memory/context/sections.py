@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from ragmem.ids import short_id
-from ragmem.memory import Hit, relevance, repeats
 from ragmem.memory.context import NO_PART, ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
+from ragmem.memory.recall import Hit, relevance, repeats
 from ragmem.memory.window import (
     answered,
     build_history_context,
