@@ -76,6 +76,10 @@ _ENOUGH_TURNS, _FEW_TURNS = 12, 5
 A prompt that shares no word with any of them either is about something else from a few turns on."""
 _OTHERS = 8
 """Records that hold none of the words, thought beside the few that were loaded."""
+BEHIND = 1.0
+"""Taken from the score of a turn that says what a better one says, or that can hardly answer."""
+_ALIKE = 0.8
+"""Two turns say the same when the terms that they share are so much of all that they have."""
 _SAYS_SOMETHING = 15
 """Different terms of a turn, that it be told of a time before the others."""
 
@@ -494,13 +498,48 @@ class Recall:
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
         if of_time:
             behind |= {turn for turn, own in words.items() if len(own) < _SAYS_SOMETHING}
-        if len(best) > 1:
-            from ragmem.memory.ranking import demoted
-
-            best = [*demoted(best, words, behind=behind)]
+        best = demoted(best, words, behind=behind) if len(best) > 1 else best
         # What was deleted since it was found has no record.
         known = [(one, records.get(one.candidate.record_id)) for one in best]
         return [(one, record) for one, record in known if record is not None][:limit]
+
+
+def by_score(one: Ranked) -> tuple[float, float, str]:
+    """The key of an order from the best down; of two that are as good the newer comes first."""
+    return (-one.score, -one.candidate.at.timestamp(), one.candidate.record_id)
+
+
+def demoted(
+    ranked: Sequence[Ranked],
+    texts: Mapping[str, Collection[str]],
+    *,
+    behind: Collection[str] = (),
+    penalty: float = BEHIND,
+) -> list[Ranked]:
+    """Near-duplicates of better ones put behind; `texts` are the terms of the first few, by turn.
+
+    The records whose ids are in `behind` go there too.
+    """
+    kept: list[frozenset[str]] = []
+    out = []
+    for one in ranked:
+        words = frozenset(texts.get(one.candidate.record_id, ()))
+        told = one.candidate.record_id in behind
+        if told or (words and any(_says_the_same(words, other) for other in kept)):
+            part = ("behind" if told else "duplicate", -penalty)
+            one = msgspec.structs.replace(one, score=one.score - penalty, parts=(*one.parts, part))
+        elif words:
+            kept.append(words)
+        out.append(one)
+    return sorted(out, key=by_score)
+
+
+def _says_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
+    if min(len(one), len(other)) < _ALIKE * max(len(one), len(other)):
+        # They can't, and need not be compared.
+        return False
+    common = len(one & other)
+    return common >= _ALIKE * (len(one) + len(other) - common)
 
 
 def _is_above(one: Candidate, floor: float | None) -> bool:
