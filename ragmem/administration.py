@@ -315,8 +315,7 @@ class Administration:
     async def delete(self, session: Session) -> dict[str, int]:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
-        from ragmem.memory.context import RequestLog
-        from ragmem.memory.sessions import TAIL_SUFFIX, Tail
+        from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")

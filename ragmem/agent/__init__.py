@@ -32,9 +32,9 @@ from ragmem.llm.base import LLM, Effort
 from ragmem.memory.context import Context, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Remembered
-from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, find_instructions, real_folder
+from ragmem.memory.recording import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now

@@ -52,9 +52,8 @@ from ragmem.llm.base import (
 from ragmem.memory.context import Context, FindCode, Place
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts.words import without_piped
-from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
-from ragmem.memory.recording import TurnRecording
+from ragmem.memory.recording import TurnRecording, settled
 from ragmem.memory.window import clip_result, turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,

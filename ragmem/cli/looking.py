@@ -63,8 +63,8 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     The file needs no server and asks nothing of any network. Without -o it goes into ragmem's
     own folder, readable by you alone, and takes the place of the one before.
     """
-    from ragmem.memory.context import RequestLog
     from ragmem.memory.graph import collect
+    from ragmem.memory.recording import RequestLog
 
     if sum((project, everywhere, resume is not None, path is not None, memory is not None)) > 1:
         raise UsageError("--project, --all, -r, --file and --memory exclude each other.")

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ragmem.memory.context import SentRequest
+from ragmem.memory.recording import SentRequest
 from ragmem.memory.window import has_failed, result_text
 from ragmem.records import (
     MemoryQuery,

@@ -439,7 +439,7 @@ async def test_a_store_that_fails(
         await chat.once(*WOMBATS)
         line.set(mode)
         with monkeypatch.context() as patch:
-            patch.setattr("ragmem.memory.leases._PATIENCE_S", 0.5)
+            patch.setattr("ragmem.memory.recording._PATIENCE_S", 0.5)
             started = time.monotonic()
             built = await chat.asks("And wombats?")
         assert time.monotonic() - started < 60

@@ -20,8 +20,8 @@ from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRec
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
-from ragmem.memory.leases import StoreTooSlow, in_time
 from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
+from ragmem.memory.recording import StoreTooSlow, in_time
 from ragmem.memory.window import window_limit
 from ragmem.records import (
     FileAccess,
