@@ -29,8 +29,8 @@ from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM, Effort
-from ragmem.memory.context import Context, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, find_instructions, real_folder

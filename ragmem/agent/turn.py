@@ -49,8 +49,8 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.memory.context import Context, FindCode, Place
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import FindCode, Place
 from ragmem.memory.facts.words import without_piped
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording, settled

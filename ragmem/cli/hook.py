@@ -18,7 +18,8 @@ from ragmem.errors import EXIT_DONE, RagmemError
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import Context, ContextRequest, Material, Strategy
+    from ragmem.memory.context.builder import Context
+    from ragmem.memory.context.collect import ContextRequest, Material, Strategy
 
 _MOST_BYTES = 4_000_000
 _PROMPT_CHARS = 20_000
@@ -100,8 +101,8 @@ async def bearing_on(
     """
     from ragmem.errors import StoreError
     from ragmem.llm.base import ModelInfo
-    from ragmem.memory.context import Place
     from ragmem.memory.context.builder import ContextBuilder
+    from ragmem.memory.context.collect import Place
     from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
     from ragmem.text import clean, visible
     from ragmem.tools.seen import SeenFiles, SessionCode

@@ -13,7 +13,8 @@ from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
-from ragmem.memory.context import Context, Strategy
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.collect import Strategy
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.statistics import day_numbers, stats_of, stats_parts, stats_text
 from ragmem.text import bar, counted, visible

@@ -36,8 +36,8 @@ from ragmem.interface import (
     writes_of,
 )
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import Context, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Strategy
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns

@@ -17,11 +17,18 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory.context import Context, FindCode, Place, SessionRecap, Strategy
-from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.collect import Collector, ContextInput, accesses_of
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import (
+    Collector,
+    ContextInput,
+    FindCode,
+    Place,
+    Strategy,
+    accesses_of,
+)
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.facts import Facts
+from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Hit, Question, Recall
 from ragmem.memory.recording import (

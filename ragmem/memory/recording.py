@@ -55,7 +55,8 @@ from ragmem.text import clean, clip_middle, one_line
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
-    from ragmem.memory.context import Context, ContextItem
+    from ragmem.memory.context.builder import Context
+    from ragmem.memory.context.sections import ContextItem
 
 _log = logging.getLogger("ragmem")
 

@@ -22,7 +22,7 @@ from ragmem.themes import ThemeName
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
 
 _MOST_SESSIONS, _LISTED = 10_000, 20
 _NAMED_FILES = 3

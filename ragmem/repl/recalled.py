@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ragmem.events import Recalled
 from ragmem.ids import short_id
-from ragmem.memory.context import Context, ContextSection
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.sections import ContextSection
 from ragmem.memory.last_time import unfinished
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
 from ragmem.memory.recall import sessions_by_id
@@ -36,7 +37,7 @@ from ragmem.text import (
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
 
 _KINDS = {
     "Pinned": ("memory", "memories"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent, Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
     from ragmem.messages import Json
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver

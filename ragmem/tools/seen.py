@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
-from ragmem.memory.context import CodePassage
+from ragmem.memory.context.collect import CodePassage
 from ragmem.memory.files import shown_path, stored_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName

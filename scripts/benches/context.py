@@ -26,8 +26,8 @@ from ragmem.embedder import Embedder
 from ragmem.embedder.models import INFO
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place as Workplace, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place as Workplace, Strategy
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.messages import TextPart, ToolAnswer

@@ -24,8 +24,8 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, embedding_hash
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Place as Workplace
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.collect import Place as Workplace
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory

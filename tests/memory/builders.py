@@ -11,8 +11,8 @@ import msgspec
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import CodePassage, Context, ContextRequest, Material, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place, Strategy
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from ragmem.memory.context import Context
+from ragmem.memory.context.builder import Context
 from ragmem.memory.context.sections import choose
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import Instructions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
-from ragmem.memory.context import Context
+from ragmem.memory.context.builder import Context
 from ragmem.memory.context.collect import INCOMPLETE, PINNED_UNKNOWN
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory

@@ -16,8 +16,8 @@ from ragmem.embedder import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import Context, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.facts import Facts

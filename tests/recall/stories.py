@@ -17,8 +17,8 @@ from ragmem.config import MemoryConfig, SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.episodes import is_of_person
 from ragmem.memory.facts.extraction import Extractor

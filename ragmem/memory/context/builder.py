@@ -9,20 +9,9 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import (
-    NO_COUNTS,
-    CodePassage,
-    Context,
-    ContextItem,
-    ContextRequest,
-    ContextSection,
-    Counts,
-    Material,
-    Part,
-    Place,
-    sections,
-)
-from ragmem.memory.context.sections import Entries
+from ragmem.memory.context import sections
+from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place
+from ragmem.memory.context.sections import ContextItem, ContextSection, Entries, Part
 from ragmem.memory.files import field_of
 from ragmem.memory.projects import read_branch
 from ragmem.memory.window import (
@@ -34,10 +23,19 @@ from ragmem.memory.window import (
     with_mentions,
     with_passages,
 )
-from ragmem.messages import TextPart, ToolAnswer, prompt as prompt_text, system, user
+from ragmem.messages import Message, TextPart, ToolAnswer, prompt as prompt_text, system, user
 from ragmem.own_tools import READ_FILE
 from ragmem.records import ToolCall, Turn
-from ragmem.text import clean, clip_middle, line_range, mark_for, one_line, quoted, visible
+from ragmem.text import (
+    clean,
+    clip_middle,
+    estimate_tokens,
+    line_range,
+    mark_for,
+    one_line,
+    quoted,
+    visible,
+)
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
@@ -52,6 +50,87 @@ _CLIPPED = (
     "The project's instructions are {0.dropped:,} characters longer than the {0.budget:,} that the "
     "model is given (memory.context.instructions_percent)."
 )
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what is sent with a prompt, and how it came about."""
+
+    sections: tuple[ContextSection, ...]
+    messages: tuple[Message, ...]
+    max_chars: int
+    recalled: str = ""
+    """What memory adds to the request: rules and pinned memories, then what is quoted as data."""
+    fallback: bool = False
+    without_code: str = ""
+    """Why the project's code was left out, where looking for it took too long."""
+    notices: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    """Of the conversation, those that are replayed or that its latest are taken from."""
+
+    @property
+    def chars(self) -> int:
+        """Characters of the request."""
+        return sum(message.char_count for message in self.messages)
+
+    @property
+    def tokens(self) -> int:
+        """Estimated at four characters each."""
+        return estimate_tokens(self.chars)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Characters per section."""
+        return {section.name: section.chars for section in self.sections}
+
+    def text(self) -> str:
+        """The same as one text, for people and for models without tool calls."""
+        return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
+
+
+def _spoken(message: Message) -> str:
+    words = [p.text for p in message.parts if isinstance(p, TextPart | ToolAnswer)]
+    return "\n".join([*words, *(f"(calls {u.name} {u.arguments})" for u in message.tool_uses)])
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds beside the budgets; None is none. A turn is two messages, and never cut in two."""
+
+    at_most: int | None = None
+    """Messages of the recent window: when there are more, half of them go at once, so that
+    the beginning of the request stays the same for a while and providers' caches hit."""
+    recent_messages: int | None = None
+    """Exactly the latest so many."""
+    relevant_messages: int | None = None
+    """Hits: at most 16 are looked for."""
+    includes_summary: bool = True
+
+    def of(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The newest of these, as many as may be shown."""
+        if self.recent_messages is not None:
+            count = -(-self.recent_messages // 2)
+            return turns[-count:] if count else ()
+        if self.at_most is None or not turns:
+            return turns
+        count = max(1, self.at_most // 2)
+        step = max(1, count // 2)
+        over = turns[-1].turn_index - count
+        first = -(-over // step) * step if over > 0 else 0
+        return [turn for turn in turns if turn.turn_index > first]
+
+    def applied(self, material: Material) -> Material:
+        """The material, of which the window has been counted, within the counts."""
+        if self == NO_COUNTS:
+            return material
+        return msgspec.structs.replace(
+            material,
+            turns=tuple(self.of(material.turns)),
+            hits=material.hits if self.relevant_messages != 0 else (),
+            thread_summary=material.thread_summary if self.includes_summary else "",
+        )
+
+
+NO_COUNTS = Counts()
+
 
 Chars = Callable[..., int]
 """`ContextBuilder.chars` of one request: less, where all together pass its room."""

@@ -10,19 +10,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
-from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
-from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
+from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
 from ragmem.memory.recording import StoreTooSlow, in_time
-from ragmem.memory.window import window_limit
+from ragmem.memory.window import NO_WINDOW, Window, window_limit
 from ragmem.records import (
     FileAccess,
     MemoryRecord,
@@ -30,6 +29,7 @@ from ragmem.records import (
     Session,
     SessionQuery,
     Summary,
+    ToolCall,
     Turn,
     TurnQuery,
 )
@@ -37,7 +37,9 @@ from ragmem.store import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
+    from ragmem.memory.context.builder import ContextBuilder
     from ragmem.memory.facts.facts import Facts
+    from ragmem.memory.last_time import SessionRecap
     from ragmem.memory.since import Aftermath
 
 _log = logging.getLogger("ragmem")
@@ -69,11 +71,105 @@ _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
 
 
+Strategy = Literal["recent", "relevant", "hybrid"]
+"""Which sections there are: the latest, what bears on the prompt, or both."""
+STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the agent works."""
+
+    cwd: Path
+    project: Path
+    instructions: Instructions
+    session_id: str = ""
+    """Of the conversation that the request belongs to."""
+    show_path: Callable[[str], str] = str
+    memory_tools: bool = False
+    """Whether the model has tools to search the memory and to add to it."""
+    code_tool: bool = False
+    """Whether the model has brain_search."""
+    skills: str = ""
+    """What the model is told of skills that it can read."""
+
+
+class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the project's code that bear on a prompt, as they are on the disk now."""
+
+    scope_id: str
+    path: str
+    """As in `FileAccess`."""
+    name: str
+    """`Service.validate`; empty for lines without one."""
+    start_line: int
+    end_line: int
+    text: str
+    score: float
+    why: str
+    """In words, for the model and for people."""
+
+
+FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
+"""What of the project's code bears on a text, best first; SearchTooLong."""
+
+
+class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, and where, when and how it is asked."""
+
+    prompt: str
+    place: Place
+    tag: str
+    """Delimits quoted data: one that no file could know."""
+    now: datetime
+    mentions: Sequence[ToolCall] = ()
+    """Of files that the prompt names, and commands that the person ran."""
+    strategy: Strategy = "hybrid"
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
+
+    turns: tuple[Turn, ...] = ()
+    """Finished turns, in order: as many as `window.window_limit` asks for."""
+    window: Window = NO_WINDOW
+    """`ContextBuilder.window` of those turns."""
+    older: tuple[Turn, ...] = ()
+    """The turns just before the window, in order; for their queries."""
+    older_count: int = 0
+    """How many turns came before the window."""
+    accesses: tuple[FileAccess, ...] = ()
+    """One a path, latest first."""
+    last_time: "tuple[SessionRecap, ...]" = ()
+    """What other sessions came to, for whoever comes back; the newest first."""
+    hits: tuple[Hit, ...] = ()
+    """What memory holds on the prompt, best first."""
+    level1: tuple[Summary, ...] = ()
+    """Summaries of turns that no higher summary covers, newest first."""
+    thread_summary: str = ""
+    pinned: tuple[MemoryRecord, ...] = ()
+    """The person's rules and pinned memories, oldest first: for the system message."""
+    profile: Profile = Profile()
+    preferences: tuple[MemoryRecord, ...] = ()
+    """What the person likes, the most telling first."""
+    facts: tuple[FactHit, ...] = ()
+    """Memories that bear on the prompt, best first; more than are shown."""
+    code: tuple[CodePassage, ...] = ()
+    """Best first; more than are shown."""
+    without_code: str = ""
+    """Why there is none, where looking for it took too long."""
+    changed: str = ""
+    """Which files are other than the agent knows them; one line."""
+    notices: tuple[str, ...] = ()
+    """What the person is to be told of what is missing."""
+    at_hand: bool = False
+    """The store could not answer: this is what the process remembers."""
+
+
 class ContextInput(ContextRequest, frozen=True, kw_only=True):
     """What a request is made of, with what is known beside the store."""
 
     session: Session
-    builder: ContextBuilder
+    builder: "ContextBuilder"
     before: int | None = None
     """Index of the turn in flight."""
     own: Sequence[Turn] = ()
@@ -351,7 +447,7 @@ class Collector:
 
         return await asyncio.to_thread(marked) if turns else (hits, known)
 
-    async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
+    async def _last_time(self, asked: ContextInput) -> "tuple[SessionRecap, ...]":
         """What other sessions came to: at the start of one, and where the prompt means them."""
         scope = self._config.scope
         if self._open_store is None or asked.strategy != "hybrid" or scope == "session":
@@ -449,7 +545,7 @@ async def accesses_of(store: Store, session_id: str) -> list[FileAccess]:
     return recently_accessed(found, max_chars=_FILES_CHARS)
 
 
-def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
+def _around_window(builder: "ContextBuilder", turns: Sequence[Turn]) -> Material:
     window = builder.window(turns)
     first = (window.turns or tuple(turns) or (None,))[0]
     older_count = first.turn_index - 1 if first else 0

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.context import NO_PART, ContextItem, Material, Part, SessionRecap
+from ragmem.memory.context.collect import Material
 from ragmem.memory.facts import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.recall import Hit, relevance, repeats
@@ -23,10 +25,66 @@ from ragmem.memory.window import (
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line, set_in
 
+if TYPE_CHECKING:
+    from ragmem.memory.last_time import SessionRecap
+
 _LEAST_LINE = 40
 """Shorter ones of a session that is told of say nothing."""
 _QUERY_CHARS = 200
 """A past query is shown with at most so many characters."""
+
+
+class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in a section, and why it is there."""
+
+    label: str
+    chars: int
+    score: float | None = None
+    why: str
+    record_id: str = ""
+    """Of the turn, summary or memory that was recalled."""
+    source: str = ""
+    """Whose word it is, or where it was said, for people."""
+    at: datetime | None = None
+    """When it was said or made known."""
+    similarity: float | None = None
+    """Cosine to the prompt; None for what was found by words alone, or is always there."""
+    holds: bool = True
+    """Whether nothing is known that took its place or changed since."""
+
+
+class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the request with its own budget, in characters; 0 is no limit."""
+
+    name: str
+    chars: int
+    budget: int
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+    """Items left out for want of room."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A section before it is placed; an empty text is no section."""
+
+    name: str
+    text: str
+    budget: int = 0
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+
+    @property
+    def section(self) -> ContextSection:
+        return ContextSection(
+            name=self.name,
+            chars=len(self.text),
+            budget=self.budget,
+            items=self.items,
+            dropped=self.dropped,
+        )
+
+
+NO_PART = Part(name="", text="")
 
 
 class Entries:
@@ -137,7 +195,7 @@ def _fair_share(lengths: Sequence[int], room: int) -> int:
 
 
 def last_time_part(
-    recaps: Sequence[SessionRecap], shown: Collection[str], *, budget: int, now: datetime
+    recaps: "Sequence[SessionRecap]", shown: Collection[str], *, budget: int, now: datetime
 ) -> Part:
     """What the newest sessions came to, for whoever comes back; less what is `shown`, by turns."""
     heading = "## Last Time"
