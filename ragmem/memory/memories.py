@@ -14,8 +14,7 @@ from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.files import Paths, forget_prompts
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
-from ragmem.memory.context.sections import told_by
-from ragmem.memory.facts import Draft, FactHit, Remembered
+from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
 from ragmem.memory.recall import NOBODY, Hit, ScopeName, others_of, repeats, sessions_by_id
 from ragmem.records import (

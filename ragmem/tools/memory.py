@@ -17,8 +17,7 @@ from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
 from ragmem.memory.context.builder import OUTSIDE, is_outside
-from ragmem.memory.context.sections import dated, told_by
-from ragmem.memory.facts import Draft, FactHit, Remembered
+from ragmem.memory.facts import Draft, FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.files import stored_path
 from ragmem.memory.memory import Memory

@@ -9,9 +9,17 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import sections
 from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place
-from ragmem.memory.context.sections import ContextItem, ContextSection, Entries, Part
+from ragmem.memory.context.sections import (
+    Chars,
+    ContextItem,
+    ContextSection,
+    Entries,
+    Part,
+    Sections,
+    pinned_part,
+    turn_item,
+)
 from ragmem.memory.files import field_of
 from ragmem.memory.projects import read_branch
 from ragmem.memory.window import (
@@ -132,10 +140,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 NO_COUNTS = Counts()
 
 
-Chars = Callable[..., int]
-"""`ContextBuilder.chars` of one request: less, where all together pass its room."""
-
-
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
     """100,000 characters or half of the model's window, whichever is less, unless configured."""
     if config.context.max_chars:
@@ -212,9 +216,7 @@ class ContextBuilder:
         """The request as messages: system message, window, memory block, the person's text."""
         material = self._counts.applied(material)
         window = material.window if request.strategy != "relevant" else NO_WINDOW
-        pinned, left_out = sections.pinned_part(
-            material.pinned, budget=self._pinned_chars, now=request.now
-        )
+        pinned, left_out = pinned_part(material.pinned, budget=self._pinned_chars, now=request.now)
         place, prompt = request.place, request.prompt
         instructions = self._instructions_part(place)
         skills = Part(name="Skills", text=place.skills if self._native else "")
@@ -232,7 +234,7 @@ class ContextBuilder:
                     name="Recent Conversation",
                     chars=window.char_count,
                     budget=self.chars(self._config.recent.window_percent),
-                    items=tuple(map(sections.turn_item, window.turns, window.sizes)),
+                    items=tuple(map(turn_item, window.turns, window.sizes)),
                     dropped=material.older_count,
                 )
             )
@@ -306,62 +308,20 @@ class ContextBuilder:
         squeeze, parts = 1.0, list[Part]()
         for _ in range(_SQUEEZES + 1):
             of = partial(self.chars, squeeze=squeeze)
-            parts = [p for p in self._block_parts(request, material, pinned, of) if p.text]
+            made = Sections(
+                self._config,
+                request,
+                material,
+                of,
+                native=self._native,
+                most=self._counts.relevant_messages,
+            )
+            code = self._code_part(request, material, of)
+            parts = [part for part in made.all(pinned, code) if part.text]
             if not parts or sum(len(part.text) for part in parts) <= room:
                 break
             squeeze *= max(0, room) / sum(max(part.budget, len(part.text)) for part in parts)
         return parts
-
-    def _block_parts(
-        self, request: ContextRequest, material: Material, pinned: Part, of: Chars
-    ) -> list[Part]:
-        share, strategy = self._config.context, request.strategy
-        code = self._code_part(request, material, of)
-        changed = Part(name="Changed Files", text=material.changed if self._native else "")
-        if material.at_hand:
-            budget = of(self._config.recent.window_percent)
-            return [sections.history_part(material, budget=budget), code, changed]
-        said = self._said(request, material)
-        liked = sections.preferences_part(
-            material.preferences,
-            said,
-            budget=of(share.preferences_percent, small=10),
-            now=request.now,
-        )
-        profile = sections.profile_part(
-            material.profile, budget=of(share.user_profile_percent, small=5)
-        )
-        thread = sections.thread_part(
-            material.thread_summary, budget=of(share.thread_summary_percent)
-        )
-        recent = self._recent_parts(material, of)
-        files = sections.files_part(
-            material.accesses,
-            budget=of(share.recently_accessed_files_percent),
-            show=request.place.show_path,
-        )
-        if strategy == "recent":
-            return [profile, liked, thread, *recent, files, changed]
-        recalled = self._recalled_parts(request, material, of)
-        facts = sections.facts_part(
-            material.facts,
-            said,
-            [item.record_id for part in (pinned, liked) for item in part.items],
-            turns=recalled[0],
-            most=self._config.facts.shown,
-            budget=of(share.facts_percent, small=15),
-            now=request.now,
-            brief=not self._native,
-        )
-        if strategy == "relevant":
-            return [facts, code, *recalled, changed]
-        last_time = sections.last_time_part(
-            material.last_time,
-            [item.record_id for part in recalled for item in part.items],
-            budget=of(share.last_time_percent, small=10),
-            now=request.now,
-        )
-        return [profile, liked, last_time, thread, facts, *recent, code, *recalled, files, changed]
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
         passages = material.code if request.strategy != "recent" else ()
@@ -375,53 +335,6 @@ class ContextBuilder:
             show=request.place.show_path,
             brief=not self._native,
         )
-
-    def _said(self, request: ContextRequest, material: Material) -> list[str]:
-        """What the request says anyway: the prompt, and the conversation that it shows."""
-        texts = [request.prompt]
-        if request.strategy != "relevant":
-            texts.append(material.thread_summary)
-            for turn in self._shown_turns(material):
-                texts += [turn.user_message, turn.assistant_message]
-        return texts
-
-    def _recent_parts(self, material: Material, of: Chars) -> list[Part]:
-        recent = self._config.recent
-        queries = of(self._config.context.last_user_queries_percent)
-        if self._native:
-            older_count = material.older_count
-            return [sections.queries_part(material.older, older_count=older_count, budget=queries)]
-        # 5% of a small window would hold no exchange at all.
-        budget = of(recent.turns_percent, small=30)
-        return [
-            sections.recent_part(material.turns, most=recent.turns, budget=budget),
-            sections.last_query_part(material.turns, budget=queries),
-        ]
-
-    def _recalled_parts(self, request: ContextRequest, material: Material, of: Chars) -> list[Part]:
-        """Hits, then summaries that no other stands for; nothing that is shown already."""
-        share = self._config.context
-        turns = self._shown_turns(material) if request.strategy != "relevant" else ()
-        shown = frozenset(turn.turn_id for turn in turns)
-        level1 = Part(name="Level 1 Summaries", text="")
-        if request.strategy == "hybrid":
-            budget = of(share.summaries_percent)
-            level1 = sections.level1_part(material.level1, shown, budget=budget)
-        listed = shown.union(item.record_id for item in level1.items)
-        found = sections.relevant_parts(
-            sections.choose(material.hits, listed, most=self._counts.relevant_messages),
-            request.prompt,
-            session_id=request.place.session_id,
-            budget=of(share.relevant_percent),
-            now=request.now,
-            present=[passage.path for passage in material.code],
-        )
-        return [*found, level1]
-
-    def _shown_turns(self, material: Material) -> Sequence[Turn]:
-        if self._native:
-            return material.window.turns
-        return material.turns[-self._config.recent.turns :]
 
     # --- the conversation -----------------------------------------------------------
 
@@ -526,7 +439,7 @@ def code_part(
         else:
             dropped += 1
     text = f"{CODE_HEADING}\n" + "\n\n".join(shown.texts)
-    return shown.part("Relevant Code", text, dropped=dropped)
+    return shown.part("Relevant Code", text, of=len(shown.texts) + dropped)
 
 
 class _Row(NamedTuple):
