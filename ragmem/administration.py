@@ -619,7 +619,7 @@ async def _left_by(
     """Files with long outputs of the session's own commands; copies that no other one names; what
     was typed in it."""
     from ragmem.memory.files import preimages_of
-    from ragmem.memory.window import prompts_of
+    from ragmem.memory.turns import prompts_of
 
     outputs: set[str] = set()
     copies: set[str] = set()

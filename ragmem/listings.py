@@ -323,8 +323,8 @@ def code_text(
 
     `project` is the folder that paths are relative to; the first few are close.
     """
-    from ragmem.memory.files import shown_path
     from ragmem.memory.projects import real_folder
+    from ragmem.memory.turns import shown_path
 
     width = max(_LEAST_OF_CODE, width)
     top = real_folder(project, cwd)

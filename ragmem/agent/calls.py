@@ -11,7 +11,7 @@ import msgspec
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording, settled
-from ragmem.memory.window import call_id, result_text
+from ragmem.memory.turns import call_id, result_text
 from ragmem.messages import (
     ImagePart,
     Message,

@@ -54,7 +54,7 @@ from ragmem.memory.context.collect import FindCode, Place
 from ragmem.memory.facts.words import without_piped
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording, settled
-from ragmem.memory.window import clip_result, turn_tag, with_mentions
+from ragmem.memory.turns import clip_result, turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,
     ImagePart,

@@ -154,7 +154,7 @@ def _ids(built: "Context", room: int) -> str:
     """What `why` is asked by, of the first things that were recalled."""
     from ragmem.ids import new_id
     from ragmem.memory.context.builder import framed
-    from ragmem.memory.window import turn_tag
+    from ragmem.memory.turns import turn_tag
     from ragmem.text import one_line
 
     text = framed(["Ids, for `why`:"], turn_tag(new_id()))

@@ -99,9 +99,9 @@ async def _wanted(
     since: str | None,
 ) -> "Wanted":
     from ragmem.cli.files import project_here
-    from ragmem.memory.files import stored_path
     from ragmem.memory.graph import Wanted
     from ragmem.memory.projects import real_folder
+    from ragmem.memory.turns import stored_path
 
     start = await since_when(opened, out.typed(since)) if since is not None else None
     if everywhere:

@@ -11,7 +11,7 @@ from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory.memories import marks
 from ragmem.memory.recall import NOBODY
-from ragmem.memory.window import (
+from ragmem.memory.turns import (
     UNKNOWN_EFFECTS,
     Said,
     blocks_of,

@@ -18,12 +18,6 @@ from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.words import is_greeting, plain
-from ragmem.memory.files import (
-    extract_accessed_files,
-    locator,
-    taken_back,
-    written_since,
-)
 from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
@@ -33,6 +27,7 @@ from ragmem.memory.since import (
     left_open,
     replaced_in,
 )
+from ragmem.memory.turns import extract_accessed_files, locator, taken_back, written_since
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import (
     DEFAULT_TITLE,

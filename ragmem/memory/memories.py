@@ -16,7 +16,7 @@ from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
-from ragmem.memory.recall import NOBODY, Hit, ScopeName, others_of, repeats, sessions_by_id
+from ragmem.memory.recall import NOBODY, Hit, ScopeName, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
@@ -409,7 +409,7 @@ def nearest(
     The summary of a turn that is shown says nothing more, and of what is not close a few do.
     """
     turns = {hit.record_id for hit in hits if hit.turn}
-    shown, none_close = worth_showing([h for h in hits if not repeats(h.summary, turns)], floor)
+    shown, none_close = worth_showing([h for h in hits if not h.repeats(turns)], floor)
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
     found, close = close_first(merged(shown, memories, limit), floor)

@@ -42,7 +42,7 @@ from ragmem.memory.recording import (
     sent,
 )
 from ragmem.memory.sessions import find_session
-from ragmem.memory.window import turn_tag
+from ragmem.memory.turns import turn_tag
 from ragmem.records import (
     DEFAULT_TITLE,
     Applied,

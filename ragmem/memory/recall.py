@@ -16,6 +16,7 @@ from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
+from ragmem.memory.facts import relevance
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
@@ -136,11 +137,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     already; None where those are too few turns to tell, or the question names nothing."""
 
 
-def relevance(similarity: float | None) -> str:
-    """A similarity as it is shown: in percent, without one how such a hit is found."""
-    return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
-
-
 class Replaced(msgspec.Struct, frozen=True):
     """What was said in a turn and does not hold any more."""
 
@@ -236,6 +232,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something of its own speaks for it, though it is not close."""
         return comes_near(self.similarity, floor) and self.why != _BY_SESSION
 
+    def repeats(self, shown: Collection[str]) -> bool:
+        """Whether it is a summary of turns that are all among these."""
+        return self.summary is not None and self.summary.repeats(shown)
+
     def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
         """With what took the place of something that it says, by turn; of a summary, of one that
         it digests."""
@@ -250,11 +250,6 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
             said = [f"> {self.turn.asked}", self.turn.assistant_message or self.turn.said]
         said.append(self.since)
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
-
-
-def repeats(summary: Summary | None, shown: Collection[str]) -> bool:
-    """Whether all that a summary digests is among these turns."""
-    return summary is not None and summary.level == 1 and all(i in shown for i in summary.covers)
 
 
 NOBODY: Mapping[str, str] = MappingProxyType({})

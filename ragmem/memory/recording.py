@@ -31,8 +31,7 @@ import msgspec
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import append_line, lock, replace_private
-from ragmem.memory.files import extract_accessed_files, stored_path
-from ragmem.memory.window import with_said
+from ragmem.memory.turns import extract_accessed_files, stored_path, with_said
 from ragmem.records import (
     ASKED,
     Applied,

@@ -27,9 +27,8 @@ from ragmem.memory.facts.words import (
     prose_sentences,
     sentences,
 )
-from ragmem.memory.files import taken_back
 from ragmem.memory.recall import Replaced
-from ragmem.memory.window import argument
+from ragmem.memory.turns import argument, taken_back
 from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import (
     MemoryQuery,

@@ -18,7 +18,7 @@ from ragmem.memory.context.sections import ContextSection
 from ragmem.memory.last_time import unfinished
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
 from ragmem.memory.recall import sessions_by_id
-from ragmem.memory.window import result_text, subject_of
+from ragmem.memory.turns import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import expand_key, prompt, sign
 from ragmem.repl.output import Gutter, clipped, to_person

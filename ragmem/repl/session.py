@@ -365,7 +365,7 @@ class ChatSession:
         """
         from rich.console import Group
 
-        from ragmem.memory.window import prompts_of
+        from ragmem.memory.turns import prompts_of
         from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
         output, session = self.output, self.session

@@ -14,9 +14,9 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place, Strategy
 from ragmem.memory.facts import FactHit
-from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.recall import Hit
+from ragmem.memory.turns import shown_path
 from ragmem.records import (
     AccessType,
     FileAccess,

@@ -15,7 +15,7 @@ from ragmem.memory.context.builder import Context, context_max_chars
 from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
-from ragmem.memory.window import NO_WINDOW
+from ragmem.memory.turns import NO_WINDOW
 from ragmem.records import Evidence, Profile
 from tests.store.samples import a_session
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.memory.files import extract_accessed_files
+from ragmem.memory.turns import extract_accessed_files
 from ragmem.tools import search
 from ragmem.tools.search import Ripgrep, find_ripgrep
 from ragmem.tools.workspace import open_folder

@@ -1,15 +1,16 @@
 """Shapes material into a request for one model; code that bears on the prompt is one section."""
 
+from __future__ import annotations
+
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place
 from ragmem.memory.context.sections import (
     Chars,
     ContextItem,
@@ -20,12 +21,12 @@ from ragmem.memory.context.sections import (
     pinned_part,
     turn_item,
 )
-from ragmem.memory.files import field_of
 from ragmem.memory.projects import read_branch
-from ragmem.memory.window import (
+from ragmem.memory.turns import (
     NO_WINDOW,
     Window,
     clip_result,
+    field_of,
     recent_window,
     result_text,
     with_mentions,
@@ -44,6 +45,9 @@ from ragmem.text import (
     quoted,
     visible,
 )
+
+if TYPE_CHECKING:
+    from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
@@ -176,7 +180,7 @@ class ContextBuilder:
             pinned_chars = self.chars(config.context.pinned_percent, small=15)
         self._pinned_chars = pinned_chars
 
-    def smaller(self) -> "ContextBuilder":
+    def smaller(self) -> ContextBuilder:
         """One with half the room, for a model that found the request too long.
 
         Rules and pinned memories keep their room.

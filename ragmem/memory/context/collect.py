@@ -17,11 +17,17 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
 from ragmem.memory.facts import FactHit
-from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
 from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
 from ragmem.memory.recording import StoreTooSlow, in_time
-from ragmem.memory.window import NO_WINDOW, Window, window_limit
+from ragmem.memory.turns import (
+    NO_WINDOW,
+    Window,
+    extract_accessed_files,
+    recently_accessed,
+    window_limit,
+    written_since,
+)
 from ragmem.records import (
     FileAccess,
     MemoryRecord,
@@ -130,7 +136,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
 
     turns: tuple[Turn, ...] = ()
-    """Finished turns, in order: as many as `window.window_limit` asks for."""
+    """Finished turns, in order: as many as `window_limit` asks for."""
     window: Window = NO_WINDOW
     """`ContextBuilder.window` of those turns."""
     older: tuple[Turn, ...] = ()

@@ -1,25 +1,22 @@
 """The sections of a request, each within its own budget in characters."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.ids import short_id
-from ragmem.memory.context.collect import ContextRequest, Material
 from ragmem.memory.facts import FactHit, dated, told_by
-from ragmem.memory.files import format_accessed_files
-from ragmem.memory.recall import Hit, relevance, repeats
-from ragmem.memory.window import (
+from ragmem.memory.turns import (
     answered,
-    build_history_context,
-    digests_of,
-    messages_of,
+    format_accessed_files,
     passage,
     question_words,
     recent_text,
@@ -27,6 +24,10 @@ from ragmem.memory.window import (
 )
 from ragmem.records import MemoryRecord, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line, set_in
+
+if TYPE_CHECKING:
+    from ragmem.memory.context.collect import ContextRequest, Material
+    from ragmem.memory.recall import Hit
 
 PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
 RELEVANT = {
@@ -208,6 +209,8 @@ class Sections:
 
     def _history(self) -> Part:
         """What this process remembers, where the store can't be asked."""
+        from ragmem.memory.context.history import build_history_context, digests_of, messages_of
+
         material, heading = self._material, "## Conversation History\n\n"
         budget = self._of(self._config.recent.window_percent)
         summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
@@ -502,7 +505,7 @@ class Sections:
         """Summaries of turns that no higher one covers nor the request shows, newest first."""
         heading = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)\n"
         entries = Entries(self._of(self._share.summaries_percent), heading)
-        listed = [s for s in self._material.level1 if not repeats(s, shown)][:MOST_LEVEL1]
+        listed = [s for s in self._material.level1 if not s.repeats(shown)][:MOST_LEVEL1]
         for summary in listed:
             told = ["[Level 1 Summary]", _told_in(summary.text), "", *_findings(summary)]
             entry = "\n".join([*told, *_line("Tools used", summary.tools_used)])
@@ -579,7 +582,7 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         dated(memory, now),
         ago(memory.created_at, now),
         told_by(memory),
-        f"Relevance: {relevance(hit.similarity)}",
+        f"Relevance: {hit.relevance}",
     ]
     return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 
@@ -620,11 +623,11 @@ def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = No
         turns = {h.record_id for h in chosen if h.turn}
         full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
         known = turns.union(shown)
-        if full or hit.record_id in known or repeats(hit.summary, known):
+        if full or hit.record_id in known or hit.repeats(known):
             continue
         if hit.turn:
             # What was said stands for the summary of it.
-            chosen = [other for other in chosen if not repeats(other.summary, {hit.record_id})]
+            chosen = [other for other in chosen if not other.repeats({hit.record_id})]
         chosen.append(hit)
     return chosen
 

@@ -43,6 +43,11 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """For people: why it was refused, or what was changed about it (an unknown duration)."""
 
 
+def relevance(similarity: float | None) -> str:
+    """A similarity as it is shown: in percent, without one how such a hit is found."""
+    return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
+
+
 class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """A memory that bears on a question."""
 
@@ -55,6 +60,11 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """What it was found by, in words: its words, its meaning, its subject …"""
     since: str = ""
     """What was said later on the same, and may be otherwise."""
+
+    @property
+    def relevance(self) -> str:
+        """The similarity as it is shown."""
+        return relevance(self.similarity)
 
     def is_close(self, _: float | None) -> bool:
         """Always: what is far is not found."""
