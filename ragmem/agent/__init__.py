@@ -363,7 +363,6 @@ def seat(
                 cwd=cwd,
                 project=top,
                 instructions=_instructions(shared, top),
-                session_id=session.session_id,
                 show_path=code.show,
                 memory_tools=memory.facts is not None and not options.no_tools,
                 code_tool=code.is_there and not options.no_tools,

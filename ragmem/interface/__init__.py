@@ -204,7 +204,6 @@ def place_of(session: Session, instructions: Instructions | None = None) -> Plac
         cwd=cwd,
         project=top,
         instructions=instructions,
-        session_id=session.session_id,
         show_path=partial(shown_path, cwd=cwd, project=top),
     )
 

@@ -380,7 +380,6 @@ class Memory:
         `changed` tells which files are other than the agent knows them; `find_code` looks
         through the project's code, where that is indexed.
         """
-        own = self._local_turns(session)
         asked = ContextInput(
             prompt=prompt,
             place=place,
@@ -388,20 +387,21 @@ class Memory:
             now=self._clock().astimezone(),
             mentions=mentions,
             strategy=strategy,
+            changed=changed,
+            session_id=session.session_id,
             session=session,
             builder=builder,
             before=turn.turn_index if turn else None,
-            own=own,
+            own=self._local_turns(session),
             in_store=self._in_store(session),
             find_code=find_code,
         )
         found = await self._collector.collect(asked)
         try:
-            built = builder.build(asked, msgspec.structs.replace(found, changed=changed))
+            built = builder.build(asked, found)
         except Exception as error:
             self._collector.failed(error)
-            at_hand = self._collector.at_hand(session, own)
-            built = builder.build(asked, msgspec.structs.replace(at_hand, changed=changed))
+            built = builder.build(asked, self._collector.at_hand(asked))
         if turn and self._requests:
             self._requests.keep(sent(turn.turn_id, session.session_id, self._clock(), built))
         return built

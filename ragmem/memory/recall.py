@@ -16,7 +16,6 @@ from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
-from ragmem.memory.facts import relevance
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
@@ -40,7 +39,7 @@ from ragmem.records import (
 from ragmem.service import SEARCH_S, Client
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.store import Store
-from ragmem.text import ago, one_line
+from ragmem.text import ago, one_line, relevance
 from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")

@@ -165,7 +165,7 @@ async def context(
 ) -> Context:
     """The request for a prompt, where the session's folder is all that there is."""
     cwd = Path(session.cwd)
-    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
+    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS)
     return await memory.build_context(session, prompt, builder, place, turn=turn, strategy=strategy)
 
 

@@ -254,9 +254,7 @@ class Teller:
             ).session
         else:
             session = memory.new_session(cwd, located.project)
-        place = Place(
-            cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id
-        )
+        place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS)
         built = await memory.build_context(
             session, probe.prompt, ContextBuilder(MemoryConfig(), _MODEL), place
         )

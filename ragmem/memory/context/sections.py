@@ -183,7 +183,7 @@ class Sections:
     ) -> None:
         self._config, self._share = config, config.context
         self._request, self._material = request, material
-        self._now, self._session_id = request.now, request.place.session_id
+        self._now, self._session_id = request.now, request.session_id
         self._of, self._native, self._most = of, native, most
         turns = material.window.turns if native else material.turns[-config.recent.turns :]
         self._shown = turns if request.strategy != "relevant" else ()
@@ -191,7 +191,7 @@ class Sections:
 
     def all(self, pinned: Part, code: Part) -> list[Part]:
         """In their order, with the project's code; what is `pinned` stands in the request, too."""
-        strategy, changed = self._request.strategy, self._material.changed
+        strategy, changed = self._request.strategy, self._request.changed
         last = Part(name="Changed Files", text=changed if self._native else "")
         if self._material.at_hand:
             return [self._history(), code, last]

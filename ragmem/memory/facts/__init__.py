@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
-from ragmem.text import one_line
+from ragmem.text import one_line, relevance
 
 Action = Literal["added", "updated", "known", "refused"]
 """What became of a draft: new, in the place of others, said before, or not kept at all."""
@@ -41,11 +41,6 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     superseded: tuple[MemoryRecord, ...] = ()
     note: str = ""
     """For people: why it was refused, or what was changed about it (an unknown duration)."""
-
-
-def relevance(similarity: float | None) -> str:
-    """A similarity as it is shown: in percent, without one how such a hit is found."""
-    return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
 
 
 class FactHit(msgspec.Struct, frozen=True, kw_only=True):
