@@ -316,8 +316,7 @@ class Administration:
     async def delete(self, session: Session) -> dict[str, int]:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
-        from ragmem.memory.context import RequestLog
-        from ragmem.memory.sessions import TAIL_SUFFIX, Tail
+        from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -626,7 +625,7 @@ async def _left_by(
     """Files with long outputs of the session's own commands; copies that no other one names; what
     was typed in it."""
     from ragmem.memory.files import preimages_of
-    from ragmem.memory.window import prompts_of
+    from ragmem.memory.turns import prompts_of
 
     outputs: set[str] = set()
     copies: set[str] = set()

@@ -10,9 +10,8 @@ import msgspec
 
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
-from ragmem.memory.leases import settled
-from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import call_id, result_text
+from ragmem.memory.recording import TurnRecording, settled
+from ragmem.memory.turns import call_id, result_text
 from ragmem.messages import (
     ImagePart,
     Message,

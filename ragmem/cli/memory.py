@@ -15,7 +15,6 @@ from ragmem.cli.shown import memories_by_day, who_said
 from ragmem.errors import RagmemError, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import memory_document, page, table
-from ragmem.memory import NOBODY, others_of
 from ragmem.memory.facts import Draft, Remembered, expiry
 from ragmem.memory.memories import (
     Chain,
@@ -33,6 +32,7 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.memory.projects import registrations
+from ragmem.memory.recall import NOBODY, others_of
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,

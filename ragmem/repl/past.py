@@ -19,9 +19,9 @@ from ragmem.administration import Administration
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
-from ragmem.memory.files import FileChange, Rewind, rewind_to, taken_back
+from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.memory import SessionTurns
-from ragmem.memory.window import result_text, subject_of
+from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
 from ragmem.pages import html, markdown
 from ragmem.records import REWIND, UNDO, ToolCall, Turn

@@ -30,7 +30,7 @@ from ragmem.events import (
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
 from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
-from ragmem.memory.window import UNKNOWN_EFFECTS
+from ragmem.memory.turns import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Applied
 from ragmem.store import Room

@@ -14,7 +14,6 @@ import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.ids import new_id
-from ragmem.memory import Question
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.failures import failures
@@ -26,6 +25,7 @@ from ragmem.memory.last_time import (
     recap,
     sessions_wanted,
 )
+from ragmem.memory.recall import Question
 from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
 from ragmem.records import (

@@ -19,7 +19,7 @@ from ragmem.memory.facts.words import (
     with_digits,
 )
 from ragmem.memory.summaries import RECALL_TOOLS
-from ragmem.memory.window import argument, result_text
+from ragmem.memory.turns import argument, result_text
 from ragmem.own_tools import REMEMBER
 from ragmem.records import (
     Evidence,
