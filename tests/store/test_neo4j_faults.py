@@ -16,6 +16,7 @@ import pytest
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import Write
 from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j.gateway import Gateway, Transaction
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.store.haste import hurried
@@ -230,6 +231,27 @@ async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpPr
     await store.aclose()
 
 
+async def test_a_timeout_during_which_the_driver_asks_for_one_more_cancellation(
+    neo4j_server: Connection,
+) -> None:
+    """It does so where one comes while it can't stop, and the second is nobody's own."""
+
+    async def work(_: Transaction) -> None:
+        task = asyncio.current_task()
+        assert task
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    gateway = Gateway(neo4j_server, timeout_s=0.5)
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.5 s"):
+        await gateway.read(work)
+    await asyncio.sleep(0)
+    await gateway.aclose()
+
+
 async def test_closing_when_the_server_is_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
     """Closing never waits for a dead server, and twice is once."""
     store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=PATIENCE_S)
@@ -271,6 +293,7 @@ def test_the_driver_writes_nothing_on_the_terminal() -> None:
 import asyncio
 from ragmem.errors import StoreUnavailable
 from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j.gateway import Gateway, Transaction
 for url in ("bolt://127.0.0.1:9", "neo4j://127.0.0.1:9"):
     try:
         asyncio.run(Neo4jStore.open(Connection(url), timeout_s=2))

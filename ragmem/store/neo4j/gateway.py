@@ -11,7 +11,8 @@ each sees what was committed by then, and would cost a further round trip.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -341,11 +342,8 @@ class Gateway:
     async def aclose(self) -> None:
         """Close every connection; a server that doesn't answer is not waited for."""
         self._closed = True
-        try:
-            async with asyncio.timeout(min(1.0, self._timeout_s)):
-                await self._driver.close()
-        except (TimeoutError, OSError):
-            return
+        with suppress(TimeoutError, OSError):
+            await _within(min(1.0, self._timeout_s), self._driver.close())
 
     async def _attempts(
         self,
@@ -381,12 +379,11 @@ class Gateway:
             bookmark_manager=self._bookmarks,
         )
 
-    async def _bounded(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _bounded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         from neo4j.exceptions import DriverError, Neo4jError
 
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await work()
+            return await _within(self._timeout_s, work())
         except TimeoutError:
             raise StoreUnavailable(
                 f"Neo4j at {self.location} did not answer within {self._timeout_s:g} s.",
@@ -397,6 +394,24 @@ class Gateway:
             if translated is None:
                 raise
             raise translated from None
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of work of the driver, in a task of its own; TimeoutError.
+
+    Where a cancellation meets the driver while it can't stop, it asks its task for another, which
+    `asyncio.timeout` takes for somebody else's: the first would get out of it, or stay behind.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    if task.cancelled():
+        raise TimeoutError
+    return task.result()
 
 
 def translate(error: Exception, location: str) -> StoreError | None:
