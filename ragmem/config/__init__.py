@@ -196,6 +196,11 @@ class CodeConfig(_Section, frozen=True):
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.3
     """A turn waits so long for files that have changed to be indexed, and so long for a search."""
 
+    @property
+    def max_file_bytes(self) -> int:
+        """The size of the largest file that is indexed."""
+        return self.max_file_kb * 1_000
+
 
 class ToolsConfig(_Section, frozen=True):
     """The agent's tools."""
