@@ -23,12 +23,12 @@ from ragmem.agent.turn import (
     interrupted_with,
     nothing_typed,
 )
-from ragmem.config import Config, Paths, PermissionMode
+from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase
-from ragmem.llm.base import LLM, Effort
+from ragmem.llm.base import LLM
 from ragmem.memory.context import Context, Place, Strategy
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import Remembered

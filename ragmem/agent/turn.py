@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner, ToolLoop, with_note
-from ragmem.config import ToolsConfig
+from ragmem.config import Effort, ToolsConfig
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -43,7 +43,6 @@ from ragmem.llm.base import (
     LLM,
     Assembler,
     Completion,
-    Effort,
     ReasoningChunk,
     Request,
     RetryChunk,

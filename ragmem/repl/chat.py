@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.config import UiConfig, environment
+from ragmem.config import EditingKeys, UiConfig, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.own_tools import RUN_COMMAND
@@ -36,7 +36,6 @@ from ragmem.repl.session import (
     with_more,
 )
 from ragmem.repl.terminal import (
-    EditingKeys,
     Line,
     PlainTerminal,
     Submission,
