@@ -45,7 +45,7 @@ from ragmem.repl.terminal import (
     restored,
 )
 from ragmem.text import one_line
-from ragmem.themes import Colors
+from ragmem.themes import ColorMode, Colors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
-    from ragmem.repl.output import ChatOutput, ColorMode, Kind
+    from ragmem.repl.output import ChatOutput, Kind
     from ragmem.repl.turn import TurnView
     from ragmem.tools.base import Decision, Proposal
 
@@ -136,7 +136,7 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
     return left.result()
 
 
-def _color_mode(look: UiConfig) -> "ColorMode":
+def _color_mode(look: UiConfig) -> ColorMode:
     if not early.capable():
         return "none"
     plain = look.color == "never" or (look.color == "auto" and environment().get("NO_COLOR"))
