@@ -19,6 +19,7 @@ from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError, unreadable
 from ragmem.files import forget_prompts, lock
+from ragmem.ids import is_whole_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
@@ -38,7 +39,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store import KINDS, home_owner, open_archive, owner_of_file, take_owner
-from ragmem.text import counted, visible
+from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.store import Archive
@@ -315,8 +316,7 @@ class Administration:
     async def delete(self, session: Session) -> dict[str, int]:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
-        from ragmem.memory.context import RequestLog
-        from ragmem.memory.sessions import TAIL_SUFFIX, Tail
+        from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -477,7 +477,12 @@ class Administration:
         return home_owner(self.paths)
 
     def take_owner(self, owner_id: str) -> None:
-        """From now on this home is that person's too."""
+        """From now on this home is that person's too; UsageError for less than the whole id."""
+        if not is_whole_id(owner_id):
+            raise UsageError(
+                f"{one_line(owner_id, 80)!r} is no owner's id: all of it is needed.",
+                hint="`ragmem memory owner`, on the other machine, shows the one to take over.",
+            )
         take_owner(self.paths, owner_id)
 
     # --- a local Neo4j --------------------------------------------------------------
@@ -620,7 +625,7 @@ async def _left_by(
     """Files with long outputs of the session's own commands; copies that no other one names; what
     was typed in it."""
     from ragmem.memory.files import preimages_of
-    from ragmem.memory.window import prompts_of
+    from ragmem.memory.turns import prompts_of
 
     outputs: set[str] = set()
     copies: set[str] = set()

@@ -28,8 +28,6 @@ from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreE
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.logs import logging_to
-from ragmem.memory import Hit, Question, sessions_by_id
-from ragmem.memory.context import RequestLog
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -47,8 +45,9 @@ from ragmem.memory.projects import (
     real_folder,
     was_here,
 )
-from ragmem.memory.recall import ScopeName, scope_of
-from ragmem.memory.sessions import TAIL_SUFFIX, Tail, find_session
+from ragmem.memory.recall import Hit, Question, ScopeName, scope_of, sessions_by_id
+from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
+from ragmem.memory.sessions import find_session
 from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus, ToolCall, TurnQuery
 from ragmem.redact import know, protect_process, secrets_among
 from ragmem.store import Archive, Store, open_store, owner_of_file

@@ -32,6 +32,14 @@ def new_id() -> str:
     return str(uuid.UUID(int=value))
 
 
+def is_whole_id(text: str) -> bool:
+    """Whether this is an id with all of its digits, as `new_id` writes them."""
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
 def short_id(full_id: str) -> str:
     """The tail by which an id is shown: first digits repeat within a minute, these don't."""
     return full_id[-SHORT_LENGTH:]

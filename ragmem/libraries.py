@@ -9,33 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from threading import get_ident
 from types import ModuleType
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class _Absent:
-    """A finder that says, to the thread that made it alone, that modules are not there."""
+class _Absent(threading.local):
+    """A finder that says, to each thread of what that leaves out, that modules are not there."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-        self._thread = get_ident()
+    names: tuple[str, ...] = ()
 
     def find_spec(self, name: str, *_: object) -> None:
-        if name in self._names and get_ident() == self._thread:
+        if name in self.names:
             raise ModuleNotFoundError(f"{name} is left out", name=name)
+
+
+_absent = _Absent()
 
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Let what is imported find none of these, unless they are imported already."""
-    absent = _Absent(names)
-    sys.meta_path.insert(0, absent)
+    """Let what this thread imports find none of these, unless they are imported already."""
+    # The finder stays: a thread that is in the midst of the list would miss the next if it went.
+    if _absent not in sys.meta_path:
+        sys.meta_path.insert(0, _absent)
+    _absent.names = names
     try:
         yield
     finally:
-        sys.meta_path.remove(absent)
+        _absent.names = ()
 
 
 def load_httpcore() -> None:
@@ -130,16 +132,16 @@ def load_neo4j() -> None:
 def load_numpy() -> None:
     """numpy, if it is not there: half of the time that it takes is starting its threads.
 
-    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They
-    are read from the environment, which is put back: commands that are run inherit it.
+    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They are
+    read from the process' environment; `os.environ`, which other threads copy, stays as it is.
     """
     if "numpy" in sys.modules or _THREADS in os.environ:
         return
-    os.environ[_THREADS] = "1"
+    os.putenv(_THREADS, "1")
     try:
         import numpy  # noqa: F401
     finally:
-        del os.environ[_THREADS]
+        os.unsetenv(_THREADS)
 
 
 def pip_install() -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragmem.events import TurnFinished
 from ragmem.ids import short_id
-from ragmem.memory import NOBODY
+from ragmem.memory.recall import NOBODY
 from ragmem.messages import Json
 from ragmem.records import FileAccess, MemoryRecord, Session, Turn, Work
 from ragmem.text import (
@@ -33,10 +33,10 @@ from ragmem.text import (
 if TYPE_CHECKING:
     from ragmem.index import CodeHit
     from ragmem.index.links import FoundCode
-    from ragmem.memory import Hit
     from ragmem.memory.facts import FactHit
     from ragmem.memory.files import CodePast, CodeSession
     from ragmem.memory.memories import Line
+    from ragmem.memory.recall import Hit
 
 _NARROWEST = 20
 
@@ -254,8 +254,8 @@ def hits_text(
 
     `paint` gives parts their style; the words of the `query` are lit.
     """
-    from ragmem.memory import Hit
     from ragmem.memory.memories import memory_facts, memory_rows
+    from ragmem.memory.recall import Hit
 
     width, light = max(_NARROWEST, width), Light(query)
     rows: list[str] = []
@@ -323,8 +323,8 @@ def code_text(
 
     `project` is the folder that paths are relative to; the first few are close.
     """
-    from ragmem.memory.files import shown_path
     from ragmem.memory.projects import real_folder
+    from ragmem.memory.turns import shown_path
 
     width = max(_LEAST_OF_CODE, width)
     top = real_folder(project, cwd)
@@ -523,7 +523,7 @@ def conversation_document(
 
 def hit_document(hit: "Hit | FactHit") -> Document:
     """A turn, summary or memory that was found; of a memory, where it was said first."""
-    from ragmem.memory import Hit
+    from ragmem.memory.recall import Hit
 
     if isinstance(hit, Hit):
         said = hit.summary.text if hit.summary else ""

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from markdown_it import MarkdownIt
 
-from ragmem.memory.window import Said, blocks_of, has_failed, result_text
+from ragmem.memory.turns import Said, blocks_of, has_failed, result_text
 from ragmem.messages import named_arguments
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact

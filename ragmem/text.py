@@ -230,6 +230,11 @@ def estimate_tokens(char_count: int) -> int:
 _DAY = 1_440
 
 
+def relevance(similarity: float | None) -> str:
+    """A similarity as it is shown: in percent, without one how such a hit is found."""
+    return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
+
+
 def ago(at: datetime, now: datetime) -> str:
     """How long ago, in words; a clock that went back makes nothing come from the future.
 

@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,8 +31,8 @@ from numpy.typing import NDArray
 from ragmem.embedder import turn_passages, turn_text
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.memory.dates import time_spans, without_time_words
-from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, demoted, rank
-from ragmem.memory.recall import only_asks
+from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
+from ragmem.memory.recall import BEHIND, demoted, only_asks
 from ragmem.records import Candidate, Turn
 from ragmem.terms import guess_language, query_terms, terms, turn_terms
 from tests.recall.labelled import DATA, LabelledSet, Question, history_set, labelled_sets
@@ -189,7 +190,13 @@ def reciprocal(text: str, vector: str) -> Row:
     return row
 
 
-def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "passages") -> Row:
+def ranked(
+    weights: Weights,
+    *,
+    penalty: float = BEHIND,
+    text: str | None = None,
+    vector: str | None = "passages",
+) -> Row:
     """The product's ranking of the candidates that a store would offer."""
     text = text or ("terms" if vector else "all terms")
 
@@ -203,7 +210,7 @@ def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "p
             foreign=guess_language(corpus.questions[asked].question) not in (None, "english"),
             weights=weights,
         )
-        for one in demoted(order, {}, weights=weights, behind=corpus.asking):
+        for one in demoted(order, {}, behind=corpus.asking, penalty=penalty):
             out[corpus.place[one.candidate.record_id]] = one.score
         return out
 
@@ -211,15 +218,13 @@ def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "p
 
 
 def _rows() -> dict[str, Row]:
-    bare = Weights(
-        candidates=10**6, before=0, session=0, around=0, time=0, recency=0, short=1e9, duplicate=0
-    )
+    bare = Weights(candidates=10**6, before=0, session=0, around=0, time=0, recency=0, short=1e9)
+    unmoved = partial(ranked, penalty=0)
     full = DEFAULT_WEIGHTS
     near = msgspec.structs.replace(bare, before=full.before)
     session = msgspec.structs.replace(near, session=full.session)
     around = msgspec.structs.replace(session, around=full.around)
     short = msgspec.structs.replace(around, short=full.short)
-    behind = msgspec.structs.replace(short, duplicate=full.duplicate)
     return {
         "BM25, plain words": by_text("plain"),
         "BM25, English stems": by_text("stemmed"),
@@ -228,13 +233,13 @@ def _rows() -> dict[str, Row]:
         "vectors, one a turn": by_vector("whole"),
         "vectors, passages": by_vector("passages"),
         "both, one vector, RRF": reciprocal("terms", "whole"),
-        "both, one vector, z-scores": ranked(bare, vector="whole"),
-        "  + the turn before": ranked(near, vector="whole"),
-        "  + session": ranked(session, vector="whole"),
-        "  + passages": ranked(session),
-        "  + those around": ranked(around),
-        "  + less of it for long turns": ranked(short),
-        "  + questions alone behind": ranked(behind),
+        "both, one vector, z-scores": unmoved(bare, vector="whole"),
+        "  + the turn before": unmoved(near, vector="whole"),
+        "  + session": unmoved(session, vector="whole"),
+        "  + passages": unmoved(session),
+        "  + those around": unmoved(around),
+        "  + less of it for long turns": unmoved(short),
+        "  + questions alone behind": ranked(short),
         "  + time words: all there is": ranked(msgspec.structs.replace(full, candidates=10**6)),
         "product": ranked(full),
         "product, embedder away": ranked(full, vector=None),
@@ -252,7 +257,6 @@ _STEPS: dict[str, tuple[float, ...]] = {
     "short": (1.0, 2.0, 4.0, 8.0, 1e9),
     "time": (0.0, 2.0, 3.0, 6.0),
     "recency": (0.0, 0.2, 0.5),
-    "duplicate": (0.0, 0.5, 2.0, 3.0),
 }
 
 
@@ -263,6 +267,8 @@ def _sweep() -> dict[str, Row]:
             kept = int(value) if field == "candidates" else value
             changed = msgspec.structs.replace(DEFAULT_WEIGHTS, **{field: kept})
             rows[f"{field} {value:g}"] = ranked(changed)
+    for value in (0.0, 0.5, 2.0, 3.0):
+        rows[f"penalty {value:g}"] = ranked(DEFAULT_WEIGHTS, penalty=value)
     return rows
 
 

@@ -29,12 +29,12 @@ from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
-from ragmem.memory.context import Context, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.facts import Remembered
-from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, find_instructions, real_folder
+from ragmem.memory.recording import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now
@@ -364,7 +364,6 @@ def create_agent(
                 cwd=cwd,
                 project=top,
                 instructions=_instructions(shared, top),
-                session_id=session.session_id,
                 show_path=code.show,
                 memory_tools=memory.facts is not None and not options.no_tools,
                 code_tool=code.is_there and not options.no_tools,

@@ -10,9 +10,8 @@ import msgspec
 
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
-from ragmem.memory.leases import settled
-from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import call_id, result_text
+from ragmem.memory.recording import TurnRecording, settled
+from ragmem.memory.turns import call_id, result_text
 from ragmem.messages import (
     ImagePart,
     Message,
@@ -25,7 +24,14 @@ from ragmem.messages import (
 )
 from ragmem.records import CallOrigin, ToolCall, utc_now
 from ragmem.text import clean, clip_middle, one_line
-from ragmem.tools.base import InvalidArguments, OutputSoFar, Tell, ToolOutcome, Toolset
+from ragmem.tools.base import (
+    InvalidArguments,
+    OutputSoFar,
+    Tell,
+    ToolOutcome,
+    Toolset,
+    Unanswered,
+)
 
 _NOT_ALONE = (
     "Another call of this message was not whole.",
@@ -241,7 +247,12 @@ class CallRunner:
         if not read_only:
             # Should the process die now, the call is known and its effects are not.
             await self._recording.call(call)
-        outcome = await self._toolset.call(use, self._teller(call))
+        try:
+            outcome = await self._toolset.call(use, self._teller(call))
+        except Unanswered:
+            told = "The turn was stopped before the person had answered. Nothing was done."
+            await self._finished(call, _failed(call, told, "stopped"))
+            raise
         self._guard.answered(use, outcome.text)
         if outcome.denied:
             self.denials.append(_denial(use, outcome))
@@ -254,14 +265,7 @@ class CallRunner:
     async def _refuse(self, call: ToolCall, reason: str, shown: str = "") -> None:
         text = f"Not executed: {reason}"
         self._emit(self._started(call))
-        outcome = ToolOutcome(
-            text=text,
-            display=shown or text,
-            success=False,
-            error=text,
-            started_at=call.started_at,
-        )
-        await self._finished(call, outcome)
+        await self._finished(call, _failed(call, text, shown or text))
 
     def _started(self, call: ToolCall) -> ToolStarted:
         use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
@@ -298,6 +302,13 @@ class CallRunner:
         if cancelled:
             raise asyncio.CancelledError
         return done
+
+
+def _failed(call: ToolCall, text: str, shown: str) -> ToolOutcome:
+    """A call of which nothing was done."""
+    return ToolOutcome(
+        text=text, display=shown, success=False, error=text, started_at=call.started_at
+    )
 
 
 def _cut_short(end_reason: str) -> str:

@@ -49,13 +49,12 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.memory.context import Context, FindCode, Place
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import FindCode, Place
 from ragmem.memory.facts.words import without_piped
-from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
-from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import clip_result, turn_tag, with_mentions
+from ragmem.memory.recording import TurnRecording, settled
+from ragmem.memory.turns import clip_result, turn_tag, with_mentions
 from ragmem.messages import (
     IMAGE_CHARS,
     ImagePart,

@@ -24,7 +24,7 @@ from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import short_id
-from ragmem.memory.window import Said, blocks_of, result_text
+from ragmem.memory.turns import Said, blocks_of, result_text
 from ragmem.messages import Json, ToolUse, named_arguments
 from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import ToolCall, utc_now

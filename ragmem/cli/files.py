@@ -15,8 +15,9 @@ from ragmem.cli import command as cli, output as out
 from ragmem.config import how_to_set
 from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.files import CodePast, past_of_file, stored_path
+from ragmem.memory.files import CodePast, past_of_file
 from ragmem.memory.projects import real_folder
+from ragmem.memory.turns import stored_path
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
 from ragmem.statistics import INDEXED, indexed_text
 from ragmem.text import ago, clean, counted, hanging, one_line, visible

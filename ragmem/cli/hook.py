@@ -18,7 +18,8 @@ from ragmem.errors import EXIT_DONE, RagmemError
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import Context, ContextRequest, Material, Strategy
+    from ragmem.memory.context.builder import Context
+    from ragmem.memory.context.collect import ContextRequest, Material, Strategy
 
 _MOST_BYTES = 4_000_000
 _PROMPT_CHARS = 20_000
@@ -100,8 +101,8 @@ async def bearing_on(
     """
     from ragmem.errors import StoreError
     from ragmem.llm.base import ModelInfo
-    from ragmem.memory.context import Place
     from ragmem.memory.context.builder import ContextBuilder
+    from ragmem.memory.context.collect import Place
     from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
     from ragmem.text import clean, visible
     from ragmem.tools.seen import SeenFiles, SessionCode
@@ -153,7 +154,7 @@ def _ids(built: "Context", room: int) -> str:
     """What `why` is asked by, of the first things that were recalled."""
     from ragmem.ids import new_id
     from ragmem.memory.context.builder import framed
-    from ragmem.memory.window import turn_tag
+    from ragmem.memory.turns import turn_tag
     from ragmem.text import one_line
 
     text = framed(["Ids, for `why`:"], turn_tag(new_id()))

@@ -13,7 +13,8 @@ from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
-from ragmem.memory.context import Context, Strategy
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.collect import Strategy
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.statistics import day_numbers, stats_of, stats_parts, stats_text
 from ragmem.text import bar, counted, visible
@@ -63,8 +64,8 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     The file needs no server and asks nothing of any network. Without -o it goes into ragmem's
     own folder, readable by you alone, and takes the place of the one before.
     """
-    from ragmem.memory.context import RequestLog
     from ragmem.memory.graph import collect
+    from ragmem.memory.recording import RequestLog
 
     if sum((project, everywhere, resume is not None, path is not None, memory is not None)) > 1:
         raise UsageError("--project, --all, -r, --file and --memory exclude each other.")
@@ -98,9 +99,9 @@ async def _wanted(
     since: str | None,
 ) -> "Wanted":
     from ragmem.cli.files import project_here
-    from ragmem.memory.files import stored_path
     from ragmem.memory.graph import Wanted
     from ragmem.memory.projects import real_folder
+    from ragmem.memory.turns import stored_path
 
     start = await since_when(opened, out.typed(since)) if since is not None else None
     if everywhere:

@@ -36,10 +36,9 @@ from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import vouch
-from ragmem.memory.files import stored_path
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
 from ragmem.memory.projects import real_folder, registrations
-from ragmem.memory.window import turn_tag
+from ragmem.memory.turns import stored_path, turn_tag
 from ragmem.messages import ToolUse
 from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, SessionQuery, Summary, Turn, utc_now

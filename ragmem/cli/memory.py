@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePosixPath
@@ -11,10 +12,9 @@ import msgspec
 
 from ragmem.cli import command as cli, output as out, profile
 from ragmem.cli.shown import memories_by_day, who_said
-from ragmem.errors import RagmemError, StoreError, UsageError
+from ragmem.errors import RagmemError, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import memory_document, page, table
-from ragmem.memory import NOBODY, others_of
 from ragmem.memory.facts import Draft, Remembered, expiry
 from ragmem.memory.memories import (
     Chain,
@@ -32,6 +32,7 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.memory.projects import registrations
+from ragmem.memory.recall import NOBODY, others_of
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,
@@ -369,8 +370,8 @@ async def episodes(
 async def owner(
     own: "Administration",
     take: Annotated[
-        str, cli.option("--take", "Be the owner that another home of yours has.", "ID")
-    ] = "",
+        str | None, cli.option("--take", "Be the owner that another home of yours has.", "ID")
+    ] = None,
     name: Annotated[
         str | None, cli.option("--name", "What others in the same database see.", "NAME")
     ] = None,
@@ -380,8 +381,13 @@ async def owner(
     That is the id that its sessions and what is known of you bear.
     """
     own.paths.make()
-    if take:
+    if take is not None:
+        before = ""
+        with suppress(StoreUnavailable):
+            before = own.owner_id if own.paths.owner_file.exists() else ""
         own.take_owner(take)
+        if before not in ("", take):
+            out.say(f"Before it was {before}: `--take` with that takes it back.\n")
     await _tell_owner(own, None if name is None else out.words(name))
 
 

@@ -16,9 +16,9 @@ from ragmem.text import ago, clip_to_width, counted, display_width, flowing, one
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.index.links import FoundCode
-    from ragmem.memory import Hit
     from ragmem.memory.facts import FactHit
-    from ragmem.memory.recall import SimilarSession
+    from ragmem.memory.recall import Hit
+    from ragmem.memory.sessions import SimilarSession
     from ragmem.records import Session
 
 
@@ -199,7 +199,7 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory import close_first, worth_showing
+        from ragmem.memory.memories import close_first, worth_showing
 
         hits, none_close = worth_showing(hits, floor)
         hits, _ = close_first(hits, floor)
@@ -237,7 +237,7 @@ async def find_similar(
 
     Their summaries are compared.
     """
-    from ragmem.memory.recall import about, similar_sessions
+    from ragmem.memory.sessions import about, similar_sessions
 
     if opened.embedder is None or opened.memory.floor is None:
         raise UsageError(
@@ -324,7 +324,7 @@ async def _search_code(
 ) -> None:
     from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory import close_first, worth_showing
+    from ragmem.memory.memories import close_first, worth_showing
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

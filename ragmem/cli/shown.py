@@ -9,9 +9,9 @@ import msgspec
 from ragmem.cli.output import UNPAINTED, Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
-from ragmem.memory import NOBODY
 from ragmem.memory.memories import marks
-from ragmem.memory.window import (
+from ragmem.memory.recall import NOBODY
+from ragmem.memory.turns import (
     UNKNOWN_EFFECTS,
     Said,
     blocks_of,

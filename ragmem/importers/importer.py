@@ -36,7 +36,6 @@ from ragmem.importers import (
     records_of,
 )
 from ragmem.importers.session_parser import TITLE_LIMIT, SessionParser, session_id_of
-from ragmem.memory.files import stored_path
 from ragmem.memory.projects import (
     folder_name,
     locate,
@@ -45,6 +44,7 @@ from ragmem.memory.projects import (
     registrations,
 )
 from ragmem.memory.recording import redacted
+from ragmem.memory.turns import stored_path
 from ragmem.records import (
     DEFAULT_TITLE,
     Project,

@@ -27,7 +27,7 @@ from ragmem.importers import (
     moment,
     text,
 )
-from ragmem.memory.window import with_said
+from ragmem.memory.turns import with_said
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.store import fitted
 from ragmem.text import clean, clip_middle, one_line

@@ -21,8 +21,8 @@ from ragmem.embedder import SHIPPED, CachedEmbedder, Embedder, thresholds
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
 from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
-from ragmem.memory.context import CodePassage
-from ragmem.memory.window import question_words
+from ragmem.memory.context.collect import CodePassage
+from ragmem.memory.turns import question_words
 from ragmem.records import CodeStore, Pending, Project
 from ragmem.service import SEARCH_S, Client
 from ragmem.usage import Metrics

@@ -14,9 +14,10 @@ from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.index import HOLDERS, CodeHit
 from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
-from ragmem.memory import comes_near
-from ragmem.memory.files import NO_PAST, CodePast, inside_of, locator, past_of_scopes
+from ragmem.memory.files import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.leases import leased
+from ragmem.memory.recall import comes_near
+from ragmem.memory.turns import locator
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import (
     CodeReference,

@@ -15,10 +15,10 @@ import msgspec
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
-from ragmem.memory.context import STRATEGIES, Place, Strategy
-from ragmem.memory.files import extract_accessed_files, shown_path
+from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.memory.turns import extract_accessed_files, shown_path
 from ragmem.records import (
     EVERYTHING,
     BeginTurn,
@@ -204,7 +204,6 @@ def place_of(session: Session, instructions: Instructions | None = None) -> Plac
         cwd=cwd,
         project=top,
         instructions=instructions,
-        session_id=session.session_id,
         show_path=partial(shown_path, cwd=cwd, project=top),
     )
 

@@ -17,14 +17,13 @@ from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
 from ragmem.llm.base import LLM, Chunk, Request
-from ragmem.memory import Hit, Question
-from ragmem.memory.context import Context, Counts, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder, Counts
+from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, Places
-from ragmem.memory.recall import SimilarSession, similar_sessions
+from ragmem.memory.recall import Hit, Question
 from ragmem.memory.recording import redacted
-from ragmem.memory.sessions import fork_at
+from ragmem.memory.sessions import SimilarSession, fork_at, similar_sessions
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import UNSUMMARIZED, Scope, Session, SessionQuery, ToolCall, Turn, TurnQuery
 from ragmem.redact import redact

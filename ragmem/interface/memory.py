@@ -36,17 +36,16 @@ from ragmem.interface import (
     writes_of,
 )
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory import Hit, Question
-from ragmem.memory.context import Context, Strategy
-from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.files import locator
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
-from ragmem.memory.recall import ScopeName
+from ragmem.memory.recall import Hit, Question, ScopeName
 from ragmem.memory.recording import kept, redacted
 from ragmem.memory.summaries import summary_id, to_roll_up
 from ragmem.memory.summaries.summarizer import Summarizer
+from ragmem.memory.turns import locator
 from ragmem.memory.worker import Worker
 from ragmem.records import (
     AddSummary,

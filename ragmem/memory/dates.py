@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.memory import TimeSpan, date_words as words
+from ragmem.memory import date_words as words
 from ragmem.memory.date_words import any_of
+from ragmem.memory.recall import TimeSpan
 from ragmem.terms import guess_language, query_terms
 from ragmem.text import Regex
 

@@ -1,29 +1,24 @@
-"""What tool calls did to files, how to take edits back to a turn, and what is known of some code.
+"""How to take edits back to a turn, and what is known of some code.
 
 Of code that is which sessions had to do with it and what was decided there, asked of the store by
 scope or by file; what a scope or file holds is the code index's affair.
 """
 
-import json
-import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import partial
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
-from ragmem.memory import others_of, sessions_by_id
-from ragmem.messages import Json, named_arguments
+from ragmem.memory.recall import others_of, sessions_by_id
+from ragmem.memory.turns import field_of, taken_back
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
     UNDO,
     CodeStore,
     CodeTurn,
-    FileAccess,
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
@@ -35,186 +30,6 @@ from ragmem.records import (
     TurnsQuery,
     utc_now,
 )
-from ragmem.text import plain_or_quoted
-
-_WRAPPERS = ("files", "matches", "results")
-_CHARS_PER_PATH = 50
-
-
-def extract_accessed_files(
-    call: ToolCall, *, turn_index: int = 0, locate: Callable[[str], str] = posixpath.normpath
-) -> list[FileAccess]:
-    """Which files a finished call touched; never raises, whatever arguments and results hold.
-
-    `locate` turns a path as the tool gave it into the stored form. A
-    failed call touched nothing; unknown tools are ignored.
-    """
-    if not call.success or not call.result:
-        return []
-    result = _decode(call.result)
-    access = OWN_TOOLS[call.tool_name].access if call.tool_name in OWN_TOOLS else None
-    if call.is_undo:
-        access, paths = "write", sorted(set().union(*_taken_back(call).values()))
-    elif access is None:
-        return []
-    elif access == "search":
-        paths = _result_paths(result)
-    else:
-        # The tool's own word on the path is normalized; the argument may be `./a.py`.
-        told = result.get("path") if isinstance(result, dict) else None
-        path = told or field_of(call.arguments, "path")
-        paths = [path] if isinstance(path, str) else []
-    return [
-        FileAccess(
-            path=locate(path),
-            tool_name=call.tool_name,
-            access_type=access,
-            accessed_at=call.started_at,
-            turn_index=turn_index,
-            order=call.order,
-        )
-        for path in dict.fromkeys(paths)
-        if path
-    ]
-
-
-def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
-    """Files whose edits the person has taken back, by the id of the turn that had made them.
-
-    The paths are as the results of the edits record them.
-    """
-    found: dict[str, set[str]] = {}
-    for turn in turns:
-        for call in turn.tool_calls:
-            for turn_id, paths in _taken_back(call).items():
-                found.setdefault(turn_id, set()).update(paths)
-    return found
-
-
-class _Undone(msgspec.Struct, frozen=True):
-    taken_back: dict[str, tuple[str, ...]] = {}
-
-
-def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    if not call.is_undo or not call.result:
-        return {}
-    try:
-        return msgspec.json.decode(call.result, type=_Undone).taken_back
-    except msgspec.DecodeError:
-        return {}
-
-
-def _decode(text: str) -> Json:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _result_paths(result: Json) -> list[str]:
-    if isinstance(result, dict):
-        result = next((result[key] for key in _WRAPPERS if key in result), None)
-    if not isinstance(result, list):
-        return []
-    found = []
-    for item in result:
-        path = item.get("file") or item.get("path") if isinstance(item, dict) else item
-        if isinstance(path, str):
-            found.append(path)
-    return found
-
-
-def stored_path(path: str, *, cwd: Path, project: Path) -> str:
-    """The stored form: relative to the project with `/`, absolute outside of it."""
-    full = os.path.normpath(cwd / path)
-    relative = os.path.relpath(full, project)
-    outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
-    return full if outside else Path(relative).as_posix()
-
-
-def locator(session: Session) -> Callable[[str], str]:
-    """For a session's paths, as its tools gave them, their stored form."""
-    cwd = Path(session.cwd)
-    return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
-
-
-def shown_path(path: str, *, cwd: Path, project: Path) -> str:
-    """A stored path as the agent in `cwd` would write it."""
-    return stored_path(str(project / path), cwd=cwd, project=cwd)
-
-
-_CLOCKS = timedelta(seconds=2)
-"""A file system's clock may be so much behind."""
-
-
-def written_since(path: Path, at: datetime) -> bool | None:
-    """Whether a file was written after that moment; None for one that is not there."""
-    try:
-        written = datetime.fromtimestamp(path.stat().st_mtime, at.tzinfo)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, OverflowError):
-        return False
-    return written > at + _CLOCKS
-
-
-def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
-    """One entry a path, latest first, at most `max_chars` / 50 of them.
-
-    A path that was written stays a write whatever came later; otherwise its
-    latest access decides. When they are too many, written ones are kept first.
-    Order is by turn and call, never by clock.
-    """
-    best: dict[str, FileAccess] = {}
-    for access in sorted(accesses, key=_sequence):
-        before = best.get(access.path)
-        if before and before.access_type == "write" and access.access_type != "write":
-            continue
-        best[access.path] = access
-    kept = sorted(best.values(), key=_sequence, reverse=True)
-    kept.sort(key=lambda a: a.access_type != "write")
-    return sorted(kept[: max_chars // _CHARS_PER_PATH], key=_sequence, reverse=True)
-
-
-def _sequence(access: FileAccess) -> tuple[int, int]:
-    return access.turn_index, access.order
-
-
-def format_accessed_files(
-    files: Sequence[FileAccess], *, max_chars: int = 5000, show: Callable[[str], str] = str
-) -> tuple[str, int]:
-    """The section `## Recently Accessed Files` and how many files did not fit.
-
-    Empty for no files. Never longer than `max_chars`: entries are dropped from the end,
-    modified ones last.
-    """
-    shown = sorted(files, key=lambda a: ("write", "read", "search", "list").index(a.access_type))
-    while shown:
-        text = _format(shown, show)
-        if len(text) <= max_chars:
-            return text, len(files) - len(shown)
-        # A tenth at a time: long lists shrink in a few steps.
-        del shown[-max(1, len(shown) // 10) :]
-    return "", len(files)
-
-
-_GROUPS = {"read": "Read", "write": "Modified", "search": "Found in searches", "list": "Listed"}
-
-
-def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
-    lines = ["## Recently Accessed Files", "Files that were accessed by tools in recent turns:"]
-    for access_type, heading in _GROUPS.items():
-        members = [access for access in files if access.access_type == access_type]
-        lines += ["", f"**{heading}:**"] if members else []
-        for a in members:
-            by = f" (via {a.tool_name}, Turn {a.turn_index})" if a.access_type in _TOLD_BY else ""
-            lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
-    return "\n".join([*lines, ""])
-
-
-_TOLD_BY = ("read", "write")
-"""Kinds of access of which the tool and the turn are told."""
-
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
 _NOT_RUN = ("nothing was done", "not executed", "nothing was executed")
@@ -315,12 +130,6 @@ def _joined(known: FileChange, edit: FileChange) -> FileChange:
         edit_count=known.edit_count + 1,
         unbroken=known.unbroken and known.after == (edit.before or ""),
     )
-
-
-def field_of(text: str, name: str) -> str | None:
-    """A text of a call's arguments or result; None where there is none."""
-    value = named_arguments(text).get(name)
-    return value if isinstance(value, str) else None
 
 
 DECIDED_KINDS: tuple[MemoryKind, ...] = ("decision", "rule", "failure")

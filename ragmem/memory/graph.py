@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ragmem.memory.context import SentRequest
-from ragmem.memory.window import has_failed, result_text
+from ragmem.memory.recording import SentRequest
+from ragmem.memory.turns import has_failed, result_text
 from ragmem.records import (
     MemoryQuery,
     MemoryRecord,

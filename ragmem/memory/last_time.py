@@ -13,18 +13,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from ragmem.memory import Replaced
-from ragmem.memory.context import SessionRecap
+from ragmem.ids import short_id
 from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.words import is_greeting, plain
-from ragmem.memory.files import (
-    extract_accessed_files,
-    locator,
-    taken_back,
-    written_since,
-)
+from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
     Alike,
@@ -33,11 +27,20 @@ from ragmem.memory.since import (
     left_open,
     replaced_in,
 )
+from ragmem.memory.turns import extract_accessed_files, locator, taken_back, written_since
 from ragmem.own_tools import UPDATE_TASKS
-from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
+from ragmem.records import (
+    DEFAULT_TITLE,
+    MemoryQuery,
+    MemoryRecord,
+    Session,
+    SessionQuery,
+    Turn,
+    TurnQuery,
+)
 from ragmem.store import Store
 from ragmem.terms import guess_language, is_stop_word
-from ragmem.text import Regex, one_line
+from ragmem.text import Regex, ago, counted, one_line
 
 MOST_SESSIONS = 3
 """Of so many is told, of the newest most. With three, 92 in a hundred of what should be told are,
@@ -65,6 +68,7 @@ _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
+_TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
 _THEN = "(as it was then; taken further since) "
 _TAKEN_BACK = "(its edits were taken back since) "
@@ -203,6 +207,53 @@ def tasks_left(turns: Sequence[Turn]) -> list[str]:
 
 
 # --- a session ------------------------------------------------------------------------------------
+
+
+class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session came to."""
+
+    session: Session
+    about: str = ""
+    """The digest of a longer one."""
+    outcome: str = ""
+    """What was asked last, and the beginning of the answer."""
+    outcome_id: str = ""
+    """Of the turn that it is of."""
+    before: tuple[str, ...] = ()
+    """The same of the turns before that, the newest first."""
+    changed: tuple[str, ...] = ()
+    """Files, as the project knows them, with what became of them since."""
+    failed: tuple[str, ...] = ()
+    """Commands and edits that did not work when they were last tried, and why."""
+    decided: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    """What was said to be undone, and a turn that was cut short."""
+
+    def head(self, now: datetime) -> str:
+        """Which session it is, and how old."""
+        title = "" if self.session.title == DEFAULT_TITLE else self.session.title
+        named = f" “{one_line(title, _TITLE_CHARS)}”" if title else ""
+        turns = counted(self.session.turn_count, "turn")
+        when = ago(self.session.last_activity_at, now)
+        return f"Session {short_id(self.session.session_id)}{named}, {when}, {turns}"
+
+    def lines(self, shown: Collection[str] = ()) -> list[str]:
+        """What it came to, a line a kind; not what stands in turns that are `shown` anyway."""
+        told = (
+            ("About", self.about),
+            ("Outcome", "" if self.outcome_id in shown else self.outcome),
+            *(("Before that", each) for each in self.before),
+            ("Decided", _listed(self.decided)),
+            ("Changed", ", ".join(self.changed)),
+            ("Failed last", _listed(self.failed)),
+            ("Open", _listed(self.open)),
+        )
+        return [f"{name}: {text}" for name, text in told if text]
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    """On one line; the full stop of each but the last is the mark between them."""
+    return "; ".join([*(each.rstrip(".") for each in sentences[:-1]), *sentences[-1:]])
 
 
 def recap(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -14,19 +14,9 @@ from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.files import Paths, forget_prompts
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
-from ragmem.memory import (
-    NOBODY,
-    Hit,
-    close_first,
-    others_of,
-    repeats,
-    sessions_by_id,
-    worth_showing,
-)
-from ragmem.memory.context.sections import told_by
-from ragmem.memory.facts import Draft, FactHit, Remembered
+from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
-from ragmem.memory.recall import ScopeName
+from ragmem.memory.recall import NOBODY, Hit, ScopeName, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
@@ -359,6 +349,9 @@ def forgotten_text(memory: MemoryRecord, count: int) -> str:
     return f"Forgot {short_id(memory.memory_id)}{earlier}."
 
 
+_NEAREST = 3
+_MOST_FURTHER = 5
+_NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"
 _CONTENT_CHARS = 500
 _MANY = 100
 """Of a project so many are looked at for those of one session."""
@@ -416,11 +409,43 @@ def nearest(
     The summary of a turn that is shown says nothing more, and of what is not close a few do.
     """
     turns = {hit.record_id for hit in hits if hit.turn}
-    shown, none_close = worth_showing([h for h in hits if not repeats(h.summary, turns)], floor)
+    shown, none_close = worth_showing([h for h in hits if not h.repeats(turns)], floor)
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
     found, close = close_first(merged(shown, memories, limit), floor)
     return found, close, none_close
+
+
+class _Found(Protocol):
+    @property
+    def similarity(self) -> float | None: ...
+
+    def is_close(self, floor: float | None) -> bool: ...
+
+    def is_further(self, floor: float | None) -> bool: ...
+
+
+F = TypeVar("F", bound=_Found)
+
+
+def close_first(hits: Sequence[F], floor: float | None) -> tuple[list[F], int]:
+    """For people: those that are close, then a few of the others, and how many are close.
+
+    Where none is, those that there are.
+    """
+    close = [hit for hit in hits if hit.is_close(floor)]
+    if not close:
+        return list(hits), 0
+    further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
+    return [*close, *further[:_MOST_FURTHER]], len(close)
+
+
+def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[Sequence[F], str]:
+    """For people: the hits, or the nearest few and a word about it where none is close."""
+    if not hits or any(hit.is_close(floor) for hit in hits):
+        return hits, ""
+    nearest = sorted(hits, key=lambda hit: 1 if hit.similarity is None else -hit.similarity)
+    return nearest[:_NEAREST], _NONE_CLOSE
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:

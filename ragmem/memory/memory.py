@@ -4,6 +4,7 @@ It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`)
 then, and while a store is away, this process' own turns are what it remembers.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -16,18 +17,32 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory import Hit, Question
-from ragmem.memory.context import Context, FindCode, Place, RequestLog, SessionRecap, Strategy, sent
-from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.collect import Collector, ContextInput, accesses_of
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import (
+    Collector,
+    ContextInput,
+    FindCode,
+    Place,
+    Strategy,
+    accesses_of,
+)
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.leases import Presence, in_time
+from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
-from ragmem.memory.recall import Recall
-from ragmem.memory.recording import TurnRecording, kept, measure, redacted
-from ragmem.memory.sessions import Tail, find_session
-from ragmem.memory.window import turn_tag
+from ragmem.memory.recall import Hit, Question, Recall
+from ragmem.memory.recording import (
+    RequestLog,
+    Tail,
+    TurnRecording,
+    in_time,
+    kept,
+    measure,
+    redacted,
+    sent,
+)
+from ragmem.memory.sessions import find_session
+from ragmem.memory.turns import turn_tag
 from ragmem.records import (
     DEFAULT_TITLE,
     Applied,
@@ -50,8 +65,50 @@ from ragmem.usage import Metrics
 
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
 """How the name of a fork ends."""
+_HEARTBEAT_S = 10.0
 
 OpenStore = Callable[[], Awaitable[Store]]
+
+
+class Presence:
+    """Of one process, which the store knows by `owner_id`."""
+
+    def __init__(self, open_store: OpenStore, owner_id: str) -> None:
+        self._open_store = open_store
+        self._owner_id = owner_id
+        self._attached: set[str] = set()
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    def is_in(self, session_id: str) -> bool:
+        """Whether that was said of this session."""
+        return session_id in self._attached
+
+    async def attach(self, session_id: str) -> int:
+        """Say it; how many other processes work there. StoreError."""
+        if self._heartbeat is None:
+            # Where the store is away for now too: it is also how an idle process sees it go.
+            self._heartbeat = asyncio.create_task(self._beat())
+        store = await self._open_store()
+        others = await in_time(store.attach(session_id, self._owner_id))
+        self._attached.add(session_id)
+        return len(others)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            with suppress(StoreError):
+                await (await self._open_store()).heartbeat(self._owner_id)
+
+    async def aclose(self) -> None:
+        """Leave the sessions."""
+        if self._heartbeat:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
+            self._heartbeat = None
+        if self._attached:
+            with suppress(StoreError):
+                await (await self._open_store()).detach(self._owner_id)
+            self._attached.clear()
 
 
 class SessionTurns(msgspec.Struct, frozen=True):
@@ -323,7 +380,6 @@ class Memory:
         `changed` tells which files are other than the agent knows them; `find_code` looks
         through the project's code, where that is indexed.
         """
-        own = self._local_turns(session)
         asked = ContextInput(
             prompt=prompt,
             place=place,
@@ -331,20 +387,21 @@ class Memory:
             now=self._clock().astimezone(),
             mentions=mentions,
             strategy=strategy,
+            changed=changed,
+            session_id=session.session_id,
             session=session,
             builder=builder,
             before=turn.turn_index if turn else None,
-            own=own,
+            own=self._local_turns(session),
             in_store=self._in_store(session),
             find_code=find_code,
         )
         found = await self._collector.collect(asked)
         try:
-            built = builder.build(asked, msgspec.structs.replace(found, changed=changed))
+            built = builder.build(asked, found)
         except Exception as error:
             self._collector.failed(error)
-            at_hand = self._collector.at_hand(session, own)
-            built = builder.build(asked, msgspec.structs.replace(at_hand, changed=changed))
+            built = builder.build(asked, self._collector.at_hand(asked))
         if turn and self._requests:
             self._requests.keep(sent(turn.turn_id, session.session_id, self._clock(), built))
         return built

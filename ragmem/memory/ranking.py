@@ -22,8 +22,7 @@ None; the intervals that it names; a scope (project ids or session ids); N, `Wei
 Each with its scores: `text` is 0 for a turn that is neither in 1 nor in 3 (no second look is
 needed), `similarity` and `whole` None where there is no vector. Never texts, never vectors.
 
-*Computed here*: all else. What is left to load is the few turns that are shown; `demoted` takes
-their terms.
+*Computed here*: all else. What is left to load is the few turns that are shown: see `recall.py`.
 """
 
 import math
@@ -32,7 +31,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ragmem.memory import Ranked, TimeSpan
+from ragmem.memory.recall import Ranked, TimeSpan, by_score
 from ragmem.records import TURN_LEVEL, Candidate
 from ragmem.similarity import group_z_scores, middle_for_unknown, z_scores
 
@@ -73,8 +72,6 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     recency: float = 0.05
     """Of a turn of this minute; halves with each `recency_days`. Settles ties."""
     recency_days: float = 30.0
-    duplicate: float = 1.0
-    """Taken from a turn that says what a better one says, or that can hardly answer."""
 
 
 DEFAULT_WEIGHTS = Weights()
@@ -134,7 +131,7 @@ def rank(
         )
         score = math.fsum(value for _, value in parts)
         ranked.append(Ranked(candidate=candidate, score=score, parts=parts))
-    return tuple(sorted(ranked, key=_order))
+    return tuple(sorted(ranked, key=by_score))
 
 
 def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple[Ranked, ...]:
@@ -159,35 +156,6 @@ def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple
     return tuple(ranked)
 
 
-def demoted(
-    ranked: Sequence[Ranked],
-    texts: Mapping[str, Iterable[str]],
-    *,
-    weights: Weights = DEFAULT_WEIGHTS,
-    alike: float = 0.8,
-    behind: Collection[str] = (),
-) -> tuple[Ranked, ...]:
-    """Near-duplicates of better ones put behind; `texts` are the terms of the first few, by turn.
-
-    Two turns are alike when the terms that they share are `alike` of all that they have.
-    The records whose ids are in `behind` go there too.
-    """
-    kept: list[frozenset[str]] = []
-    out = []
-    for one in ranked:
-        words = frozenset(texts.get(one.candidate.record_id, ()))
-        told = one.candidate.record_id in behind
-        if told or (words and any(_alike(words, other, alike) for other in kept)):
-            penalty = ("behind" if told else "duplicate", -weights.duplicate)
-            one = msgspec.structs.replace(
-                one, score=one.score - weights.duplicate, parts=(*one.parts, penalty)
-            )
-        elif words:
-            kept.append(words)
-        out.append(one)
-    return tuple(sorted(out, key=_order))
-
-
 def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
     """How well a moment fits the best of the intervals: its confidence inside, less with distance.
 
@@ -202,10 +170,6 @@ def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
         scale = max(timedelta(hours=12), (span.end_at - span.start_at) / 2)
         best = max(best, span.confidence * 0.5 ** (away / scale) / 2)
     return best
-
-
-def _order(one: Ranked) -> tuple[float, float, str]:
-    return (-one.score, -one.candidate.at.timestamp(), one.candidate.record_id)
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -258,11 +222,3 @@ def _mean_around(c: Candidate, near: Sequence[float | None], places: _Places) ->
 def _text_before(c: Candidate, found: Sequence[Candidate], places: _Places) -> float:
     place = places.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
     return 0.0 if place is None else found[place].text
-
-
-def _alike(one: frozenset[str], other: frozenset[str], least: float) -> bool:
-    if min(len(one), len(other)) < least * max(len(one), len(other)):
-        # They can't be, and need not be compared.
-        return False
-    common = len(one & other)
-    return common >= least * (len(one) + len(other) - common)

@@ -1,39 +1,28 @@
-"""Search of the memory: from a question to the turns, summaries and sessions that bear on it."""
-
-from __future__ import annotations
+"""Search of the memory: from a question to the turns and summaries that bear on it."""
 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
-from ragmem.embedder import Embedder, cosines, embedding_hash
+from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
+from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
-from ragmem.memory import (
-    BY_TIME,
-    BY_WORDS,
-    Found,
-    Hit,
-    Question,
-    Ranked,
-    TimeSpan,
-    others_of,
-    sessions_by_id,
-)
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
     MEMORY_LEVEL,
-    SESSION_LEVEL,
     TURN_LEVEL,
     Candidate,
+    CodeStore,
     EmbedderMark,
     Interval,
     MemoryRecord,
@@ -44,13 +33,13 @@ from ragmem.records import (
     SessionQuery,
     Summary,
     Turn,
-    TurnQuery,
     WeightedTerm,
     utc_now,
 )
 from ragmem.service import SEARCH_S, Client
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.store import Store
+from ragmem.text import ago, one_line, relevance
 from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")
@@ -82,13 +71,197 @@ _OF_BEFORE = 3
 """Turns that a question for what was done before finds, however far they are."""
 _WORDS_ALONE = 0.12
 """Share of the question's words that is no accident, where there is no vector yet."""
-_ENOUGH_TURNS, _FEW_TURNS = 12, 5
-"""Turns that have a vector: of fewer none is near to most of what a young project is asked for.
-A prompt that shares no word with any of them either is about something else from a few turns on."""
+_ENOUGH_TURNS = 5
+"""Turns that have a vector: of fewer none is near to most of what a young project is asked for."""
 _OTHERS = 8
 """Records that hold none of the words, thought beside the few that were loaded."""
+BEHIND = 1.0
+"""Taken from the score of a turn that says what a better one says, or that can hardly answer."""
+_ALIKE = 0.8
+"""Two turns say the same when the terms that they share are so much of all that they have."""
 _SAYS_SOMETHING = 15
 """Different terms of a turn, that it be told of a time before the others."""
+
+
+class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A half-open interval that a question names."""
+
+    start_at: datetime
+    end_at: datetime
+    confidence: float
+    """0 to 1: how surely the words mean this interval, and that something was said in it."""
+    text: str
+    """The words, without case and accents."""
+    relative: bool = False
+    """The words name no date of their own, so that no turn is found by them."""
+
+
+class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate with what it is worth; comparable within one search only."""
+
+    candidate: Candidate
+    score: float
+    parts: tuple[tuple[str, float], ...]
+    """What the score is made of, by name; they sum to it."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched for, and how."""
+
+    text: str
+    scope: Scope = EVERYTHING
+    session_id: str = ""
+    """The conversation that asks: of two alike, its own turn is meant."""
+    semantic: bool = True
+    """False: by words alone."""
+    max_results: int = 5
+    levels: tuple[int, ...] = ()
+    """0 for turns, 1 and up for summaries; empty for all."""
+    min_similarity: float | None = None
+    """A hit must be nearer (strictly), unless it holds words of the question: the more those tell,
+    the farther it may be. One without a vector yet must hold words that are no accident."""
+    patience_s: float | None = None
+    """So long the embedder is waited for; then the words alone are looked for."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What bears on a question, best first, before its texts are loaded."""
+
+    question: Question
+    ranked: tuple[Ranked, ...] = ()
+    spans: tuple[TimeSpan, ...] = ()
+    nearest: float | None = None
+    """The cosine of what is most like it of the turns and summaries of its scope that have a vector
+    already; None where those are too few turns to tell, or the question names nothing."""
+
+
+class Replaced(msgspec.Struct, frozen=True):
+    """What was said in a turn and does not hold any more."""
+
+    by: str
+    """What stands in its place today."""
+
+
+BY_WORDS = "its words"
+"""In `why`, of what shares a word with the question."""
+BY_TIME = "its time"
+"""The same of what was said at the time that it names."""
+_BY_SESSION = "its session"
+"""All of `why`, of what nothing speaks for but that others of its session were found."""
+_QUOTED_CHARS = 500
+_FAR = 0.5
+"""The share of the floor below which a hit has nothing to do with the question."""
+
+
+def comes_near(similarity: float | None, floor: float | None) -> bool:
+    """Whether what is not close has something to do with the question all the same."""
+    return floor is None or (similarity or 0) > _FAR * floor
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn or summary that bears on a question, with where it comes from."""
+
+    type: Literal["turn", "summary"]
+    turn: Turn | None = None
+    summary: Summary | None = None
+    score: float
+    """Fused rank score: what the order goes by; comparable within one search only."""
+    similarity: float | None = None
+    """Raw cosine, -1 to 1; None for a hit by its words alone."""
+    session_id: str
+    session_title: str = ""
+    who: str = ""
+    """Name of the person whose session it is; empty for one's own."""
+    at: datetime
+    why: str = ""
+    """What it was found by, in words."""
+    since: str = ""
+    """What took the place of something that was decided there."""
+    changed: tuple[str, ...] = ()
+    """Files that have changed since the turn was done with them, or the summary was made."""
+    outdated: dict[str, str] = {}
+    """Files that have changed since, in the turn or later, by the calls that showed them."""
+
+    @property
+    def record_id(self) -> str:
+        """Of the turn or summary."""
+        if self.turn:
+            return self.turn.turn_id
+        return self.summary.summary_id if self.summary else ""
+
+    @property
+    def level(self) -> int:
+        """0 for a turn."""
+        return self.summary.level if self.summary else 0
+
+    @property
+    def relevance(self) -> str:
+        """The similarity as it is shown."""
+        return relevance(self.similarity)
+
+    def facts(self, now: datetime) -> list[str]:
+        """For people: what it is, where it stands, how old it is, and why it was found.
+
+        Not how alike it is: that is one part of the score, which the order goes by.
+        """
+        found = f"found by {self.why}" if self.why else ""
+        what = (self._what, self.where(title_chars=40), ago(self.at, now), found)
+        return [each for each in what if each]
+
+    def where(self, *, title_chars: int = 60) -> str:
+        """The session, by its id, its title, and the person whose it is if it is another's."""
+        title = one_line(self.session_title, title_chars)
+        named = f" “{title}”" if title else ""
+        return f"session {short_id(self.session_id)}{named}{f' of {self.who}' * bool(self.who)}"
+
+    @property
+    def _what(self) -> str:
+        if self.summary is None:
+            return f"Turn {self.turn.turn_index}" if self.turn else "Turn"
+        of = "a turn" if self.summary.turn_count == 1 else f"{self.summary.turn_count} turns"
+        return f"Summary of {of}"
+
+    def is_close(self, floor: float | None) -> bool:
+        """Whether it has a word of the question, its time, or is more alike than `floor`."""
+        alike = self.similarity is not None and floor is not None and self.similarity > floor
+        return alike or BY_WORDS in self.why or self.why == BY_TIME
+
+    def is_further(self, floor: float | None) -> bool:
+        """Whether something of its own speaks for it, though it is not close."""
+        return comes_near(self.similarity, floor) and self.why != _BY_SESSION
+
+    def repeats(self, shown: Collection[str]) -> bool:
+        """Whether it is a summary of turns that are all among these."""
+        return self.summary is not None and self.summary.repeats(shown)
+
+    def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
+        """With what took the place of something that it says, by turn; of a summary, of one that
+        it digests."""
+        told = (self.record_id, *(self.summary.covers if self.summary else ()))
+        since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
+        return msgspec.structs.replace(self, since=since)
+
+    def quotes(self) -> list[str]:
+        """What it says, and what became of that, a line each."""
+        said = [self.summary.text] if self.summary else []
+        if self.turn:
+            said = [f"> {self.turn.asked}", self.turn.assistant_message or self.turn.said]
+        said.append(self.since)
+        return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
+
+
+NOBODY: Mapping[str, str] = MappingProxyType({})
+"""Nobody else has said anything: `others_of` a person who is alone."""
+
+
+async def others_of(store: CodeStore) -> dict[str, str]:
+    """What other people are called who have something in a shared store, by their ids."""
+    return {each.owner_id: each.called for each in await store.others()}
+
+
+async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
+    """Those that are there still."""
+    return {each.session_id: each for each in await store.get(Session, list(session_ids))}
 
 
 ScopeName = Literal["session", "project", "all"]
@@ -265,8 +438,7 @@ class Recall:
         self._metrics.count("recall.searches")
         floor = question.min_similarity
         near = [one for one in candidates if one.similarity is not None]
-        least = _ENOUGH_TURNS if any(one.text > 0 for one in candidates) else _FEW_TURNS
-        is_told = sum(one.level == TURN_LEVEL for one in near) >= least
+        is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
         return Found(
             question=question,
             ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),
@@ -318,13 +490,48 @@ class Recall:
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
         if of_time:
             behind |= {turn for turn, own in words.items() if len(own) < _SAYS_SOMETHING}
-        if len(best) > 1:
-            from ragmem.memory.ranking import demoted
-
-            best = [*demoted(best, words, behind=behind)]
+        best = demoted(best, words, behind=behind) if len(best) > 1 else best
         # What was deleted since it was found has no record.
         known = [(one, records.get(one.candidate.record_id)) for one in best]
         return [(one, record) for one, record in known if record is not None][:limit]
+
+
+def by_score(one: Ranked) -> tuple[float, float, str]:
+    """The key of an order from the best down; of two that are as good the newer comes first."""
+    return (-one.score, -one.candidate.at.timestamp(), one.candidate.record_id)
+
+
+def demoted(
+    ranked: Sequence[Ranked],
+    texts: Mapping[str, Collection[str]],
+    *,
+    behind: Collection[str] = (),
+    penalty: float = BEHIND,
+) -> list[Ranked]:
+    """Near-duplicates of better ones put behind; `texts` are the terms of the first few, by turn.
+
+    The records whose ids are in `behind` go there too.
+    """
+    kept: list[frozenset[str]] = []
+    out = []
+    for one in ranked:
+        words = frozenset(texts.get(one.candidate.record_id, ()))
+        told = one.candidate.record_id in behind
+        if told or (words and any(_says_the_same(words, other) for other in kept)):
+            part = ("behind" if told else "duplicate", -penalty)
+            one = msgspec.structs.replace(one, score=one.score - penalty, parts=(*one.parts, part))
+        elif words:
+            kept.append(words)
+        out.append(one)
+    return sorted(out, key=by_score)
+
+
+def _says_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
+    if min(len(one), len(other)) < _ALIKE * max(len(one), len(other)):
+        # They can't, and need not be compared.
+        return False
+    common = len(one & other)
+    return common >= _ALIKE * (len(one) + len(other) - common)
 
 
 def _is_above(one: Candidate, floor: float | None) -> bool:
@@ -466,68 +673,3 @@ def _hit(
         at=found.at,
         why=", ".join(why) or "its session",
     )
-
-
-EMBEDDED_NOW = 50
-"""Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
-_MOST_SESSIONS = 100_000
-_LARGEST_BATCH = 16
-_LAST_TURNS = 3
-
-
-class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose summary is like what was asked."""
-
-    session: Session
-    similarity: float
-    """Raw cosine, -1 to 1."""
-
-    @property
-    def uuid(self) -> str:
-        """Id of the session."""
-        return self.session.session_id
-
-
-async def similar_sessions(
-    store: Store,
-    embedder: Embedder,
-    text: str,
-    *,
-    floor: float,
-    limit: int = 5,
-    project_ids: Sequence[str] = (),
-    without: Collection[str] = (),
-    embedded_now: int = EMBEDDED_NOW,
-) -> list[SimilarSession]:
-    """Those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
-
-    Only sessions that have a summary; of these projects, or of all.
-    """
-    query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
-    found = await store.sessions(query)
-    sessions = {s.session_id: s for s in found if s.summary and s.session_id not in without}
-    if not sessions or not text.strip() or limit < 1:
-        return []
-    load_numpy()
-    [asked] = await embedder.embed([text], "query")
-    known = await store.small_vectors(list(sessions), SESSION_LEVEL, embedder.info.model_id)
-    missing = [name for name in sessions if name not in known][:embedded_now]
-    scores = cosines(asked.astype("<f4").tobytes(), known)
-    for start in range(0, len(missing), _LARGEST_BATCH):
-        names = missing[start : start + _LARGEST_BATCH]
-        rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
-        scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
-        # Whoever waits for something else comes first.
-        await asyncio.sleep(0)
-    best = sorted(scores.items(), key=lambda pair: -pair[1])[:limit]
-    return [SimilarSession(session=sessions[n], similarity=s) for n, s in best if s > floor]
-
-
-async def about(store: Store, session: Session) -> str:
-    """What a session is like, as a text to compare others with: its summary, or its last turns."""
-    if session.summary:
-        return session.summary
-    turns = await store.turns(
-        session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
-    )
-    return "\n".join(turn.user_message for turn in turns)

@@ -1,25 +1,39 @@
-"""A turn being written as it happens: begun, each tool call, the end.
+"""A process at work in a session: the turn as it is written, and what is kept beside the store.
 
-What is written here is written without secrets (`redacted`); the turn in flight
-keeps them, for the model that is at work on it.
+A turn is begun, each of its tool calls is written, then how it ended. What is written is written
+without secrets (`redacted`); the turn in flight keeps them, for the model that is at work on it.
+Nobody waits for the store longer than `in_time` has patience.
+
+Each request is noted as it was sent: its sections, their sizes, what was recalled and why. That is
+a private file of this machine beside the data, a line a turn, the newest of them; no store has it.
+What was recalled is named by its id alone; a session's lines go with the session.
+
+The tail is the newest sessions of each folder, so that they go on while the store is away. It is a
+private file beside the spool and no memory of its own: it is looked at only when the store can't
+be asked, and nothing is ever brought from it into a store.
 """
 
 import asyncio
+import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from string import ascii_letters, digits
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ragmem.errors import RagmemError
+from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.memory.files import extract_accessed_files, stored_path
-from ragmem.memory.window import with_said
+from ragmem.files import append_line, lock, replace_private
+from ragmem.memory.turns import extract_accessed_files, stored_path, with_said
 from ragmem.records import (
+    ASKED,
     Applied,
     BeginTurn,
     FinishTurn,
@@ -36,8 +50,14 @@ from ragmem.records import (
 from ragmem.redact import redact, redact_all
 from ragmem.store import Room
 from ragmem.store.spool import Waiting
-from ragmem.text import clean
+from ragmem.text import clean, clip_middle, one_line
 from ragmem.usage import Metrics
+
+if TYPE_CHECKING:
+    from ragmem.memory.context.builder import Context
+    from ragmem.memory.context.sections import ContextItem
+
+_log = logging.getLogger("ragmem")
 
 Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
 """Writes to the store, or to its spool while it is away; None where nothing is recorded."""
@@ -247,3 +267,380 @@ def _redacted_value(value: object) -> object:
             return redacted(value)
         case _:
             return value
+
+
+# --- what a turn was asked with
+
+
+REQUESTS_FILE = "requests.jsonl"
+_LARGEST_BYTES = 8_000_000
+"""Then the older half of it goes."""
+_LOCKED_S = 0.5
+_WHY_CHARS = 80
+
+
+class SentItem(msgspec.Struct, frozen=True, array_like=True):
+    """One thing in a section."""
+
+    record_id: str
+    """Of a turn, summary or memory; empty for what has none."""
+    chars: int
+    why: str
+    score: float | None = None
+
+
+class SentSection(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a request; sizes in characters, a budget of 0 is no limit."""
+
+    name: str
+    chars: int
+    budget: int
+    dropped: int = 0
+    """Items left out for want of room."""
+    items: tuple[SentItem, ...] = ()
+
+
+class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first request of a turn."""
+
+    turn_id: str
+    session_id: str
+    at: datetime
+    max_chars: int
+    fallback: bool = False
+    sections: tuple[SentSection, ...] = ()
+
+    def shown(self, line: Callable[[str], str]) -> dict[str, Any]:
+        """The same by names, every text on a line as `line` makes one."""
+        return {
+            "most": self.max_chars,
+            "fallback": self.fallback,
+            "sections": [
+                {
+                    "name": line(section.name),
+                    "chars": section.chars,
+                    "budget": section.budget,
+                    "dropped": section.dropped,
+                    "items": [
+                        {
+                            "id": item.record_id,
+                            "chars": item.chars,
+                            "why": line(item.why),
+                            "score": item.score,
+                        }
+                        for item in section.items
+                    ],
+                }
+                for section in self.sections
+            ],
+        }
+
+
+def sent(turn_id: str, session_id: str, at: datetime, context: "Context") -> SentRequest:
+    """What is kept of a request."""
+
+    def noted(item: "ContextItem") -> SentItem:
+        return SentItem(
+            item.record_id, item.chars, one_line(redact(item.why), _WHY_CHARS), item.score
+        )
+
+    return SentRequest(
+        turn_id=turn_id,
+        session_id=session_id,
+        at=at,
+        max_chars=context.max_chars,
+        fallback=context.fallback,
+        sections=tuple(
+            SentSection(s.name, s.chars, s.budget, s.dropped, tuple(map(noted, s.items)))
+            for s in context.sections
+        ),
+    )
+
+
+class _KeptFile:
+    """A private file, to which is written beside the event loop."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._keeping: set[asyncio.Future[None]] = set()
+
+    def _keep_later(self, work: Callable[..., None], *what: object) -> None:
+        task = asyncio.get_running_loop().run_in_executor(None, work, *what)
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def aclose(self) -> None:
+        """Wait for what is being kept."""
+        await asyncio.gather(*self._keeping)
+
+
+class RequestLog(_KeptFile):
+    """The file in the folder of the data; see the module's text."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / REQUESTS_FILE)
+
+    def keep(self, request: SentRequest) -> None:
+        """Add a request; one that can't be kept is left out."""
+        self._keep_later(self._add, request)
+
+    def known(self) -> dict[str, SentRequest]:
+        """Those that are kept, by the id of their turn: of each the last."""
+        return {each.turn_id: each for each in self._lines()}
+
+    def forget(self, session_id: str) -> None:
+        """Remove what a session has here. OSError, StoreUnavailable."""
+        if not self._file.exists():
+            return
+        handle = lock(self._file, timeout_s=_LOCKED_S)
+        try:
+            self._replace([each for each in self._lines() if each.session_id != session_id])
+        finally:
+            os.close(handle)
+
+    def _add(self, request: SentRequest) -> None:
+        with suppress(OSError, StoreUnavailable):
+            handle = lock(self._file, timeout_s=_LOCKED_S)
+            try:
+                if append_line(handle, msgspec.json.encode(request)) > _LARGEST_BYTES:
+                    lines = list(self._lines())
+                    self._replace(lines[len(lines) // 2 :])
+            finally:
+                os.close(handle)
+
+    def _replace(self, lines: list[SentRequest]) -> None:
+        replace_private(self._file, msgspec.json.Encoder().encode_lines(lines), sync=False)
+
+    def _lines(self) -> Iterator[SentRequest]:
+        """A torn line costs that line."""
+        data = b""
+        with suppress(OSError):
+            data = self._file.read_bytes()
+        for line in data.splitlines():
+            with suppress(msgspec.DecodeError):
+                yield msgspec.json.decode(line, type=SentRequest)
+
+
+# --- the tail
+
+
+TAIL_SUFFIX = "-sessions.json"
+_MOST_TAIL_BYTES = 1 << 20
+_TAIL_TURNS = 12
+"""The newest of a session; its first, which says what it is about, is kept beside them."""
+_TAIL_CHARS = 2_000
+_TAIL_LOCKED_S = 5.0
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    session: Session
+    turns: tuple[Turn, ...]
+
+
+class _Tail(msgspec.Struct, frozen=True):
+    store_id: str = ""
+    sessions: tuple[_Kept, ...] = ()
+
+
+class Tail(_KeptFile):
+    """See the module's text. `whose` says the id of the store that was last met here."""
+
+    def __init__(self, file: Path, whose: Callable[[], str]) -> None:
+        super().__init__(file)
+        self._whose = whose
+
+    def keep(self, session: Session, turns: Sequence[Turn]) -> None:
+        """Let these turns of a session be known; the store has the rest.
+
+        They are as the store tells them, without secrets.
+        """
+        self._keep_later(self._keep, session, _ends(turns))
+
+    def sessions(self, cwd: str, limit: int) -> list[Session]:
+        """Those of a folder, newest activity first."""
+        found = [kept.session for kept in self._load() if kept.session.cwd == cwd]
+        return sorted(found, key=lambda each: each.last_activity_at, reverse=True)[:limit]
+
+    def turns(self, session_id: str) -> tuple[Turn, ...]:
+        """The first of a session and its newest, in order."""
+        found = (kept.turns for kept in self._load() if kept.session.session_id == session_id)
+        return next(found, ())
+
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        every, folded = [kept.session for kept in self._load()], reference.casefold()
+        meant = (
+            s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
+        )
+        return list(meant)[:limit]
+
+    def forget(self, session_id: str) -> None:
+        """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
+        try:
+            with self._alone():
+                found = self._read()
+                left = [each for each in found.sessions if each.session.session_id != session_id]
+                if len(left) < len(found.sessions):
+                    self._write(found.store_id, left)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"Its last turns may still be in {self._file}: {error.strerror or error}.",
+                hint="Remove that file.",
+            ) from None
+
+    def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
+        try:
+            new = {turn.turn_id: _brief(turn) for turn in turns}
+            with self._alone():
+                found = self._load()
+                before = [e for e in found if e.session.session_id == session.session_id]
+                known = {turn.turn_id: turn for each in before for turn in each.turns} | new
+                own = _kept(session, _ends(known.values()))
+                self._write(self._whose(), [own, *(e for e in found if e not in before)])
+        except Exception as error:
+            # A full disk, say: it costs only that an outage interrupts the conversation.
+            expected = isinstance(error, OSError | RagmemError)
+            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not expected)
+
+    def _load(self) -> tuple[_Kept, ...]:
+        """None where another database was met at the address since."""
+        found = self._read()
+        return found.sessions if found.store_id in ("", self._whose()) else ()
+
+    def _read(self) -> _Tail:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=_Tail)
+        except (OSError, msgspec.MsgspecError):
+            return _Tail()
+
+    def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
+        newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
+        # Of each folder the newest, then their second newest, as long as there is room.
+        seen: Counter[str] = Counter()
+        places = {}
+        for each in newest:
+            places[each.session.session_id] = seen[each.session.cwd]
+            seen[each.session.cwd] += 1
+        newest.sort(key=lambda e: places[e.session.session_id])
+        while len(data := msgspec.json.encode(_Tail(store_id, tuple(newest)))) > _MOST_TAIL_BYTES:
+            newest.pop()
+        replace_private(self._file, data, sync=False)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = lock(self._file.with_suffix(".lock"), timeout_s=_TAIL_LOCKED_S)
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def _kept(session: Session, shown: tuple[Turn, ...]) -> _Kept:
+    """What is kept of a session: no summary, of its tags that of a one-off question alone."""
+    first = session.first_message and clip_middle(session.first_message, 400)
+    tags = tuple(tag for tag in session.tags if tag == ASKED)
+    head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=tags)
+    if shown:
+        last = shown[-1]
+        head = msgspec.structs.replace(
+            head,
+            turn_count=max(head.turn_count, last.turn_index),
+            last_activity_at=max(head.last_activity_at, last.finished_at or last.started_at),
+            last_message=clip_middle(last.asked, 400),
+        )
+    return _Kept(head, shown)
+
+
+def _ends(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    ordered = sorted(turns, key=lambda turn: turn.turn_index)
+    return (*ordered[:1], *ordered[1:][-_TAIL_TURNS:])
+
+
+def _brief(turn: Turn) -> Turn:
+    return msgspec.structs.replace(
+        turn,
+        tool_calls=(),
+        reasoning=None,
+        user_message=clip_middle(turn.user_message, _TAIL_CHARS),
+        assistant_message=clip_middle(turn.assistant_message, _TAIL_CHARS),
+    )
+
+
+# --- patience
+
+
+T = TypeVar("T")
+
+
+class StoreTooSlow(StoreUnavailable):
+    """It may well answer, but not in the time that a turn waits for it."""
+
+
+_PATIENCE_S = 2.0
+_HASTY_S = 0.2
+"""What is left of it once the person has interrupted the turn."""
+
+
+class _Haste:
+    """Ends what waits within one piece of work soon, once somebody wants it to end."""
+
+    def __init__(self) -> None:
+        self._hurried = False
+        self._limits: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """A time limit for the block: TimeoutError."""
+        async with asyncio.timeout(_HASTY_S if self._hurried else seconds) as limit:
+            self._limits.add(limit)
+            try:
+                yield
+            finally:
+                self._limits.discard(limit)
+
+    def hurry(self) -> None:
+        """Let go of what waits, and of what will."""
+        self._hurried = True
+        soon = asyncio.get_running_loop().time() + _HASTY_S
+        for limit in self._limits:
+            limit.reschedule(min(soon, limit.when() or soon))
+
+
+_haste = ContextVar("haste", default=_Haste())  # noqa: B039
+
+
+async def settled(work: Awaitable[None]) -> bool:
+    """Wait for work that must not be left half done; true if cancellation was asked meanwhile.
+
+    What it then waits for with `in_time` is given up soon.
+    """
+    haste = _Haste()
+    token = _haste.set(haste)
+    task = asyncio.ensure_future(work)
+    _haste.reset(token)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+            haste.hurry()
+    task.result()
+    return cancelled
+
+
+async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
+    """What the store answers to a turn that waits for it; StoreTooSlow when that takes long.
+
+    `beside_s` is what the work may spend on something else.
+    """
+    try:
+        async with _haste.get().within(_PATIENCE_S + beside_s):
+            return await work
+    except TimeoutError:
+        raise StoreTooSlow(
+            f"The memory did not answer within {_PATIENCE_S:g} s.", hint="Try again."
+        ) from None

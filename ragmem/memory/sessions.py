@@ -1,37 +1,37 @@
-"""What a person does with a whole session: name it, tag it, archive it, fork it at a turn.
-
-And the tail: the newest sessions of each folder, so that they go on while the store is away. It is
-a private file beside the spool and no memory of its own: it is looked at only when the store can't
-be asked, and nothing is ever brought from it into a store.
-"""
+"""What a person does with a whole session: name it, tag it, archive it, fork it, find its like."""
 
 import asyncio
-import contextlib
-import logging
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ragmem.embedder import Embedder, cosines
 from ragmem.errors import (
     AmbiguousSession,
-    RagmemError,
     SessionNotFound,
     StoreUnavailable,
     UsageError,
 )
-from ragmem.files import lock, replace_private
 from ragmem.ids import short_id
-from ragmem.memory.recording import kept, redacted
-from ragmem.records import ASKED, Session, SessionStatus, Turn, UpdateSession, utc_now
-from ragmem.text import clean, clip_middle, counted, one_line
+from ragmem.libraries import load_numpy
+from ragmem.memory.recording import kept
+from ragmem.records import (
+    ASKED,
+    SESSION_LEVEL,
+    Session,
+    SessionQuery,
+    SessionStatus,
+    TurnQuery,
+    UpdateSession,
+    utc_now,
+)
+from ragmem.store import Store
+from ragmem.text import clean, counted, one_line
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
-    from ragmem.store import Store
+    from ragmem.memory.recording import Tail
 
 _SHOWN_ALIKE = 20
 
@@ -159,154 +159,66 @@ async def _updated(memory: "Memory", session: Session, **fields: Any) -> Session
     return await memory.find_session(write.session_id)
 
 
-TAIL_SUFFIX = "-sessions.json"
-_MOST_BYTES = 1 << 20
-_TURNS = 12
-"""The newest of a session; its first, which says what it is about, is kept beside them."""
-_TEXT_CHARS = 2_000
-_PATIENCE_S = 5.0
-_log = logging.getLogger("ragmem")
+EMBEDDED_NOW = 50
+"""Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
+_MOST_SESSIONS = 100_000
+_LARGEST_BATCH = 16
+_LAST_TURNS = 3
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session whose summary is like what was asked."""
+
     session: Session
-    turns: tuple[Turn, ...]
+    similarity: float
+    """Raw cosine, -1 to 1."""
+
+    @property
+    def uuid(self) -> str:
+        """Id of the session."""
+        return self.session.session_id
 
 
-class _Tail(msgspec.Struct, frozen=True):
-    store_id: str = ""
-    sessions: tuple[_Kept, ...] = ()
+async def similar_sessions(
+    store: Store,
+    embedder: Embedder,
+    text: str,
+    *,
+    floor: float,
+    limit: int = 5,
+    project_ids: Sequence[str] = (),
+    without: Collection[str] = (),
+    embedded_now: int = EMBEDDED_NOW,
+) -> list[SimilarSession]:
+    """Those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
+
+    Only sessions that have a summary; of these projects, or of all.
+    """
+    query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
+    found = await store.sessions(query)
+    sessions = {s.session_id: s for s in found if s.summary and s.session_id not in without}
+    if not sessions or not text.strip() or limit < 1:
+        return []
+    load_numpy()
+    [asked] = await embedder.embed([text], "query")
+    known = await store.small_vectors(list(sessions), SESSION_LEVEL, embedder.info.model_id)
+    missing = [name for name in sessions if name not in known][:embedded_now]
+    scores = cosines(asked.astype("<f4").tobytes(), known)
+    for start in range(0, len(missing), _LARGEST_BATCH):
+        names = missing[start : start + _LARGEST_BATCH]
+        rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
+        scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
+        # Whoever waits for something else comes first.
+        await asyncio.sleep(0)
+    best = sorted(scores.items(), key=lambda pair: -pair[1])[:limit]
+    return [SimilarSession(session=sessions[n], similarity=s) for n, s in best if s > floor]
 
 
-class Tail:
-    """See the module's text. `whose` says the id of the store that was last met here."""
-
-    def __init__(self, file: Path, whose: Callable[[], str]) -> None:
-        self._file = file
-        self._whose = whose
-        self._keeping: set[asyncio.Future[None]] = set()
-
-    def keep(self, session: Session, turns: Sequence[Turn]) -> None:
-        """Let these turns of a session be known, beside the event loop; the store has the rest.
-
-        They are as the store tells them, without secrets.
-        """
-        task = asyncio.get_running_loop().run_in_executor(None, self._keep, session, _ends(turns))
-        self._keeping.add(task)
-        task.add_done_callback(self._keeping.discard)
-
-    async def aclose(self) -> None:
-        """Wait for what is being kept."""
-        await asyncio.gather(*self._keeping)
-
-    def sessions(self, cwd: str, limit: int) -> list[Session]:
-        """Those of a folder, newest activity first."""
-        found = [kept.session for kept in self._load() if kept.session.cwd == cwd]
-        return sorted(found, key=lambda each: each.last_activity_at, reverse=True)[:limit]
-
-    def turns(self, session_id: str) -> tuple[Turn, ...]:
-        """The first of a session and its newest, in order."""
-        found = (kept.turns for kept in self._load() if kept.session.session_id == session_id)
-        return next(found, ())
-
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it."""
-        every, folded = [kept.session for kept in self._load()], reference.casefold()
-        meant = (
-            s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
-        )
-        return list(meant)[:limit]
-
-    def forget(self, session_id: str) -> None:
-        """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
-        try:
-            with self._alone():
-                found = self._read()
-                left = [each for each in found.sessions if each.session.session_id != session_id]
-                if len(left) < len(found.sessions):
-                    self._write(found.store_id, left)
-        except OSError as error:
-            raise StoreUnavailable(
-                f"Its last turns may still be in {self._file}: {error.strerror or error}.",
-                hint="Remove that file.",
-            ) from None
-
-    def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
-        try:
-            new = {turn.turn_id: _brief(turn) for turn in turns}
-            with self._alone():
-                found = self._load()
-                before = [e for e in found if e.session.session_id == session.session_id]
-                known = {turn.turn_id: turn for each in before for turn in each.turns} | new
-                own = _kept(session, _ends(known.values()))
-                self._write(self._whose(), [own, *(e for e in found if e not in before)])
-        except Exception as error:
-            # A full disk, say: it costs only that an outage interrupts the conversation.
-            expected = isinstance(error, OSError | RagmemError)
-            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not expected)
-
-    def _load(self) -> tuple[_Kept, ...]:
-        """None where another database was met at the address since."""
-        found = self._read()
-        return found.sessions if found.store_id in ("", self._whose()) else ()
-
-    def _read(self) -> _Tail:
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_Tail)
-        except (OSError, msgspec.MsgspecError):
-            return _Tail()
-
-    def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
-        newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
-        # Of each folder the newest, then their second newest, as long as there is room.
-        seen: Counter[str] = Counter()
-        places = {}
-        for each in newest:
-            places[each.session.session_id] = seen[each.session.cwd]
-            seen[each.session.cwd] += 1
-        newest.sort(key=lambda e: places[e.session.session_id])
-        while len(data := msgspec.json.encode(_Tail(store_id, tuple(newest)))) > _MOST_BYTES:
-            newest.pop()
-        replace_private(self._file, data, sync=False)
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = lock(self._file.with_suffix(".lock"), timeout_s=_PATIENCE_S)
-        try:
-            yield
-        finally:
-            os.close(handle)
-
-
-def _kept(session: Session, shown: tuple[Turn, ...]) -> _Kept:
-    """What is kept of a session: no summary, of its tags that of a one-off question alone."""
-    first = session.first_message and clip_middle(session.first_message, 400)
-    tags = tuple(tag for tag in session.tags if tag == ASKED)
-    head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=tags)
-    if shown:
-        last = shown[-1]
-        head = msgspec.structs.replace(
-            head,
-            turn_count=max(head.turn_count, last.turn_index),
-            last_activity_at=max(head.last_activity_at, last.finished_at or last.started_at),
-            last_message=clip_middle(last.asked, 400),
-        )
-    return _Kept(head, shown)
-
-
-def _ends(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    ordered = sorted(turns, key=lambda turn: turn.turn_index)
-    return (*ordered[:1], *ordered[1:][-_TURNS:])
-
-
-def _brief(turn: Turn) -> Turn:
-    return msgspec.structs.replace(
-        turn,
-        tool_calls=(),
-        reasoning=None,
-        user_message=clip_middle(turn.user_message, _TEXT_CHARS),
-        assistant_message=clip_middle(turn.assistant_message, _TEXT_CHARS),
+async def about(store: Store, session: Session) -> str:
+    """What a session is like, as a text to compare others with: its summary, or its last turns."""
+    if session.summary:
+        return session.summary
+    turns = await store.turns(
+        session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
     )
+    return "\n".join(turn.user_message for turn in turns)

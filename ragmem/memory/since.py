@@ -15,7 +15,6 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
-from ragmem.memory import Replaced
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.trust import normal
@@ -28,8 +27,8 @@ from ragmem.memory.facts.words import (
     prose_sentences,
     sentences,
 )
-from ragmem.memory.files import taken_back
-from ragmem.memory.window import argument
+from ragmem.memory.recall import Replaced
+from ragmem.memory.turns import argument, taken_back
 from ragmem.own_tools import EDITING_TOOLS
 from ragmem.records import (
     MemoryQuery,

@@ -18,13 +18,13 @@ from typing import Literal, Protocol
 from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder, embedding_hash, passages, turn_passages
 from ragmem.errors import EmbedderUnavailable, RagmemError, SessionNotFound, StoreError
-from ragmem.memory import sessions_by_id, summaries, titles
+from ragmem.memory import summaries, titles
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
-from ragmem.memory.recall import ComparableVectors
+from ragmem.memory.recall import ComparableVectors, sessions_by_id
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries.summarizer import Summarizer
+from ragmem.memory.turns import locator
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,

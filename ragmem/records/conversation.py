@@ -5,6 +5,7 @@ id stays while its path, name and kind stay, and goes with its file where that i
 """
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
@@ -309,6 +310,10 @@ class Summary(Record, frozen=True, kw_only=True):
     def char_count(self) -> int:
         """Code points of the text."""
         return len(self.text)
+
+    def repeats(self, shown: Collection[str]) -> bool:
+        """Whether all that it digests is among these turns."""
+        return self.level == 1 and all(turn_id in shown for turn_id in self.covers)
 
 
 # --- what is asked, and what is answered, beside records --------------------------------

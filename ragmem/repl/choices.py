@@ -11,7 +11,8 @@ from ragmem.config import Effort, environment
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.models import list_models
-from ragmem.memory.files import extract_accessed_files, rewind_to, taken_back
+from ragmem.memory.files import rewind_to
+from ragmem.memory.turns import extract_accessed_files, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
 from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
@@ -21,7 +22,7 @@ from ragmem.themes import ThemeName
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
 
 _MOST_SESSIONS, _LISTED = 10_000, 20
 _NAMED_FILES = 3

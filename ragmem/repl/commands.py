@@ -16,7 +16,6 @@ from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageErr
 from ragmem.ids import short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, files_table, hits_text, page, sessions_table
-from ragmem.memory import worth_showing
 from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memories import (
@@ -30,6 +29,7 @@ from ragmem.memory.memories import (
     search_memories,
     tell,
     told,
+    worth_showing,
 )
 from ragmem.messages import prompt
 from ragmem.records import MemoryRecord, Usage

@@ -19,9 +19,9 @@ from ragmem.administration import Administration
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
-from ragmem.memory.files import FileChange, Rewind, rewind_to, taken_back
+from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.memory import SessionTurns
-from ragmem.memory.window import result_text, subject_of
+from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
 from ragmem.pages import html, markdown
 from ragmem.records import REWIND, UNDO, ToolCall, Turn
@@ -304,7 +304,8 @@ async def undo(_: str, chat: ChatSession) -> None:
     """Take back what the last turn that changed files did to them; the conversation stays.
 
     It is asked for where other turns came after it. A file that others have changed since is left
-    as it is. A second time takes back the turn before.
+    as it is. A second time takes back the turn before; so does the first, where nothing of the last
+    one can be taken back.
     """
     restorer, output = _restorer(chat), chat.output
 
@@ -315,6 +316,7 @@ async def undo(_: str, chat: ChatSession) -> None:
     gone, passed = taken_back(turns), dict[str, list[str]]()
     backs = [(t, _of_turn(t, gone)) for t in turns if not t.is_undo]
     left = [(turn, back) for turn, back in backs if back.changes or turn.turn_id not in gone]
+    is_said = False
     for turn, back in reversed(left):
         if not back.changes:
             continue
@@ -335,8 +337,13 @@ async def undo(_: str, chat: ChatSession) -> None:
         _tell(done, output, {each.path for each in done}, heading)
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
-        return
-    output.note("There is nothing to take back: this session's edits are undone, or it made none.")
+        if passed[turn.turn_id]:
+            return
+        is_said = True
+    if not is_said:
+        output.note(
+            "There is nothing to take back: this session's edits are undone, or it made none."
+        )
 
 
 def _of_turn(turn: Turn, gone: Mapping[str, Collection[str]]) -> Rewind:

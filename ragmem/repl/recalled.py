@@ -13,11 +13,12 @@ from rich.text import Text
 
 from ragmem.events import Recalled
 from ragmem.ids import short_id
-from ragmem.memory import sessions_by_id
-from ragmem.memory.context import Context, ContextSection
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.sections import ContextSection
 from ragmem.memory.last_time import unfinished
 from ragmem.memory.memories import Line, chain_of, facts_of, minute, told
-from ragmem.memory.window import result_text, subject_of
+from ragmem.memory.recall import sessions_by_id
+from ragmem.memory.turns import result_text, subject_of
 from ragmem.records import DEFAULT_TITLE, Session, Summary, ToolCall, Turn
 from ragmem.repl.early import expand_key, prompt, sign
 from ragmem.repl.output import Gutter, clipped, to_person
@@ -36,7 +37,7 @@ from ragmem.text import (
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
 
 _KINDS = {
     "Pinned": ("memory", "memories"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent, Options
     from ragmem.app import App
     from ragmem.config import PermissionMode
-    from ragmem.memory.context import SessionRecap
+    from ragmem.memory.last_time import SessionRecap
     from ragmem.messages import Json
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver
@@ -365,7 +365,7 @@ class ChatSession:
         """
         from rich.console import Group
 
-        from ragmem.memory.window import prompts_of
+        from ragmem.memory.turns import prompts_of
         from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
         output, session = self.output, self.session
@@ -503,7 +503,7 @@ class Reminder:
             self._looking.cancel()
 
     async def _look(self) -> None:
-        from ragmem.memory.recall import similar_sessions
+        from ragmem.memory.sessions import similar_sessions
 
         app, session = self._chat.app, self._chat.session
         if app.embedder is None or app.memory.floor is None:

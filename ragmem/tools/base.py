@@ -188,6 +188,22 @@ async def deny_all(_: Proposal) -> Decision:
     return Decision(False, reason="nobody is there to approve it")
 
 
+class Unanswered(asyncio.CancelledError):
+    """The turn was stopped while the person was asked: of the call nothing was done."""
+
+
+async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
+    """Ask the person; Unanswered when that is cancelled, ToolFailure where it can't be done."""
+    try:
+        return await approver(proposal)
+    except asyncio.CancelledError as error:
+        raise Unanswered(*error.args) from None
+    except OSError as error:
+        why = error.strerror or error
+        told = f"The person could not be asked: {why}. Nothing was done."
+        raise ToolFailure(told, denied=True) from None
+
+
 class Tool(Protocol):
     """One tool. The fields of its `Params` make the schema."""
 

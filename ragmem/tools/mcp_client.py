@@ -25,7 +25,7 @@ import msgspec
 from ragmem.children import child_environment
 from ragmem.config import UNSENDABLE, McpServerConfig, environment
 from ragmem.libraries import install_command
-from ragmem.memory.leases import settled
+from ragmem.memory.recording import settled
 from ragmem.messages import Json
 from ragmem.redact import know, redact
 from ragmem.text import clip_middle, counted, one_line, plain, visible

@@ -16,15 +16,12 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
-from ragmem.memory import Hit, Question, relevance
 from ragmem.memory.context.builder import OUTSIDE, is_outside
-from ragmem.memory.context.sections import dated, told_by
-from ragmem.memory.facts import Draft, FactHit, Remembered
+from ragmem.memory.facts import Draft, FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
-from ragmem.memory.files import stored_path
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import ScopeName, scope_of
-from ragmem.memory.window import answered, passage, result_text
+from ragmem.memory.recall import Hit, Question, ScopeName, scope_of
+from ragmem.memory.turns import answered, passage, result_text, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
@@ -271,7 +268,7 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """A memory that was found, on one line: what is said about it stands before it."""
-    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit.similarity)}")
+    return memory_entry(hit.memory, now, f"Relevance: {hit.relevance}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:

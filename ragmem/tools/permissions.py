@@ -22,7 +22,14 @@ from ragmem.config import PermissionMode
 from ragmem.errors import UsageError
 from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
 from ragmem.text import Regex
-from ragmem.tools.base import Approver, CurrentMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.base import (
+    Approver,
+    CurrentMode,
+    Proposal,
+    ToolFailure,
+    answer_to,
+    deny_all,
+)
 from ragmem.tools.bash import (
     SHELLS,
     WRAPPERS,
@@ -572,7 +579,7 @@ class Permissions:
                 return False
             if proposal.outside and ("outside", what[1]) in self._rules.remembered:
                 return True
-            decision = await self._approver(proposal)
+            decision = await answer_to(proposal, self._approver)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
                 stays = not proposal.always and not proposal.for_good

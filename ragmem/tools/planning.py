@@ -20,6 +20,7 @@ from ragmem.tools.base import (
     Proposal,
     ToolFailure,
     ToolOutput,
+    answer_to,
     arg,
 )
 from ragmem.tools.memory import written_event
@@ -138,9 +139,8 @@ class PresentPlan(AgentTool):
         """Ask; ToolFailure with what the person says where they don't approve."""
         if self._mode.value != "plan":
             raise ToolFailure("This is not plan mode: no plan has to be approved. Do the work.")
-        decision = await self._approver(
-            Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
-        )
+        plan = Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
+        decision = await answer_to(plan, self._approver)
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
             told = (

@@ -26,8 +26,8 @@ from ragmem.embedder import Embedder
 from ragmem.embedder.models import INFO
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place as Workplace, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place as Workplace, Strategy
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.messages import TextPart, ToolAnswer
@@ -126,9 +126,8 @@ def _memory(store: Archive, embedder: Embedder) -> tuple[Memory, ContextBuilder]
     return Memory(opened, config, embedder=embedder), ContextBuilder(config, info)
 
 
-def _workplace(session_id: str) -> Workplace:
-    top = Path("/home/ana/p0")
-    return Workplace(cwd=top, project=top, instructions=NO_INSTRUCTIONS, session_id=session_id)
+_TOP = Path("/home/ana/p0")
+_WORKPLACE = Workplace(cwd=_TOP, project=_TOP, instructions=NO_INSTRUCTIONS)
 
 
 async def build_many(place: Place, kind: str, turns: int) -> list[Built]:
@@ -138,11 +137,10 @@ async def build_many(place: Place, kind: str, turns: int) -> list[Built]:
         store, embedder = await stack.enter_async_context(opened_with_embedder(place))
         memory, builder = _memory(store, embedder)
         [session] = await store.sessions(SessionQuery(limit=1))
-        workplace = _workplace(session.session_id)
 
         async def once(strategy: Strategy, number: int) -> None:
             prompt = f"Where did we settle {' '.join(content.text(number).split()[:8])}?"
-            await memory.build_context(session, prompt, builder, workplace, strategy=strategy)
+            await memory.build_context(session, prompt, builder, _WORKPLACE, strategy=strategy)
 
         async def embed(number: int) -> None:
             await embedder.embed([content.text(number)[:60]], "query")
@@ -200,7 +198,7 @@ async def converse(place: Place, kind: str, turns: int) -> list[Step]:
                 session,
                 turn.user_message,
                 builder,
-                _workplace(session.session_id),
+                _WORKPLACE,
                 turn=recording.turn,
             )
             spent.append((time.perf_counter() - started) * 1000)

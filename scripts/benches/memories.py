@@ -15,8 +15,7 @@ from ragmem.config import SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.ids import new_id
-from ragmem.memory import Question
-from ragmem.memory.recall import Recall
+from ragmem.memory.recall import Question, Recall
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, PutSession, PutTurn, RegisterProject, Scope, Session, Write

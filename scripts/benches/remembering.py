@@ -24,8 +24,8 @@ from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, embedding_hash
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Place as Workplace
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.collect import Place as Workplace
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
@@ -186,10 +186,10 @@ def _one(text: str, row: bytes, embedder: Embedder) -> list[Write]:
 
 async def ask(place: Place, kind: str) -> list[Timed]:
     """What each turn asks, in turns with the baselines."""
-    from ragmem.memory.facts import cache
+    from ragmem.memory.facts import facts
 
     # What was asked a moment ago is no answer here: the store is asked each time.
-    cache.FRESH_S = 0.0
+    facts.FRESH_S = 0.0
     async with opened_with_embedder(place) as (store, embedder):
 
         async def opened() -> Store:
@@ -274,9 +274,7 @@ async def converse(place: Place, kind: str) -> Kept:
         memory, builder = _memory(store, embedder)
         session = memory.new_session(Path(_PROJECT.path), _PROJECT)
         top = Path(_PROJECT.path)
-        workplace = Workplace(
-            cwd=top, project=top, instructions=NO_INSTRUCTIONS, session_id=session.session_id
-        )
+        workplace = Workplace(cwd=top, project=top, instructions=NO_INSTRUCTIONS)
         assert memory.facts is not None
         rule = "Answer in French, always"
         await memory.facts.remember(

@@ -14,8 +14,8 @@ from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import MemoryConfig
 from ragmem.events import Event
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Place
 from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.collect import Place
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.messages import ToolUse

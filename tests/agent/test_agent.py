@@ -28,8 +28,9 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
+from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
-from ragmem.memory.window import UNKNOWN_EFFECTS
+from ragmem.memory.turns import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Applied
 from ragmem.store import Room
@@ -384,6 +385,47 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
     turn = await bench.turn(agent)
     (refused,) = [c for c in turn.tool_calls if c.result]
     assert "the person refused. Nothing was done." in (refused.error or "")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("create_file", {"path": "c.py", "content": "x"}), ("run_command", {"command": "true"})],
+)
+async def test_a_turn_that_is_stopped_while_the_person_is_asked_has_done_nothing(
+    bench: Bench, tmp_path: Path, tool: str, arguments: dict[str, str]
+) -> None:
+    """However it is stopped: nothing of it is unknown, to the agent, /diff or /undo."""
+
+    async def never(_: Proposal) -> Decision:
+        agent.interrupt()
+        return await asyncio.Future()
+
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=never)
+    agent, llm = await bench.agent([calls(tool, **arguments), Says("ok")], toolset=toolset)
+    assert (await agent.send("go")).finished.subtype == "interrupted"
+    turn = await bench.turn(agent)
+    (call,) = turn.tool_calls
+    assert "Nothing was done." in call.result
+    rewind = rewind_to([turn], 0)
+    assert (rewind.changes, rewind.command_count, rewind.other_count) == ((), 0, 0)
+    await agent.send("what happened?")
+    assert UNKNOWN_EFFECTS not in request_text(llm.requests[-1])
+
+
+async def test_where_the_person_can_not_be_asked_the_file_is_not_blamed(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """A terminal that is gone fails as a disk would."""
+
+    async def gone(_: Proposal) -> Decision:
+        raise OSError(5, "Input/output error")
+
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=gone)
+    makes = calls("create_file", path="c.py", content="x")
+    agent, _ = await bench.agent([makes, Says("ok")], toolset=toolset)
+    await agent.send("go")
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert call.error == "The person could not be asked: Input/output error. Nothing was done."
 
 
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from ragmem.agent.calls import ToolLoop
 from ragmem.agent.turn import Limits
 from ragmem.events import ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.window import prompts_of
+from ragmem.memory.turns import prompts_of
 from ragmem.messages import Message, user
 from ragmem.records import SearchQuery, Turn, WeightedTerm
 from tests.agent.conftest import Bench, asked, reads

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory.files import format_accessed_files
 from ragmem.memory.summaries import split, summaries_records, thread_records, turn_records
-from ragmem.memory.window import recent_text
+from ragmem.memory.turns import format_accessed_files, recent_text
 from ragmem.records import AccessType, FileAccess
 from ragmem.text import clip_middle, set_in
 from ragmem.tools.seen import ChangedFiles, SeenFiles

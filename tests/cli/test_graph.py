@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ragmem.memory.context import REQUESTS_FILE, RequestLog
+from ragmem.memory.recording import REQUESTS_FILE, RequestLog
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 

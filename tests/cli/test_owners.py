@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.ids import new_id
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
@@ -86,8 +87,30 @@ def test_one_person_sees_no_names(ragmem: Ragmem) -> None:
     assert ragmem.ok("memory", "owner").err == "called Ana\n"
     ragmem.ok("memory", "add", "Ferns like shade.")
     # What a backup from another home of hers has brought is hers too.
-    assert ragmem.ok("memory", "owner", "--take", "another").out == "another\n"
+    another = new_id()
+    taken = ragmem.ok("memory", "owner", "--take", another)
+    assert taken.out == f"{another}\n"
+    assert f"Before it was {nobody.out.strip()}" in taken.err
     [listed] = ragmem.read("memory", "list")
     assert listed["said_by"] is None
     assert "Ana" not in ragmem.ok("memory", "list").out
     assert "written by you" in ragmem.ok("memory", "show", listed["id"]).out
+
+
+@pytest.mark.parametrize(
+    "given", ["", "another", "e58be67c", "E58BE67C-0000-7000-8000-000000000000"]
+)
+def test_only_a_whole_id_is_taken_over(ragmem: Ragmem, given: str) -> None:
+    """Elsewhere an id's tail is enough: here it would be somebody whom no other home is of."""
+    before = ragmem.ok("memory", "owner").out
+    assert "is no owner's id" in ragmem.refused("memory", "owner", "--take", given)
+    assert ragmem.ok("memory", "owner").out == before
+
+
+def test_a_home_whose_owner_can_not_be_read_takes_one_over(ragmem: Ragmem) -> None:
+    ragmem.ok("memory", "owner")
+    [file] = ragmem.home.rglob("owner*")
+    file.write_text("{}")
+    assert "--take ID" in ragmem.refused("memory", "owner", code=75)
+    taken = ragmem.ok("memory", "owner", "--take", whole := new_id())
+    assert (taken.out, taken.err) == (f"{whole}\n", "")

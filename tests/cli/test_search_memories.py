@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.memory import Hit
 from ragmem.memory.facts import FactHit
 from ragmem.memory.memories import merged
+from ragmem.memory.recall import Hit
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times
 from tests.cli.process import Ragmem

@@ -16,8 +16,8 @@ from ragmem.cli.search import found_sessions
 from ragmem.cli.shown import conversation_text, day_name, memories_by_day
 from ragmem.ids import new_id
 from ragmem.listings import Light, excerpt, hit_document, hits_text
-from ragmem.memory import Hit, Replaced
 from ragmem.memory.facts import FactHit
+from ragmem.memory.recall import Hit, Replaced
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.text import display_width, without_markdown
 from ragmem.themes import ColorMode

@@ -15,10 +15,13 @@ from ragmem.tools.base import deny_all
 
 pytestmark = [pytest.mark.local_model, pytest.mark.campaign]
 
-FILES = (
-    "ids.py", "errors.py", "text.py", "messages.py", "paths.py", "memory/leases.py",
-    "memory/context/history.py", "memory/hits.py", "files.py", "llm/faults.py",
-)  # fmt: skip
+_LEAST_BYTES = 1_000
+SOURCE = Path(package.__file__).parent
+_BY_SIZE = sorted((file.stat().st_size, file) for file in SOURCE.rglob("[!_]*.py"))
+PATHS = [
+    file.relative_to(SOURCE.parent).as_posix() for size, file in _BY_SIZE if size > _LEAST_BYTES
+][:10]
+"""Short ones, since the model reads little."""
 QUESTIONS = (
     "What does {} do?", "Which functions does {} have?", "What does {} import?",
     "Tell me about {} in a few words.", "Explain {}.", "Sum up {} in one sentence.",
@@ -33,26 +36,21 @@ async def files_below(store: Store, session_id: str) -> dict[str, set[str]]:
     for turn in await store.turns(session_id, TurnQuery(statuses=("completed",))):
         (call,) = turn.tool_calls
         assert (call.tool_name, call.origin, call.success) == ("read_file", "mention", True)
-        below[turn.turn_id] = {path for path in _paths() if f'"{path}"' in call.arguments}
+        below[turn.turn_id] = {path for path in PATHS if f'"{path}"' in call.arguments}
         assert len(below[turn.turn_id]) == 1
     for summary in sorted(await store.summaries(session_id), key=lambda s: s.level):
         below[summary.summary_id] = set().union(*(below[name] for name in summary.covers))
     return below
 
 
-def _paths() -> list[str]:
-    return [f"ragmem/{name}" for name in FILES]
-
-
 @pytest.mark.timeout(900)
 async def test_its_summaries_name_the_right_files(tmp_path: Path) -> None:
     """An L1 for each turn, and an L2."""
     project = tmp_path / "project"
-    source = Path(package.__file__).parent
-    for name in FILES:
-        target = project / "ragmem" / name
+    for path in PATHS:
+        target = project / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / name, target)
+        shutil.copy(SOURCE.parent / path, target)
     # The roll-up goes by what was said, and this model says little.
     memory = MemoryConfig(worker="inline", summaries=SummariesConfig(rollup_chars=1_500))
     config = Config(model=ModelConfig(main="local/smollm2"), memory=memory)
@@ -63,7 +61,7 @@ async def test_its_summaries_name_the_right_files(tmp_path: Path) -> None:
         answered = 0
         try:
             for question in QUESTIONS:
-                for path in _paths():
+                for path in PATHS:
                     if answered < TURNS:
                         reply = await agent.send(question.format(path))
                         answered += reply.finished.subtype == "success"

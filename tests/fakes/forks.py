@@ -33,7 +33,7 @@ from typing import Any, NoReturn, Self
 
 import ragmem
 from ragmem import redact
-from ragmem.memory import leases
+from ragmem.memory import recording
 from ragmem.text import LazyPattern
 from ragmem.tools.sandbox import find_mechanism
 
@@ -363,7 +363,7 @@ def _begin(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["env"])
     time.tzset()
     if patience_s := os.environ.pop(PATIENCE, ""):
-        leases._PATIENCE_S = float(patience_s)
+        recording._PATIENCE_S = float(patience_s)
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
 
@@ -372,7 +372,7 @@ def _run_all(requests: socket.socket) -> None:
     """Run what is asked for, one after the other, until nobody asks or one leaves something."""
     from ragmem.__main__ import run
 
-    nowhere, patience_s = os.open(os.devnull, os.O_RDWR), leases._PATIENCE_S
+    nowhere, patience_s = os.open(os.devnull, os.O_RDWR), recording._PATIENCE_S
     path, mask = list(sys.path), os.umask(0o077)
     os.umask(mask)
     before: object = None
@@ -390,7 +390,7 @@ def _run_all(requests: socket.socket) -> None:
             _end(status)
         for number in range(3):
             os.dup2(nowhere, number)
-        leases._PATIENCE_S = patience_s
+        recording._PATIENCE_S = patience_s
         sys.path[:] = path
         os.umask(mask)
         redact._known.clear()

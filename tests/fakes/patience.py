@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
-from ragmem.memory import leases
+from ragmem.memory import recording
 from ragmem.memory.summaries import summarizer
 from ragmem.tools import shell
 
@@ -15,7 +15,7 @@ PAUSES = summarizer.PAUSES
 
 def be_patient() -> None:
     """A busy machine is no store that is away; where little patience is tested, it is set there."""
-    leases._PATIENCE_S = shell._PATIENCE_S = 60.0
+    recording._PATIENCE_S = shell._PATIENCE_S = 60.0
     # Nobody waits between answers of a model that can't be used.
     summarizer.PAUSES = (0, 0, 0)
 

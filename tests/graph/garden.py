@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ragmem.memory.context import SentItem, SentRequest, SentSection
+from ragmem.memory.recording import SentItem, SentRequest, SentSection
 from ragmem.records import (
     AddSummary,
     CodeFile,

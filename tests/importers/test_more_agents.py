@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, find_files
-from ragmem.memory.window import prompts_of
+from ragmem.memory.turns import prompts_of
 from ragmem.store import Archive
 from tests.importers.reading import NOW, Read, lines
 from tests.importers.test_importing import states, taken

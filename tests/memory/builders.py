@@ -11,12 +11,12 @@ import msgspec
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory import Hit
-from ragmem.memory.context import CodePassage, Context, ContextRequest, Material, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place, Strategy
 from ragmem.memory.facts import FactHit
-from ragmem.memory.files import shown_path
 from ragmem.memory.projects import NO_INSTRUCTIONS
+from ragmem.memory.recall import Hit
+from ragmem.memory.turns import shown_path
 from ragmem.records import (
     AccessType,
     FileAccess,
@@ -32,9 +32,8 @@ T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
 NOW = datetime(2026, 3, 12, 9, tzinfo=UTC)
 BIG = ModelInfo(name="x/big", context_window=200_000)
 SMALL = ModelInfo(name="x/small", context_window=1_200, supports_tools=False)
-PLACE = Place(
-    cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS, session_id="this-one"
-)
+SESSION_ID = "this-one"
+PLACE = Place(cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS)
 APP = msgspec.structs.replace(
     PLACE,
     cwd=Path("/p/app"),
@@ -54,6 +53,7 @@ def a_context(
     strategy: Strategy = "hybrid",
     mentions: Sequence[ToolCall] = (),
     turns: Sequence[Turn] = (),
+    changed: str = "",
     **material: Any,
 ) -> Context:
     """The request for a prompt, of these turns and what else there is; `shown`: facts at most."""
@@ -67,7 +67,14 @@ def a_context(
     known = {"turns": tuple(turns), "window": window, "older": older, "older_count": len(older)}
     found = {name: tuple(v) if isinstance(v, list) else v for name, v in material.items()}
     request = ContextRequest(
-        prompt=prompt, place=place, tag="t", now=NOW, mentions=mentions, strategy=strategy
+        prompt=prompt,
+        place=place,
+        tag="t",
+        now=NOW,
+        session_id=SESSION_ID,
+        mentions=mentions,
+        strategy=strategy,
+        changed=changed,
     )
     return builder.build(request, Material(**known | found))
 
@@ -146,7 +153,7 @@ def turn_hit(turn: Turn, score: float = 1.0, **fields: Any) -> Hit:
         "turn": turn,
         "score": score,
         "similarity": 0.923,
-        "session_id": PLACE.session_id,
+        "session_id": SESSION_ID,
         "at": T0,
         "why": "words and meaning",
     }

@@ -11,10 +11,11 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place, SessionRecap, Strategy
-from ragmem.memory.context.builder import context_max_chars
+from ragmem.memory.context.builder import Context, context_max_chars
+from ragmem.memory.context.collect import Place, Strategy
+from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
-from ragmem.memory.window import NO_WINDOW
+from ragmem.memory.turns import NO_WINDOW
 from ragmem.records import Evidence, Profile
 from tests.store.samples import a_session
 

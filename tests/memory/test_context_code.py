@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import CodePassage, Context
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.collect import CodePassage
 from ragmem.records import ToolCall
 
 from .builders import APP, BIG, VALIDATE, a_call, a_context, a_turn, passage

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from ragmem.memory import Hit
-from ragmem.memory.context import Context
+from ragmem.memory.context.builder import Context
 from ragmem.memory.context.sections import choose
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import Instructions
+from ragmem.memory.recall import Hit
 from ragmem.messages import prompt
 from ragmem.records import Evidence
 from ragmem.text import ago, mark_for

@@ -15,10 +15,9 @@ from ragmem.app import App
 from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory import Question
+from ragmem.memory.context.history import COMPRESSION_MARKER
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import scope_of
-from ragmem.memory.window import COMPRESSION_MARKER
+from ragmem.memory.recall import Question, scope_of
 from ragmem.messages import Message
 from ragmem.records import UpdateSession, utc_now
 from ragmem.store import Store

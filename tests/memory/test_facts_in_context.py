@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
-from ragmem.memory.context import Context
+from ragmem.memory.context.builder import Context
 from ragmem.memory.context.collect import INCOMPLETE, PINNED_UNKNOWN
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
@@ -106,7 +106,7 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
 
     async def asked_while(*silent: str) -> Context:
         with monkeypatch.context() as patch:
-            patch.setattr("ragmem.memory.leases._PATIENCE_S", 1.0)
+            patch.setattr("ragmem.memory.recording._PATIENCE_S", 1.0)
             for name in silent:
                 patch.setattr(Facts, name, silence)
             return await cold.asks("Hello there")

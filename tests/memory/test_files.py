@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.memory.files import (
+from ragmem.memory.turns import (
     extract_accessed_files,
     format_accessed_files,
     recently_accessed,

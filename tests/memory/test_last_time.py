@@ -14,7 +14,6 @@ import pytest
 
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.ids import new_id
-from ragmem.memory import Question
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.failures import failures
@@ -26,6 +25,7 @@ from ragmem.memory.last_time import (
     recap,
     sessions_wanted,
 )
+from ragmem.memory.recall import Question
 from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
 from ragmem.records import (
@@ -687,25 +687,25 @@ MURALS = "Who paints murals of roses, tulips and lilies on beds for a museum?"
 async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
     store: Store, tmp_path: Path
 ) -> None:
-    """One that has a word of the project for longer than others. What points back, names nothing or
-    is near always is; what the person prefers is told with any prompt. From where on a turn is
-    recalled is another matter."""
+    """One that has a word of the project too. What points back, names nothing or is near always is;
+    what the person prefers is told with any prompt. From where on a turn is recalled is another
+    matter."""
     embedder = HashEmbedder(1024)
     config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
-    asked = {4: (GUERNICA, True), 5: (GUERNICA, False), 11: (MURALS, True), 12: (MURALS, False)}
+    is_young = {4: True, 5: False}
     async with a_memory(store, embedder, config) as memory:
         chat = Chat(memory, store, tmp_path)
-        for turns in range(1, 13):
+        for turns in range(1, 6):
             await chat.once("Water the beds.", "They are watered.")
-            if turns not in asked:
+            if turns not in is_young:
                 continue
             await chat.knows("I always want tabs", kind="preference", scope="user")
             await chat.knows("Beds have labels", kind="preference", scope="project")
             await a_worker(store, embedder=embedder).drain()
-            prompt, is_told = asked[turns]
-            request = await chat.request(prompt)
-            assert ("## Last Time" in request) == is_told
-            assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
+            for prompt in (GUERNICA, MURALS):
+                request = await chat.request(prompt)
+                assert ("## Last Time" in request) == is_young[turns], prompt
+                assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
         for near in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
             request = await chat.request(near)
             assert "They are watered" in request.partition("## Last Time")[2], near
@@ -822,6 +822,27 @@ async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(cha
     assert f"\n- {quote}" in await chat.request("Write a function.")
     await chat.told("They have a server.", wrote("db.py", "sqlite3", "psycopg"))
     assert f"\n- {quote}" not in await chat.request("Write a function.")
+
+
+async def test_what_was_learned_of_a_turn_in_its_own_words_goes_with_a_models_words_for_it(
+    chat: Chat,
+) -> None:
+    """But not what the turn says beside it, nor what is of another number."""
+    turn = await chat.told("I like answers in full sentences. Episode 1 with Ana is short.")
+
+    async def likes(content: str, by: Turn = turn) -> MemoryRecord:
+        return await chat.knows(content, by, kind="preference")
+
+    beside = {"Episode 1 with Ana is short.", "I like tea at night."}
+    for own in ("I like answers in full sentences.", *beside):
+        await likes(own)
+    told = await likes("Full sentences in each answer")
+    episode = await likes("Episode 2 with Tom is short")
+    later = await chat.told("Bullets, I read them on the phone. Episode 2 is long.")
+    assert await chat.facts.supersede(await likes("Answers in bullets", later), told)
+    assert await chat.facts.supersede(await likes("Episode 2 is a long one", later), episode)
+    liked = {each.content for each in await chat.facts.preferences(chat.project.project_id)}
+    assert liked == {"Answers in bullets", "Episode 2 is a long one", *beside}
 
 
 async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_decision(

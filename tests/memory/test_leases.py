@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ragmem.errors import StoreUnavailable
-from ragmem.memory.leases import in_time, settled
+from ragmem.memory.recording import in_time, settled
 
 NEVER_S = 600.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
-from ragmem.memory.leases import Presence
+from ragmem.memory.memory import Presence
 from ragmem.records import SessionQuery
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
@@ -173,7 +173,7 @@ async def test_a_project_is_known_again(chat: Chat) -> None:
 async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragmem.memory.leases._HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("ragmem.memory.memory._HEARTBEAT_S", 0.01)
     looked = asyncio.Event()
     away = [True]
 

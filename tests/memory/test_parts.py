@@ -11,7 +11,11 @@ import ragmem
 
 PARTS = {
     # The prompt's assembler and formatter: no store, no model, nothing that searches.
-    "ragmem.memory.context": ["ragmem.memory.recall", "ragmem.memory.worker", "ragmem.store"],
+    "ragmem.memory.context.builder": [
+        "ragmem.memory.recall",
+        "ragmem.memory.worker",
+        "ragmem.store",
+    ],
     # The thread's and all other summaries: any model, no store of its own choosing.
     "ragmem.memory.summaries": ["ragmem.memory.recall", "ragmem.memory.context", "ragmem.agent"],
     # What is found: without what is summed up, or what asks.

@@ -1,15 +1,16 @@
 """What candidates are worth, and in which order they come."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory import Ranked, TimeSpan
 from ragmem.memory.dates import time_spans
-from ragmem.memory.ranking import Weights, closeness, demoted, of_time, rank
+from ragmem.memory.ranking import Weights, closeness, of_time, rank
+from ragmem.memory.recall import Ranked, TimeSpan, demoted
 from ragmem.records import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
@@ -34,7 +35,7 @@ def a_candidate(
     )
 
 
-def order(ranked: tuple[Ranked, ...]) -> list[str]:
+def order(ranked: Sequence[Ranked]) -> list[str]:
     return [one.candidate.record_id for one in ranked]
 
 

@@ -15,8 +15,7 @@ from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
-from ragmem.memory import Hit, Question
-from ragmem.memory.recall import Recall, ScopeName, scope_of
+from ragmem.memory.recall import Hit, Question, Recall, ScopeName, scope_of
 from ragmem.records import CreateSession, EmbedderMark, Session, Write
 from ragmem.store import Store
 from ragmem.usage import Metrics
@@ -440,7 +439,7 @@ async def test_a_store_that_fails(
         await chat.once(*WOMBATS)
         line.set(mode)
         with monkeypatch.context() as patch:
-            patch.setattr("ragmem.memory.leases._PATIENCE_S", 0.5)
+            patch.setattr("ragmem.memory.recording._PATIENCE_S", 0.5)
             started = time.monotonic()
             built = await chat.asks("And wombats?")
         assert time.monotonic() - started < 60

@@ -11,7 +11,8 @@ import pytest
 from ragmem.config import MemoryConfig
 from ragmem.errors import UsageError
 from ragmem.memory.memory import Memory
-from ragmem.memory.sessions import Tail, archive, fork_at, tag
+from ragmem.memory.recording import Tail
+from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, Turn, UpdateSession
 from ragmem.store import Store
 from tests.memory.working import a_memory, context

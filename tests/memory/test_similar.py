@@ -3,7 +3,7 @@
 import pytest
 
 from ragmem.errors import EmbedderError
-from ragmem.memory.recall import about, similar_sessions
+from ragmem.memory.sessions import about, similar_sessions
 from ragmem.records import SESSION_LEVEL, EmbedderMark, PutVectors, UpdateSession
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder

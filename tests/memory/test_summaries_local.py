@@ -18,7 +18,8 @@ def local_model(info: ModelInfo, home: str) -> LocalLLM:
     file = find_local_model({})
     assert file is not None
     paths = find_paths({"RAGMEM_HOME": home}).make()
-    return LocalLLM(info, model_file=file, runtime_dir=paths.data_dir)
+    log = paths.log_dir / "local-model.log"
+    return LocalLLM(info, model_file=file, runtime_dir=paths.data_dir, log_file=log)
 
 
 async def measured(llm: LLM | None, numbers: list[int]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import json
 import re
 
 from ragmem.config import SummariesConfig
-from ragmem.memory.context import Context
+from ragmem.memory.context.builder import Context
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
 from .working import Chat, a_builder, a_worker

@@ -8,15 +8,17 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.trust import Sources
-from ragmem.memory.window import (
+from ragmem.memory.context.history import (
     COMPRESSION_MARKER,
-    UNKNOWN_EFFECTS,
     WHOLE_LIMIT,
     HistoryMessage,
     build_history_context,
     format_history,
+)
+from ragmem.memory.facts.failures import failures, succeeded
+from ragmem.memory.facts.trust import Sources
+from ragmem.memory.turns import (
+    UNKNOWN_EFFECTS,
     passage,
     recent_text,
     recent_window,

@@ -16,8 +16,8 @@ from ragmem.embedder import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.memory.context import Context, Place, Strategy
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.facts import Facts
@@ -165,7 +165,7 @@ async def context(
 ) -> Context:
     """The request for a prompt, where the session's folder is all that there is."""
     cwd = Path(session.cwd)
-    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
+    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS)
     return await memory.build_context(session, prompt, builder, place, turn=turn, strategy=strategy)
 
 

@@ -17,8 +17,8 @@ from ragmem.config import MemoryConfig, SummariesConfig
 from ragmem.embedder import Embedder
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, Place
-from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.builder import Context, ContextBuilder
+from ragmem.memory.context.collect import Place
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.episodes import is_of_person
 from ragmem.memory.facts.extraction import Extractor
@@ -254,9 +254,7 @@ class Teller:
             ).session
         else:
             session = memory.new_session(cwd, located.project)
-        place = Place(
-            cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id
-        )
+        place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS)
         built = await memory.build_context(
             session, probe.prompt, ContextBuilder(MemoryConfig(), _MODEL), place
         )

@@ -12,9 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from ragmem.memory import Question
 from ragmem.memory.ranking import DEFAULT_WEIGHTS
-from ragmem.memory.recall import Recall
+from ragmem.memory.recall import Question, Recall
 from ragmem.records import (
     BeginTurn,
     CreateSession,

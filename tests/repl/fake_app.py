@@ -33,7 +33,9 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.memory.context import Context, ContextItem, ContextSection, SessionRecap
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.sections import ContextItem, ContextSection
+from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage

@@ -3,7 +3,8 @@
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.memory.context import Context, ContextItem, ContextSection
+from ragmem.memory.context.builder import Context
+from ragmem.memory.context.sections import ContextItem, ContextSection
 from ragmem.messages import user
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import picture

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 from rich.console import Group
 
-from ragmem.memory.context import SessionRecap
+from ragmem.memory.last_time import SessionRecap
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt, short_turns

@@ -156,3 +156,25 @@ async def test_what_others_have_changed_since_is_left(opens: Opens) -> None:
         chat.file.write_text("mine\n")
         assert "a.py: left as it is; it was changed since the last edit" in await chat.says(undo)
         assert chat.file.read_text() == "mine\n"
+
+
+async def test_a_turn_that_can_not_be_taken_back_does_not_stand_before_the_ones_before_it(
+    opens: Opens,
+) -> None:
+    """Why not is said; what others wrote and what was cut off stays as it is."""
+    async with opens() as chat:
+        await chat.does("make", ("create_file", {"path": "b.py", "content": "made\n"}))
+        await chat.edited()
+        unfinished = {"result": "", "success": False}
+        write = ("write_file", {"path": "c.py", "content": "?"})
+        await chat.does("and more", write, **unfinished)
+        chat.file.write_text("mine\n")
+        said = await chat.says(undo, "", "y", "y")
+        assert "c.py: not restored; an edit of it was cut off" in said
+        assert "a.py: left as it is; it was changed since the last edit" in said
+        assert "b.py: removed" in said
+        assert chat.file.read_text() == "mine\n"
+        assert not (chat.app.cwd / "b.py").exists()
+        again = await chat.says(undo, "", "n")
+        assert "Nothing was changed." in again
+        assert "There is nothing to take back" not in again

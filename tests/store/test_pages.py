@@ -14,7 +14,7 @@ from ragmem.cli.output import Paint
 from ragmem.cli.shown import conversation_text
 from ragmem.ids import new_id
 from ragmem.listings import conversation_document, document
-from ragmem.memory.window import with_said
+from ragmem.memory.turns import with_said
 from ragmem.pages import anonymous, html, markdown
 from ragmem.records import Session, ToolCall, Turn
 

@@ -1,5 +1,6 @@
 """What can be kept nowhere, because the spool's own disk is full too, is said to be lost."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import pytest
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import StoreUnavailable
+from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
-from ragmem.records import Project, ToolCall
+from ragmem.records import MemoryQuery, Project, ToolCall
 from ragmem.store import Store
 from ragmem.store.spool import SpooledStore, Waiting
+from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import START, begun, created, finished, whole_turn
 from tests.store.test_spool import Home, settled
 
@@ -22,6 +25,14 @@ def fill(patched: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     patched.setattr("ragmem.store.spool.files._write", full)
+
+
+async def room_for(store: SpooledStore, pages: int) -> None:
+    """The database may grow by so many pages, and no further: then its disk is full."""
+    inner = await store.inner()
+    assert isinstance(inner, SQLiteStore)
+    held = await inner._writer.run(lambda db: db.pragma("page_count"))
+    await inner._writer.run(lambda db: db.pragma("max_page_count", held + pages))
 
 
 async def come_back(home: Home, store: SpooledStore) -> None:
@@ -121,3 +132,46 @@ async def test_a_turn_that_lost_a_part_is_never_whole(
     assert stored == [
         [("First?", "interrupted"), ("Second?", "completed")], [("Second?", "completed")],
     ]  # fmt: skip
+
+
+async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_something(
+    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.error = None
+    await store.apply([created("s")])
+    await room_for(store, 0)
+    long = "x" * 500_000
+    with monkeypatch.context() as patched:
+        fill(patched)
+        for turn_id in ("t1", "t2"):
+            assert await store.apply(whole_turn("s", turn_id, user=long)) == Waiting(kept=False)
+            told = [text.split(":")[0] for text in store.take_notices()]
+            assert (
+                told == ["This turn is not kept", "Memory is away"][: 2 if turn_id == "t1" else 1]
+            )
+            # Longer than it waits before it looks again.
+            await asyncio.sleep(0.2)
+            assert await store.turns("s") == []
+            assert store.take_notices() == []
+    await room_for(store, 1_000)
+    applied = await store.apply(whole_turn("s", "t3", user=long))
+    assert applied.turn_indexes == {"t3": 1}
+    assert store.take_notices() == ["Memory is back."]
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t3"]
+
+
+async def test_what_is_told_and_can_be_kept_nowhere_is_not_said_to_be_remembered(
+    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
+    assert memory.facts is not None
+    with monkeypatch.context() as patched:
+        fill(patched)
+        with pytest.raises(StoreUnavailable, match="not kept"):
+            await memory.facts.remember(Draft(content="The deploy is on Thursdays."), "p")
+    await come_back(home, store)
+    assert await store.memories(MemoryQuery(project_ids=("p",))) == []
+    await memory.aclose()

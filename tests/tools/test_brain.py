@@ -13,8 +13,8 @@ from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
 from ragmem.index import CodeHit
 from ragmem.index.links import searched_scopes
-from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
+from ragmem.memory.turns import extract_accessed_files, shown_path
 from ragmem.messages import ToolUse
 from ragmem.tools.base import ToolOutcome, Toolset
 from ragmem.tools.memory import BrainSearch

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.children import Ripgrep, find_ripgrep
-from ragmem.memory.files import extract_accessed_files
+from ragmem.memory.turns import extract_accessed_files
 from ragmem.tools import search
 from ragmem.tools.workspace import open_folder
 from tests.tools.conftest import recorded

@@ -1,43 +1,53 @@
 """Shapes material into a request for one model; code that bears on the prompt is one section."""
 
+from __future__ import annotations
+
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import (
-    NO_COUNTS,
-    CodePassage,
-    Context,
+from ragmem.memory.context.sections import (
+    Chars,
     ContextItem,
-    ContextRequest,
     ContextSection,
-    Counts,
-    Material,
+    Entries,
     Part,
-    Place,
-    sections,
+    Sections,
+    pinned_part,
+    turn_item,
 )
-from ragmem.memory.context.sections import Entries
-from ragmem.memory.files import field_of
 from ragmem.memory.projects import read_branch
-from ragmem.memory.window import (
+from ragmem.memory.turns import (
     NO_WINDOW,
     Window,
     clip_result,
+    field_of,
     recent_window,
     result_text,
     with_mentions,
     with_passages,
 )
-from ragmem.messages import TextPart, ToolAnswer, prompt as prompt_text, system, user
+from ragmem.messages import Message, TextPart, ToolAnswer, prompt as prompt_text, system, user
 from ragmem.own_tools import READ_FILE
 from ragmem.records import ToolCall, Turn
-from ragmem.text import clean, clip_middle, line_range, mark_for, one_line, quoted, visible
+from ragmem.text import (
+    clean,
+    clip_middle,
+    estimate_tokens,
+    line_range,
+    mark_for,
+    one_line,
+    quoted,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
@@ -53,8 +63,85 @@ _CLIPPED = (
     "model is given (memory.context.instructions_percent)."
 )
 
-Chars = Callable[..., int]
-"""`ContextBuilder.chars` of one request: less, where all together pass its room."""
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what is sent with a prompt, and how it came about."""
+
+    sections: tuple[ContextSection, ...]
+    messages: tuple[Message, ...]
+    max_chars: int
+    recalled: str = ""
+    """What memory adds to the request: rules and pinned memories, then what is quoted as data."""
+    fallback: bool = False
+    without_code: str = ""
+    """Why the project's code was left out, where looking for it took too long."""
+    notices: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    """Of the conversation, those that are replayed or that its latest are taken from."""
+
+    @property
+    def chars(self) -> int:
+        """Characters of the request."""
+        return sum(message.char_count for message in self.messages)
+
+    @property
+    def tokens(self) -> int:
+        """Estimated at four characters each."""
+        return estimate_tokens(self.chars)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Characters per section."""
+        return {section.name: section.chars for section in self.sections}
+
+    def text(self) -> str:
+        """The same as one text, for people and for models without tool calls."""
+        return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
+
+
+def _spoken(message: Message) -> str:
+    words = [p.text for p in message.parts if isinstance(p, TextPart | ToolAnswer)]
+    return "\n".join([*words, *(f"(calls {u.name} {u.arguments})" for u in message.tool_uses)])
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds beside the budgets; None is none. A turn is two messages, and never cut in two."""
+
+    at_most: int | None = None
+    """Messages of the recent window: when there are more, half of them go at once, so that
+    the beginning of the request stays the same for a while and providers' caches hit."""
+    recent_messages: int | None = None
+    """Exactly the latest so many."""
+    relevant_messages: int | None = None
+    """Hits: at most 16 are looked for."""
+    includes_summary: bool = True
+
+    def of(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The newest of these, as many as may be shown."""
+        if self.recent_messages is not None:
+            count = -(-self.recent_messages // 2)
+            return turns[-count:] if count else ()
+        if self.at_most is None or not turns:
+            return turns
+        count = max(1, self.at_most // 2)
+        step = max(1, count // 2)
+        over = turns[-1].turn_index - count
+        first = -(-over // step) * step if over > 0 else 0
+        return [turn for turn in turns if turn.turn_index > first]
+
+    def applied(self, material: Material) -> Material:
+        """The material, of which the window has been counted, within the counts."""
+        if self == NO_COUNTS:
+            return material
+        return msgspec.structs.replace(
+            material,
+            turns=tuple(self.of(material.turns)),
+            hits=material.hits if self.relevant_messages != 0 else (),
+            thread_summary=material.thread_summary if self.includes_summary else "",
+        )
+
+
+NO_COUNTS = Counts()
 
 
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
@@ -93,7 +180,7 @@ class ContextBuilder:
             pinned_chars = self.chars(config.context.pinned_percent, small=15)
         self._pinned_chars = pinned_chars
 
-    def smaller(self) -> "ContextBuilder":
+    def smaller(self) -> ContextBuilder:
         """One with half the room, for a model that found the request too long.
 
         Rules and pinned memories keep their room.
@@ -133,9 +220,7 @@ class ContextBuilder:
         """The request as messages: system message, window, memory block, the person's text."""
         material = self._counts.applied(material)
         window = material.window if request.strategy != "relevant" else NO_WINDOW
-        pinned, left_out = sections.pinned_part(
-            material.pinned, budget=self._pinned_chars, now=request.now
-        )
+        pinned, left_out = pinned_part(material.pinned, budget=self._pinned_chars, now=request.now)
         place, prompt = request.place, request.prompt
         instructions = self._instructions_part(place)
         skills = Part(name="Skills", text=place.skills if self._native else "")
@@ -153,7 +238,7 @@ class ContextBuilder:
                     name="Recent Conversation",
                     chars=window.char_count,
                     budget=self.chars(self._config.recent.window_percent),
-                    items=tuple(map(sections.turn_item, window.turns, window.sizes)),
+                    items=tuple(map(turn_item, window.turns, window.sizes)),
                     dropped=material.older_count,
                 )
             )
@@ -227,62 +312,20 @@ class ContextBuilder:
         squeeze, parts = 1.0, list[Part]()
         for _ in range(_SQUEEZES + 1):
             of = partial(self.chars, squeeze=squeeze)
-            parts = [p for p in self._block_parts(request, material, pinned, of) if p.text]
+            made = Sections(
+                self._config,
+                request,
+                material,
+                of,
+                native=self._native,
+                most=self._counts.relevant_messages,
+            )
+            code = self._code_part(request, material, of)
+            parts = [part for part in made.all(pinned, code) if part.text]
             if not parts or sum(len(part.text) for part in parts) <= room:
                 break
             squeeze *= max(0, room) / sum(max(part.budget, len(part.text)) for part in parts)
         return parts
-
-    def _block_parts(
-        self, request: ContextRequest, material: Material, pinned: Part, of: Chars
-    ) -> list[Part]:
-        share, strategy = self._config.context, request.strategy
-        code = self._code_part(request, material, of)
-        changed = Part(name="Changed Files", text=material.changed if self._native else "")
-        if material.at_hand:
-            budget = of(self._config.recent.window_percent)
-            return [sections.history_part(material, budget=budget), code, changed]
-        said = self._said(request, material)
-        liked = sections.preferences_part(
-            material.preferences,
-            said,
-            budget=of(share.preferences_percent, small=10),
-            now=request.now,
-        )
-        profile = sections.profile_part(
-            material.profile, budget=of(share.user_profile_percent, small=5)
-        )
-        thread = sections.thread_part(
-            material.thread_summary, budget=of(share.thread_summary_percent)
-        )
-        recent = self._recent_parts(material, of)
-        files = sections.files_part(
-            material.accesses,
-            budget=of(share.recently_accessed_files_percent),
-            show=request.place.show_path,
-        )
-        if strategy == "recent":
-            return [profile, liked, thread, *recent, files, changed]
-        recalled = self._recalled_parts(request, material, of)
-        facts = sections.facts_part(
-            material.facts,
-            said,
-            [item.record_id for part in (pinned, liked) for item in part.items],
-            turns=recalled[0],
-            most=self._config.facts.shown,
-            budget=of(share.facts_percent, small=15),
-            now=request.now,
-            brief=not self._native,
-        )
-        if strategy == "relevant":
-            return [facts, code, *recalled, changed]
-        last_time = sections.last_time_part(
-            material.last_time,
-            [item.record_id for part in recalled for item in part.items],
-            budget=of(share.last_time_percent, small=10),
-            now=request.now,
-        )
-        return [profile, liked, last_time, thread, facts, *recent, code, *recalled, files, changed]
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
         passages = material.code if request.strategy != "recent" else ()
@@ -296,53 +339,6 @@ class ContextBuilder:
             show=request.place.show_path,
             brief=not self._native,
         )
-
-    def _said(self, request: ContextRequest, material: Material) -> list[str]:
-        """What the request says anyway: the prompt, and the conversation that it shows."""
-        texts = [request.prompt]
-        if request.strategy != "relevant":
-            texts.append(material.thread_summary)
-            for turn in self._shown_turns(material):
-                texts += [turn.user_message, turn.assistant_message]
-        return texts
-
-    def _recent_parts(self, material: Material, of: Chars) -> list[Part]:
-        recent = self._config.recent
-        queries = of(self._config.context.last_user_queries_percent)
-        if self._native:
-            older_count = material.older_count
-            return [sections.queries_part(material.older, older_count=older_count, budget=queries)]
-        # 5% of a small window would hold no exchange at all.
-        budget = of(recent.turns_percent, small=30)
-        return [
-            sections.recent_part(material.turns, most=recent.turns, budget=budget),
-            sections.last_query_part(material.turns, budget=queries),
-        ]
-
-    def _recalled_parts(self, request: ContextRequest, material: Material, of: Chars) -> list[Part]:
-        """Hits, then summaries that no other stands for; nothing that is shown already."""
-        share = self._config.context
-        turns = self._shown_turns(material) if request.strategy != "relevant" else ()
-        shown = frozenset(turn.turn_id for turn in turns)
-        level1 = Part(name="Level 1 Summaries", text="")
-        if request.strategy == "hybrid":
-            budget = of(share.summaries_percent)
-            level1 = sections.level1_part(material.level1, shown, budget=budget)
-        listed = shown.union(item.record_id for item in level1.items)
-        found = sections.relevant_parts(
-            sections.choose(material.hits, listed, most=self._counts.relevant_messages),
-            request.prompt,
-            session_id=request.place.session_id,
-            budget=of(share.relevant_percent),
-            now=request.now,
-            present=[passage.path for passage in material.code],
-        )
-        return [*found, level1]
-
-    def _shown_turns(self, material: Material) -> Sequence[Turn]:
-        if self._native:
-            return material.window.turns
-        return material.turns[-self._config.recent.turns :]
 
     # --- the conversation -----------------------------------------------------------
 
@@ -447,7 +443,7 @@ def code_part(
         else:
             dropped += 1
     text = f"{CODE_HEADING}\n" + "\n\n".join(shown.texts)
-    return shown.part("Relevant Code", text, dropped=dropped)
+    return shown.part("Relevant Code", text, of=len(shown.texts) + dropped)
 
 
 class _Row(NamedTuple):

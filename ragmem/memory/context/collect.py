@@ -10,20 +10,24 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
-from ragmem.memory import Found, Hit, Question, Replaced
-from ragmem.memory.context import ContextRequest, FindCode, Material, SessionRecap
-from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.facts import FactHit
-from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
-from ragmem.memory.leases import StoreTooSlow, in_time
-from ragmem.memory.recall import Recall, scope_of
-from ragmem.memory.window import window_limit
+from ragmem.memory.projects import Instructions
+from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
+from ragmem.memory.recording import StoreTooSlow, in_time
+from ragmem.memory.turns import (
+    NO_WINDOW,
+    Window,
+    extract_accessed_files,
+    recently_accessed,
+    window_limit,
+    written_since,
+)
 from ragmem.records import (
     FileAccess,
     MemoryRecord,
@@ -31,6 +35,7 @@ from ragmem.records import (
     Session,
     SessionQuery,
     Summary,
+    ToolCall,
     Turn,
     TurnQuery,
 )
@@ -38,7 +43,9 @@ from ragmem.store import Store
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
+    from ragmem.memory.context.builder import ContextBuilder
     from ragmem.memory.facts.facts import Facts
+    from ragmem.memory.last_time import SessionRecap
     from ragmem.memory.since import Aftermath
 
 _log = logging.getLogger("ragmem")
@@ -70,11 +77,105 @@ _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
 
 
+Strategy = Literal["recent", "relevant", "hybrid"]
+"""Which sections there are: the latest, what bears on the prompt, or both."""
+STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the agent works."""
+
+    cwd: Path
+    project: Path
+    instructions: Instructions
+    show_path: Callable[[str], str] = str
+    memory_tools: bool = False
+    """Whether the model has tools to search the memory and to add to it."""
+    code_tool: bool = False
+    """Whether the model has brain_search."""
+    skills: str = ""
+    """What the model is told of skills that it can read."""
+
+
+class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the project's code that bear on a prompt, as they are on the disk now."""
+
+    scope_id: str
+    path: str
+    """As in `FileAccess`."""
+    name: str
+    """`Service.validate`; empty for lines without one."""
+    start_line: int
+    end_line: int
+    text: str
+    score: float
+    why: str
+    """In words, for the model and for people."""
+
+
+FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
+"""What of the project's code bears on a text, best first; SearchTooLong."""
+
+
+class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, and where, when and how it is asked."""
+
+    prompt: str
+    place: Place
+    tag: str
+    """Delimits quoted data: one that no file could know."""
+    now: datetime
+    session_id: str = ""
+    """Of the conversation that it belongs to."""
+    mentions: Sequence[ToolCall] = ()
+    """Of files that the prompt names, and commands that the person ran."""
+    strategy: Strategy = "hybrid"
+    changed: str = ""
+    """Which files are other than the agent knows them; one line."""
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
+
+    turns: tuple[Turn, ...] = ()
+    """Finished turns, in order: as many as `window_limit` asks for."""
+    window: Window = NO_WINDOW
+    """`ContextBuilder.window` of those turns."""
+    older: tuple[Turn, ...] = ()
+    """The turns just before the window, in order; for their queries."""
+    older_count: int = 0
+    """How many turns came before the window."""
+    accesses: tuple[FileAccess, ...] = ()
+    """One a path, latest first."""
+    last_time: "tuple[SessionRecap, ...]" = ()
+    """What other sessions came to, for whoever comes back; the newest first."""
+    hits: tuple[Hit, ...] = ()
+    """What memory holds on the prompt, best first."""
+    level1: tuple[Summary, ...] = ()
+    """Summaries of turns that no higher summary covers, newest first."""
+    thread_summary: str = ""
+    pinned: tuple[MemoryRecord, ...] = ()
+    """The person's rules and pinned memories, oldest first: for the system message."""
+    profile: Profile = Profile()
+    preferences: tuple[MemoryRecord, ...] = ()
+    """What the person likes, the most telling first."""
+    facts: tuple[FactHit, ...] = ()
+    """Memories that bear on the prompt, best first; more than are shown."""
+    code: tuple[CodePassage, ...] = ()
+    """Best first; more than are shown."""
+    without_code: str = ""
+    """Why there is none, where looking for it took too long."""
+    notices: tuple[str, ...] = ()
+    """What the person is to be told of what is missing."""
+    at_hand: bool = False
+    """The store could not answer: this is what the process remembers."""
+
+
 class ContextInput(ContextRequest, frozen=True, kw_only=True):
     """What a request is made of, with what is known beside the store."""
 
     session: Session
-    builder: ContextBuilder
+    builder: "ContextBuilder"
     before: int | None = None
     """Index of the turn in flight."""
     own: Sequence[Turn] = ()
@@ -124,15 +225,17 @@ class Collector:
 
     async def collect(self, asked: ContextInput) -> Material:
         """All that the builder shapes; what is at hand where the store can't be asked."""
-        found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
-        return msgspec.structs.replace(found, code=code.code, without_code=code.without_code)
+        found, (code, without_code) = await asyncio.gather(
+            self._remembered(asked), self._code(asked)
+        )
+        return msgspec.structs.replace(found, code=code, without_code=without_code)
 
-    def at_hand(self, session: Session, own: Sequence[Turn]) -> Material:
+    def at_hand(self, asked: ContextInput) -> Material:
         """What is known without the store: what was read last, and this process' own turns."""
+        session = asked.session
         last = self._last.get(session.session_id, Material())
-        turns = self.turns_at_hand(session.session_id, own)
         return Material(
-            turns=turns,
+            turns=self.turns_at_hand(session.session_id, asked.own),
             at_hand=True,
             level1=last.level1,
             thread_summary=last.thread_summary,
@@ -180,7 +283,7 @@ class Collector:
         self._why_away, self._missing = "", ()
         try:
             with self._metrics.time("memory.context"):
-                past, relevant, known, last = await asyncio.gather(
+                past, relevant, (profile, liked, facts), last = await asyncio.gather(
                     in_time(self._past(asked)),
                     self._relevant(asked),
                     self._known(asked),
@@ -189,23 +292,22 @@ class Collector:
                 if self._is_of_nothing_told(relevant):
                     last = ()
                 hits = await self._hits(relevant, past.window.turns, asked)
-                judged = hits or known.facts or known.preferences
-                if judged and self._config.scope != "session":
-                    beside = await self._tried(self._with_since(hits, known, asked))
-                    hits, known = beside or (hits, known)
+                if (hits or facts or liked) and self._config.scope != "session":
+                    judged = await self._tried(self._with_since(hits, facts, liked, asked))
+                    hits, facts, liked = judged or (hits, facts, liked)
                 return msgspec.structs.replace(
                     past,
                     last_time=last,
                     hits=tuple(hits),
                     pinned=self._last_pinned.get(asked.session.project_id, ()),
-                    profile=known.profile,
-                    preferences=known.preferences,
-                    facts=known.facts,
+                    profile=profile,
+                    preferences=tuple(liked),
+                    facts=tuple(facts),
                     notices=self._notices(asked.session) or self._missing,
                 )
         except Exception as error:
             self.failed(error)
-            return self.at_hand(asked.session, asked.own)
+            return self.at_hand(asked)
 
     def _notices(self, session: Session) -> tuple[str, ...]:
         if self._facts is None or session.project_id in self._last_pinned:
@@ -312,16 +414,20 @@ class Collector:
         ]
 
     async def _with_since(
-        self, hits: list[Hit], known: Material, asked: ContextInput
-    ) -> tuple[list[Hit], Material]:
+        self,
+        hits: list[Hit],
+        facts: list[FactHit],
+        liked: list[MemoryRecord],
+        asked: ContextInput,
+    ) -> tuple[list[Hit], list[FactHit], list[MemoryRecord]]:
         """With what was said later in the project that does it or takes it back; of preferences
         those that no later turn has written over."""
         from ragmem.memory.since import Aftermath, alike, turns_since
 
-        told = [*(fact.memory for fact in known.facts), *known.preferences]
+        memories = [fact.memory for fact in facts]
         # A summary is younger than the turns that it tells of.
         ages = [_EVER if hit.summary else hit.at for hit in hits]
-        oldest = min([*ages, *(memory.created_at for memory in told)])
+        oldest = min([*ages, *(memory.created_at for memory in (*memories, *liked))])
         project_id = asked.session.project_id
         store = await self._store()
         turns = await turns_since(store, project_id, oldest)
@@ -330,29 +436,27 @@ class Collector:
         # What another project's turn says is no matter of this one's.
         own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
-        def marked() -> tuple[list[Hit], Material]:
-            memories = [fact.memory for fact in known.facts]
-            after = Aftermath(turns, memories, meant)
-            facts = [
-                msgspec.structs.replace(fact, since=after.of_memory(fact.memory))
-                if fact.memory.project_id == project_id
-                else fact
-                for fact in known.facts
-            ]
-            judged = [
-                msgspec.structs.replace(hit, since=_became(hit, after))
-                if not hit.since and (own is None or hit.session_id in own)
-                else hit
-                for hit in hits
-            ]
-            liked = [each for each in known.preferences if not after.overwritten(each)]
-            return judged, msgspec.structs.replace(
-                known, facts=tuple(facts), preferences=tuple(liked)
+        def marked() -> tuple[list[Hit], list[FactHit], list[MemoryRecord]]:
+            after, replace = Aftermath(turns, memories, meant), msgspec.structs.replace
+            return (
+                [
+                    replace(hit, since=_became(hit, after))
+                    if not hit.since and (own is None or hit.session_id in own)
+                    else hit
+                    for hit in hits
+                ],
+                [
+                    replace(fact, since=after.of_memory(fact.memory))
+                    if fact.memory.project_id == project_id
+                    else fact
+                    for fact in facts
+                ],
+                [each for each in liked if not after.overwritten(each)],
             )
 
-        return await asyncio.to_thread(marked) if turns else (hits, known)
+        return await asyncio.to_thread(marked) if turns else (hits, facts, liked)
 
-    async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
+    async def _last_time(self, asked: ContextInput) -> "tuple[SessionRecap, ...]":
         """What other sessions came to: at the start of one, and where the prompt means them."""
         scope = self._config.scope
         if self._open_store is None or asked.strategy != "hybrid" or scope == "session":
@@ -372,35 +476,39 @@ class Collector:
 
     # --- code ---------------------------------------------------------------------
 
-    async def _code(self, asked: ContextInput) -> Material:
+    async def _code(self, asked: ContextInput) -> tuple[tuple[CodePassage, ...], str]:
+        """What bears on the prompt; or why there is none, where that took too long."""
         if asked.find_code is None or asked.strategy == "recent":
-            return Material()
+            return (), ""
         try:
             with self._metrics.time("code.context"):
-                return Material(code=tuple(await asked.find_code(asked.prompt)))
+                return tuple(await asked.find_code(asked.prompt)), ""
         except SearchTooLong as error:
-            return Material(without_code=str(error))
+            return (), str(error)
         except Exception as error:
             self._log("Code was not looked for", error)
             self._metrics.count("code.failures")
-            return Material()
+            return (), ""
 
     # --- facts --------------------------------------------------------------------
 
-    async def _known(self, asked: ContextInput) -> Material:
+    async def _known(
+        self, asked: ContextInput
+    ) -> tuple[Profile, list[MemoryRecord], list[FactHit]]:
         """Profile, preferences and facts as the strategy has them; reads what is pinned, too."""
-        if self._facts is None:
-            return Material()
+        facts, with_person = self._facts, asked.strategy != "relevant"
+        if facts is None:
+            return Profile(), [], []
         profile, found = await asyncio.gather(
-            self._tried(self._facts.profile()) if asked.strategy != "relevant" else _nothing(),
-            self._memories(self._facts, asked),
+            self._tried(facts.profile()) if with_person else _nothing(),
+            self._memories(facts, asked),
         )
         liked = None
-        if self._has_facts and asked.strategy != "relevant":
-            liked = await self._tried(self._facts.preferences(asked.session.project_id))
-        return Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
+        if self._has_facts and with_person:
+            liked = await self._tried(facts.preferences(asked.session.project_id))
+        return profile or Profile(), liked or [], found
 
-    async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
+    async def _memories(self, facts: "Facts", asked: ContextInput) -> list[FactHit]:
         """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
 
         As they were read last: a store that is away takes no rule out of the request.
@@ -414,7 +522,7 @@ class Collector:
             if found_any == []:
                 self._last_pinned[project_id] = ()
         if not self._has_facts:
-            return ()
+            return []
         # One after the other: the second finds what the first has read.
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
@@ -422,7 +530,7 @@ class Collector:
         from ragmem.memory.last_time import names_nothing
 
         if asked.strategy == "recent" or pinned is None or names_nothing(asked.prompt, asked.now):
-            return ()
+            return []
         patience_s = self._config.embeddings.timeout_s
         found = await self._tried(
             facts.search(
@@ -433,7 +541,7 @@ class Collector:
             ),
             beside_s=patience_s,
         )
-        return tuple(found or ())
+        return found or []
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being
@@ -450,7 +558,7 @@ async def accesses_of(store: Store, session_id: str) -> list[FileAccess]:
     return recently_accessed(found, max_chars=_FILES_CHARS)
 
 
-def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
+def _around_window(builder: "ContextBuilder", turns: Sequence[Turn]) -> Material:
     window = builder.window(turns)
     first = (window.turns or tuple(turns) or (None,))[0]
     older_count = first.turn_index - 1 if first else 0

@@ -1,39 +1,126 @@
 """The sections of a request, each within its own budget in characters."""
 
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
-from typing import Any
+from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragmem.config import MemoryConfig
 from ragmem.ids import short_id
-from ragmem.memory import Hit, relevance, repeats
-from ragmem.memory.context import NO_PART, ContextItem, Material, Part, SessionRecap
-from ragmem.memory.facts import FactHit
-from ragmem.memory.files import format_accessed_files
-from ragmem.memory.window import (
+from ragmem.memory.facts import FactHit, dated, told_by
+from ragmem.memory.turns import (
     answered,
-    build_history_context,
-    digests_of,
-    messages_of,
+    format_accessed_files,
     passage,
     question_words,
     recent_text,
     result_text,
 )
-from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
+from ragmem.records import MemoryRecord, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line, set_in
 
+if TYPE_CHECKING:
+    from ragmem.memory.context.collect import ContextRequest, Material
+    from ragmem.memory.recall import Hit
+
+PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
+RELEVANT = {
+    "turn": ("Relevant Turns", "## Relevant Past Context (Semantic Search - Turns)"),
+    "summary": ("Relevant Summaries", "## Relevant Past Context (Semantic Search - Summaries)"),
+}
+"""Names and headings, by the kind of hit."""
+MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
+"""Of each kind, and of both together."""
+MOST_LEVEL1 = 10
 _LEAST_LINE = 40
 """Shorter ones of a session that is told of say nothing."""
 _QUERY_CHARS = 200
 """A past query is shown with at most so many characters."""
+_FACT_CHARS = 1_000
+_OF_NEAREST = 0.7
+"""Of how near the nearest recalled turn is, a fact is to be so near at least."""
+_VALUE_CHARS = 200
+_LEAST_CHARS = 160
+"""A hit that would get less room than this says nothing."""
+_LEAST_SHARE = 320
+"""Of one of several, with its heading, its source and what became of it: fewer are told rather."""
+_SINCE_CHARS = 360
+"""Of what was said since, and of what failed."""
+_MOST_FAILED = 2
+_RESULT_WORDS = 2
+"""A tool's result is quoted when it holds so many of the question's words that the texts lack."""
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_WORD = re.compile(r"\w+")
+
+Chars = Callable[..., int]
+"""`ContextBuilder.chars` of one request: less, where all together pass its room."""
+
+
+class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in a section, and why it is there."""
+
+    label: str
+    chars: int
+    score: float | None = None
+    why: str
+    record_id: str = ""
+    """Of the turn, summary or memory that was recalled."""
+    source: str = ""
+    """Whose word it is, or where it was said, for people."""
+    at: datetime | None = None
+    """When it was said or made known."""
+    similarity: float | None = None
+    """Cosine to the prompt; None for what was found by words alone, or is always there."""
+    holds: bool = True
+    """Whether nothing is known that took its place or changed since."""
+
+
+class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the request with its own budget, in characters; 0 is no limit."""
+
+    name: str
+    chars: int
+    budget: int
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+    """Items left out for want of room."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A section before it is placed; an empty text is no section."""
+
+    name: str
+    text: str
+    budget: int = 0
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+
+    @property
+    def section(self) -> ContextSection:
+        return ContextSection(
+            name=self.name,
+            chars=len(self.text),
+            budget=self.budget,
+            items=self.items,
+            dropped=self.dropped,
+        )
+
+
+NO_PART = Part(name="", text="")
 
 
 class Entries:
     """Texts that fit a section's room, and what they are, in order."""
 
-    def __init__(self, budget: int, heading: str) -> None:
+    def __init__(self, budget: int, heading: str = "") -> None:
         self.room = budget - len(heading)
+        self._heading = heading
         self.texts: list[str] = []
         self.items: list[ContextItem] = []
         self._budget = budget
@@ -47,14 +134,25 @@ class Entries:
         self.items.append(ContextItem(label=label, chars=len(text), **item))
         return True
 
-    def part(self, name: str, text: str, *, dropped: int) -> Part:
-        """The section, which is empty where nothing fits."""
+    def add_memory(self, line: str, memory: MemoryRecord, **item: Any) -> None:
+        """Take what is said of a memory, where it fits."""
+        self.add(
+            line,
+            one_line(memory.content, 80),
+            record_id=memory.memory_id,
+            source=told_by(memory) or "told by you",
+            at=memory.created_at,
+            **item,
+        )
+
+    def part(self, name: str, text: str = "", *, of: int) -> Part:
+        """The section of so many things, which is empty where none fits: a line each, or a text."""
         return Part(
             name=name,
-            text=text if self.texts else "",
+            text=(text or "\n".join([self._heading, *self.texts])) if self.texts else "",
             budget=self._budget,
             items=tuple(self.items),
-            dropped=dropped,
+            dropped=of - len(self.texts),
         )
 
 
@@ -66,65 +164,370 @@ def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
     )
 
 
-def history_part(material: Material, *, budget: int) -> Part:
-    """What this process remembers, where the store can't be asked."""
-    heading = "## Conversation History\n\n"
-    summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
-    text = build_history_context(
-        messages_of(material.turns),
-        so_far=material.thread_summary,
-        digests=digests_of(material.turns, summaries),
-        max_chars=max(0, budget - len(heading)),
-    )
-    text = heading + text if material.turns else ""
-    return Part(name="Conversation History", text=text, budget=budget)
+class Sections:
+    """What is recalled for a request as its sections, each within its own budget.
+
+    `of` gives the characters of a share of the request; `native`: the model calls tools; `most`
+    bounds the hits, as `choose` takes it.
+    """
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        request: ContextRequest,
+        material: Material,
+        of: Chars,
+        *,
+        native: bool,
+        most: int | None,
+    ) -> None:
+        self._config, self._share = config, config.context
+        self._request, self._material = request, material
+        self._now, self._session_id = request.now, request.session_id
+        self._of, self._native, self._most = of, native, most
+        turns = material.window.turns if native else material.turns[-config.recent.turns :]
+        self._shown = turns if request.strategy != "relevant" else ()
+        """The turns of the conversation that the request shows anyway."""
+
+    def all(self, pinned: Part, code: Part) -> list[Part]:
+        """In their order, with the project's code; what is `pinned` stands in the request, too."""
+        strategy, changed = self._request.strategy, self._request.changed
+        last = Part(name="Changed Files", text=changed if self._native else "")
+        if self._material.at_hand:
+            return [self._history(), code, last]
+        profile, liked, thread = self._profile(), self._preferences(), self._thread()
+        if strategy == "recent":
+            return [profile, liked, thread, *self._recent(), self._files(), last]
+        recalled = self._recalled()
+        facts = self._facts(recalled[0], (*pinned.items, *liked.items))
+        if strategy == "relevant":
+            return [facts, code, *recalled, last]
+        told = [profile, liked, self._last_time(recalled), thread, facts, *self._recent()]
+        return [*told, code, *recalled, self._files(), last]
+
+    # --- the conversation ---------------------------------------------------------
+
+    def _history(self) -> Part:
+        """What this process remembers, where the store can't be asked."""
+        from ragmem.memory.context.history import build_history_context, digests_of, messages_of
+
+        material, heading = self._material, "## Conversation History\n\n"
+        budget = self._of(self._config.recent.window_percent)
+        summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
+        text = build_history_context(
+            messages_of(material.turns),
+            so_far=material.thread_summary,
+            digests=digests_of(material.turns, summaries),
+            max_chars=max(0, budget - len(heading)),
+        )
+        text = heading + text if material.turns else ""
+        return Part(name="Conversation History", text=text, budget=budget)
+
+    def _recent(self) -> list[Part]:
+        """The latest turns, as text for a model without tool calls, and what was asked before."""
+        queries = self._of(self._share.last_user_queries_percent)
+        if self._native:
+            return [self._queries(queries)]
+        recent, turns = self._config.recent, self._material.turns
+        # 5% of a small window would hold no exchange at all.
+        budget = self._of(recent.turns_percent, small=30)
+        text, count = recent_text(turns, limit=recent.turns, max_chars=budget)
+        shown = turns[len(turns) - count :]
+        part = Part(
+            name="Recent Conversation (Raw)",
+            text=text,
+            budget=budget,
+            items=tuple(turn_item(turn) for turn in shown),
+            dropped=shown[0].turn_index - 1 if shown else 0,
+        )
+        return [part, self._last_query(queries)]
+
+    def _queries(self, budget: int) -> Part:
+        """What was asked in the turns just before the window."""
+        entries = Entries(budget, "## Last User Queries")
+        for turn in reversed(self._material.older):
+            line = f"[Turn {turn.turn_index}] {one_line(turn.asked, _QUERY_CHARS)}"
+            if not entries.add(line, line[:80], why="asked before the window"):
+                break
+        entries.texts.reverse()
+        entries.items.reverse()
+        return entries.part("Last User Queries", of=self._material.older_count)
+
+    def _last_query(self, budget: int) -> Part:
+        """Said a second time, as a sentence: without it a small model can't tell who asked what."""
+        before, after, turns = 'You were asked before: "', '"', self._material.turns
+        room = budget - len(before) - len(after)
+        asked = one_line(turns[-1].asked, room) if turns and room > 0 else ""
+        return Part(
+            name="Last User Queries",
+            text=f"{before}{asked}{after}" if asked else "",
+            budget=budget,
+            items=(ContextItem(label=asked[:80], chars=len(asked), why="asked last"),),
+        )
+
+    def _thread(self) -> Part:
+        """The digest of the session so far."""
+        heading, budget = "[Thread Summary]\n", self._of(self._share.thread_summary_percent)
+        room = max(0, budget - len(heading))
+        text = clip_middle(_told_in(self._material.thread_summary), room)
+        return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
+
+    def _files(self) -> Part:
+        """The files that tools touched of late."""
+        accesses, show = self._material.accesses, self._request.place.show_path
+        budget = self._of(self._share.recently_accessed_files_percent)
+        text, dropped = format_accessed_files(accesses, max_chars=budget, show=show)
+        return Part(
+            name="Recently Accessed Files",
+            text=text,
+            budget=budget,
+            items=tuple(
+                ContextItem(
+                    label=show(a.path),
+                    chars=len(a.path),
+                    why=f"{a.access_type} by {a.tool_name} in turn {a.turn_index}",
+                )
+                for a in accesses
+            ),
+            dropped=dropped,
+        )
+
+    # --- other sessions -------------------------------------------------------------
+
+    def _last_time(self, recalled: Iterable[Part]) -> Part:
+        """What the newest sessions came to, for whoever comes back; less the turns that are
+        recalled."""
+        recaps = self._material.last_time
+        shown = [item.record_id for part in recalled for item in part.items]
+        entries = Entries(self._of(self._share.last_time_percent, small=10), "## Last Time")
+        for i, recap in enumerate(recaps):
+            # What a short one leaves is for those behind it.
+            head, *lines = recap.head(self._now), *recap.lines(shown)
+            room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
+            share = _fair_share([len(head), *map(len, lines)], room)
+            told = [f"\n  {one_line(line, share)}" for line in lines if share >= _LEAST_LINE]
+            entries.add(
+                f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(told)}",
+                one_line(recap.outcome or recap.session.called, 80),
+                why="among the newest sessions",
+                record_id=recap.session.session_id,
+                source=f"session {short_id(recap.session.session_id)}",
+                at=recap.session.last_activity_at,
+            )
+        return entries.part("Last Time", of=len(recaps))
+
+    # --- what is known --------------------------------------------------------------
+
+    @cached_property
+    def _said(self) -> str:
+        """The words that the request says anyway: the prompt, the conversation that it shows."""
+        texts = [self._request.prompt]
+        if self._request.strategy != "relevant":
+            texts.append(self._material.thread_summary)
+        for turn in self._shown:
+            texts += [turn.user_message, turn.assistant_message]
+        return " | ".join(map(_words, texts))
+
+    def _is_news(self, memory: MemoryRecord) -> bool:
+        """Whether it holds, and the request says it nowhere else word for word."""
+        words = _words(memory.content)
+        return memory.is_current(self._now) and not (words.strip() and words in self._said)
+
+    def _profile(self) -> Part:
+        """What the person has said of themselves, on one line; whole pairs only."""
+        values, heading = self._material.profile.values, "[User Profile]\n"
+        entries = Entries(self._of(self._share.user_profile_percent, small=5), heading)
+        for key, value in sorted(values.items()):
+            pair = f"{one_line(key, _VALUE_CHARS)}={one_line(value, _VALUE_CHARS)}"
+            entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
+        return entries.part("User Profile", heading + "; ".join(entries.texts), of=len(values))
+
+    def _preferences(self) -> Part:
+        """How the person likes things done, a line each; those without room are facts to find."""
+        budget = self._of(self._share.preferences_percent, small=10)
+        entries = Entries(budget, "## What the Person Prefers")
+        for memory in filter(self._is_news, self._material.preferences):
+            line = f"- {one_line(memory.content, _FACT_CHARS)}"
+            entries.add_memory(line, memory, why="a preference of the person")
+        return entries.part("Preferences", of=len(self._material.preferences))
+
+    def _facts(self, turns: Part, told: Iterable[ContextItem]) -> Part:
+        """The best of them that hold and are told nowhere else, a line each.
+
+        Nor in other words in the recalled `turns`, where it was learned from one that still holds,
+        and none is much farther from the prompt than the nearest of these.
+        """
+        from ragmem.memory.facts.trust import covers
+
+        elsewhere = {item.record_id for item in told}
+        news = (
+            hit
+            for hit in self._material.facts
+            if hit.memory.memory_id not in elsewhere and self._is_news(hit.memory)
+        )
+        best = list(islice(news, self._config.facts.shown))
+        nearest = max((item.similarity or 0.0 for item in turns.items), default=0.0)
+        held = {item.record_id for item in turns.items if item.holds}
+        chosen = [
+            hit
+            for hit in best
+            if (hit.similarity is None or hit.similarity >= _OF_NEAREST * nearest)
+            and not (
+                any(each.turn_id in held for each in hit.memory.evidence)
+                and covers(turns.text, hit.memory.content)
+            )
+        ]
+        line_of = _fact_line if self._native else _brief_line
+        entries = Entries(self._of(self._share.facts_percent, small=15), "## Remembered Facts")
+        for hit in chosen:
+            entries.add_memory(
+                line_of(hit, self._now),
+                hit.memory,
+                score=hit.score,
+                why=hit.why,
+                similarity=hit.similarity,
+            )
+        return entries.part("Remembered Facts", of=len(chosen))
+
+    # --- turns and summaries ----------------------------------------------------------
+
+    def _recalled(self) -> list[Part]:
+        """Hits, then summaries that no other stands for; nothing that is shown already."""
+        shown = frozenset(turn.turn_id for turn in self._shown)
+        level1 = self._level1(shown) if self._request.strategy == "hybrid" else NO_PART
+        listed = shown.union(item.record_id for item in level1.items)
+        return [*self._relevant(choose(self._material.hits, listed, most=self._most)), level1]
+
+    def _relevant(self, hits: Sequence[Hit]) -> Iterator[Part]:
+        """The sections of turns and of summaries, within one budget."""
+        every, budget = hits, self._of(self._share.relevant_percent)
+        room = budget - _heading_chars(hits)
+        while len(hits) > 1 and room // len(hits) < _LEAST_SHARE:
+            # Where there is room for few, the best are shown, rather than nothing of all.
+            hits = hits[:-1]
+            room = budget - _heading_chars(hits)
+        # In the order that their numbers say; what has none is behind.
+        hits = sorted(hits, key=lambda hit: -(hit.similarity or 0))
+        kinds = {kind: Entries(budget) for kind in RELEVANT}
+        for i, hit in enumerate(hits):
+            # What a short one leaves is for those behind it.
+            share = room // (len(hits) - i)
+            entry = self._hit_entry(hit, share) if share >= _LEAST_CHARS else ""
+            if entry and len(entry) + 2 <= room:
+                room -= len(entry) + 2
+                kinds[hit.type].add(
+                    entry,
+                    _label(hit),
+                    score=hit.score,
+                    why=hit.why,
+                    record_id=hit.record_id,
+                    source=self._where(hit),
+                    at=hit.at,
+                    similarity=hit.similarity,
+                    holds=not (hit.since or hit.changed),
+                )
+        for kind, (name, heading) in RELEVANT.items():
+            text = f"{heading}\n" + "\n\n".join(kinds[kind].texts)
+            yield kinds[kind].part(name, text, of=sum(hit.type == kind for hit in every))
+
+    def _where(self, hit: Hit) -> str:
+        return "this session" if hit.session_id == self._session_id else hit.where()
+
+    def _hit_entry(self, hit: Hit, room: int) -> str:
+        at = f"{hit.at.astimezone(self._now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, self._now)}"
+        source = f"Source: {self._where(hit)}, {at}"
+        since_chars = min(_SINCE_CHARS, room // 4)
+        since = [one_line(hit.since, since_chars)] if hit.since else []
+        if hit.changed:
+            since.append(f"Changed since: {one_line(', '.join(hit.changed), since_chars)}")
+        # Whoever reads what was said knows by then what became of it.
+        if hit.summary:
+            summary = hit.summary
+            head = [f"[Level {summary.level} Summary - Relevance: {hit.relevance}]", *since]
+            lines = ["", *_findings(summary), source]
+            room -= sum(len(line) + 1 for line in (*head, *lines))
+            text = clip_middle(_in_one(_told_in(summary.text)), max(room, _LEAST_CHARS // 2))
+            return "\n".join([*head, text, *lines])
+        if hit.turn is None:
+            return ""
+        of = f" of session {short_id(hit.session_id)}, {ago(hit.at, self._now)}"
+        of = "" if hit.session_id == self._session_id else of
+        head = [f"[Turn {hit.turn.turn_index}{of} - Relevance: {hit.relevance}]", *since]
+        return self._turn_entry(hit, hit.turn, "\n".join(head), source, room)
+
+    def _turn_entry(self, hit: Hit, turn: Turn, heading: str, source: str, room: int) -> str:
+        question = self._request.prompt
+        tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
+        told: list[str] = []
+        if turn.tool_calls:
+            from ragmem.memory.facts.failures import failures
+
+            failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
+            told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
+        told = told if sum(map(len, told)) < room // 2 else []
+        room -= sum(len(line) + 1 for line in told)
+        room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
+        quoted = self._telling_result(hit, turn, max(0, room // 4))
+        room -= len(quoted) + 1 if quoted else 0
+        said = _in_one(answered(turn, question))
+        asked = passage(_in_one(turn.user_message), question, max(room // 3, room - len(said)))
+        answer = passage(said, question, max(0, room - len(asked)))
+        lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
+        lines += [f"Tools: {tools}"] if tools else []
+        lines += [*told, quoted] if quoted else told
+        return "\n".join([*lines, source])
+
+    def _telling_result(self, hit: Hit, turn: Turn, room: int) -> str:
+        """The result of a tool that holds what is asked about, where the texts do not.
+
+        Of the files that the request shows as they are now none is told as it was.
+        """
+        question, present = self._request.prompt, {each.path for each in self._material.code}
+        said = turn.user_message.casefold() + turn.said.casefold()
+        words = {word for word in question_words(question) if word not in said}
+        best: tuple[int, ToolCall] | None = None
+        for call in turn.tool_calls:
+            if hit.outdated.get(call.tool_call_id) in present:
+                continue
+            text = result_text(call).casefold()
+            count = sum(word in text for word in words)
+            if count >= _RESULT_WORDS and (best is None or count > best[0]):
+                best = (count, call)
+        if best is None or room < _LEAST_CHARS // 2:
+            return ""
+        call = best[1]
+        then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
+        then = then if call.tool_call_id in hit.outdated else ""
+        label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
+        return label + passage(_in_one(result_text(call)), question, max(0, room - len(label)))
+
+    def _level1(self, shown: Collection[str]) -> Part:
+        """Summaries of turns that no higher one covers nor the request shows, newest first."""
+        heading = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)\n"
+        entries = Entries(self._of(self._share.summaries_percent), heading)
+        listed = [s for s in self._material.level1 if not s.repeats(shown)][:MOST_LEVEL1]
+        for summary in listed:
+            told = ["[Level 1 Summary]", _told_in(summary.text), "", *_findings(summary)]
+            entry = "\n".join([*told, *_line("Tools used", summary.tools_used)])
+            room = entries.room - 2
+            if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
+                break
+            entries.add(
+                clip_middle(entry, room),
+                one_line(summary.text, 80),
+                joint=2,
+                why="not yet part of a level-2 summary",
+                record_id=summary.summary_id,
+                source="this session",
+                at=summary.created_at,
+            )
+        return entries.part(
+            "Level 1 Summaries", heading + "\n\n".join(entries.texts), of=len(listed)
+        )
 
 
-def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
-    """The latest turns as text, for a model without tool calls."""
-    text, count = recent_text(turns, limit=most, max_chars=budget)
-    shown = turns[len(turns) - count :]
-    return Part(
-        name="Recent Conversation (Raw)",
-        text=text,
-        budget=budget,
-        items=tuple(turn_item(turn) for turn in shown),
-        dropped=shown[0].turn_index - 1 if shown else 0,
-    )
-
-
-def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Part:
-    """What was asked in the turns just before the window."""
-    heading = "## Last User Queries"
-    entries = Entries(budget, heading)
-    for turn in reversed(older):
-        line = f"[Turn {turn.turn_index}] {one_line(turn.asked, _QUERY_CHARS)}"
-        if not entries.add(line, line[:80], why="asked before the window"):
-            break
-    entries.texts.reverse()
-    entries.items.reverse()
-    text = "\n".join([heading, *entries.texts])
-    return entries.part("Last User Queries", text, dropped=older_count - len(entries.texts))
-
-
-def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
-    """Said a second time, as a sentence: without it a small model can't tell who asked what."""
-    before, after = 'You were asked before: "', '"'
-    room = budget - len(before) - len(after)
-    asked = one_line(turns[-1].asked, room) if turns and room > 0 else ""
-    return Part(
-        name="Last User Queries",
-        text=f"{before}{asked}{after}" if asked else "",
-        budget=budget,
-        items=(ContextItem(label=asked[:80], chars=len(asked), why="asked last"),),
-    )
-
-
-def thread_part(summary: str, *, budget: int) -> Part:
-    """The digest of the session so far."""
-    heading = "[Thread Summary]\n"
-    text = clip_middle(_told_in(summary), max(0, budget - len(heading)))
-    return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
+def _heading_chars(hits: Iterable[Hit]) -> int:
+    return sum(len(RELEVANT[kind][1]) + 1 for kind in {hit.type for hit in hits})
 
 
 def _fair_share(lengths: Sequence[int], room: int) -> int:
@@ -134,60 +537,6 @@ def _fair_share(lengths: Sequence[int], room: int) -> int:
         share = room // (len(lengths) - i)
         room -= min(length, share)
     return share
-
-
-def last_time_part(
-    recaps: Sequence[SessionRecap], shown: Collection[str], *, budget: int, now: datetime
-) -> Part:
-    """What the newest sessions came to, for whoever comes back; less what is `shown`, by turns."""
-    heading = "## Last Time"
-    entries = Entries(budget, heading)
-    for i, recap in enumerate(recaps):
-        # What a short one leaves is for those behind it.
-        head, *lines = recap.head(now), *recap.lines(shown)
-        room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
-        share = _fair_share([len(head), *map(len, lines)], room)
-        told = [f"\n  {one_line(line, share)}" for line in lines] if share >= _LEAST_LINE else []
-        entries.add(
-            f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(told)}",
-            one_line(recap.outcome or recap.session.called, 80),
-            why="among the newest sessions",
-            record_id=recap.session.session_id,
-            source=f"session {short_id(recap.session.session_id)}",
-            at=recap.session.last_activity_at,
-        )
-    text = "\n".join([heading, *entries.texts])
-    return entries.part("Last Time", text, dropped=len(recaps) - len(entries.texts))
-
-
-def files_part(accesses: Sequence[FileAccess], *, budget: int, show: Callable[[str], str]) -> Part:
-    """The files that tools touched of late."""
-    text, dropped = format_accessed_files(accesses, max_chars=budget, show=show)
-    return Part(
-        name="Recently Accessed Files",
-        text=text,
-        budget=budget,
-        items=tuple(
-            ContextItem(
-                label=show(a.path),
-                chars=len(a.path),
-                why=f"{a.access_type} by {a.tool_name} in turn {a.turn_index}",
-            )
-            for a in accesses
-        ),
-        dropped=dropped,
-    )
-
-
-PROFILE_HEADING = "[User Profile]"
-FACTS_HEADING = "## Remembered Facts"
-PREFERENCES_HEADING = "## What the Person Prefers"
-PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
-_FACT_CHARS = 1_000
-_OF_NEAREST = 0.7
-"""Of how near the nearest recalled turn is, a fact is to be so near at least."""
-_VALUE_CHARS = 200
-_WORD = re.compile(r"\w+")
 
 
 def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> tuple[Part, str]:
@@ -207,17 +556,11 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
     entries = Entries(budget, PINNED_HEADING)
     for memory in theirs:
         if memory.memory_id in chosen:
-            entries.add(
-                _pinned_line(memory),
-                one_line(memory.content, 80),
-                why="a rule of the person" if memory.kind == "rule" else "pinned by the person",
-                record_id=memory.memory_id,
-                source=_source(memory),
-                at=memory.created_at,
-            )
+            is_rule = memory.kind == "rule"
+            why = "a rule of the person" if is_rule else "pinned by the person"
+            entries.add_memory(_pinned_line(memory), memory, why=why)
     left_out = [memory for memory in theirs if memory.memory_id not in chosen]
-    text = "\n".join([PINNED_HEADING, *entries.texts])
-    part = entries.part("Pinned", text, dropped=len(left_out))
+    part = entries.part("Pinned", of=len(theirs))
     return part, _left_out_notice(left_out, budget) if left_out else ""
 
 
@@ -231,123 +574,6 @@ def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
     )
 
 
-def profile_part(profile: Profile, *, budget: int) -> Part:
-    """What the person has said of themselves, on one line; whole pairs only."""
-    heading = f"{PROFILE_HEADING}\n"
-    entries = Entries(budget, heading)
-    for key, value in sorted(profile.values.items()):
-        pair = f"{one_line(key, _VALUE_CHARS)}={one_line(value, _VALUE_CHARS)}"
-        entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
-    dropped = len(profile.values) - len(entries.texts)
-    return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
-
-
-def preferences_part(
-    liked: Sequence[MemoryRecord], texts: Iterable[str], *, budget: int, now: datetime
-) -> Part:
-    """How the person likes things done, a line each; those that find no room are facts to find.
-
-    None of it stands, word for word, in the `texts` of the request.
-    """
-    entries = Entries(budget, PREFERENCES_HEADING)
-    said = _said(texts)
-    for memory in liked:
-        if memory.is_current(now) and not _stands_in(memory, said):
-            entries.add(
-                f"- {one_line(memory.content, _FACT_CHARS)}",
-                one_line(memory.content, 80),
-                why="a preference of the person",
-                record_id=memory.memory_id,
-                source=_source(memory),
-                at=memory.created_at,
-            )
-    text = "\n".join([PREFERENCES_HEADING, *entries.texts])
-    return entries.part("Preferences", text, dropped=len(liked) - len(entries.texts))
-
-
-def facts_part(
-    hits: Sequence[FactHit],
-    texts: Iterable[str],
-    memory_ids: Iterable[str] = (),
-    *,
-    turns: Part = NO_PART,
-    most: int,
-    budget: int,
-    now: datetime,
-    brief: bool,
-) -> Part:
-    """The best of them that are current, a line each.
-
-    None of it stands, word for word, in the `texts` of the request, or is one of `memory_ids`; nor
-    in other words in the recalled `turns`, where it was learned from one that still holds, and none
-    is much farther from the prompt than the nearest of these.
-    `brief` leaves out age and relevance, for a model that takes each word for part of the question.
-    """
-    from ragmem.memory.facts.trust import covers
-
-    line_of = _brief_line if brief else _fact_line
-    entries = Entries(budget, FACTS_HEADING)
-    said, elsewhere = _said(texts), frozenset(memory_ids)
-    chosen = [
-        hit
-        for hit in hits
-        if hit.memory.is_current(now)
-        and hit.memory.memory_id not in elsewhere
-        and not _stands_in(hit.memory, said)
-    ][:most]
-    nearest = max((item.similarity or 0.0 for item in turns.items), default=0.0)
-    held = {item.record_id for item in turns.items if item.holds}
-    chosen = [
-        hit
-        for hit in chosen
-        if (hit.similarity is None or hit.similarity >= _OF_NEAREST * nearest)
-        and not (
-            any(each.turn_id in held for each in hit.memory.evidence)
-            and covers(turns.text, hit.memory.content)
-        )
-    ]
-    for hit in chosen:
-        entries.add(
-            line_of(hit, now),
-            one_line(hit.memory.content, 80),
-            score=hit.score,
-            why=hit.why,
-            record_id=hit.memory.memory_id,
-            source=_source(hit.memory),
-            at=hit.memory.created_at,
-            similarity=hit.similarity,
-        )
-    text = "\n".join([FACTS_HEADING, *entries.texts])
-    return entries.part("Remembered Facts", text, dropped=len(chosen) - len(entries.texts))
-
-
-def told_by(memory: MemoryRecord) -> str:
-    """Who vouches for it, in words; empty for the person."""
-    if memory.trust == "person":
-        return ""
-    if memory.trust == "model":
-        return "said by the model"
-    for evidence in memory.evidence:
-        if evidence.path:
-            return f"read in {one_line(evidence.path, 120)}"
-    for evidence in memory.evidence:
-        if evidence.tool_name:
-            return f"read in the output of {one_line(evidence.tool_name, 60)}"
-    return "read in a file or an output"
-
-
-def _source(memory: MemoryRecord) -> str:
-    return told_by(memory) or "told by you"
-
-
-def dated(memory: MemoryRecord, now: datetime) -> str:
-    """When it happened or is due, in words; empty where that is not known."""
-    if memory.at is None:
-        return ""
-    day = f"{memory.at.astimezone(now.tzinfo):%Y-%m-%d}"
-    return f"due {day}" if memory.kind == "deadline" else day
-
-
 def _fact_line(hit: FactHit, now: datetime) -> str:
     """What is said about it stands before it, where its own text can't imitate that."""
     memory = hit.memory
@@ -356,7 +582,7 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         dated(memory, now),
         ago(memory.created_at, now),
         told_by(memory),
-        f"Relevance: {relevance(hit.similarity)}",
+        f"Relevance: {hit.relevance}",
     ]
     return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 
@@ -377,36 +603,9 @@ def _pinned_line(memory: MemoryRecord) -> str:
     return f"- {one_line(memory.content, _FACT_CHARS)}{due}"
 
 
-def _said(texts: Iterable[str]) -> str:
-    return " | ".join(map(_words, texts))
-
-
-def _stands_in(memory: MemoryRecord, said: str) -> bool:
-    words = _words(memory.content)
-    return bool(words.strip()) and words in said
-
-
 def _words(text: str) -> str:
     """Its words alone, with blanks around each: so that no part of a word matches."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
-
-
-MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
-"""Of each kind, and of both together."""
-MOST_LEVEL1 = 10
-TURNS_HEADING = "## Relevant Past Context (Semantic Search - Turns)"
-SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
-LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
-_LEAST_CHARS = 160
-"""A hit that would get less room than this says nothing."""
-_LEAST_SHARE = 320
-"""Of one of several, with its heading, its source and what became of it: fewer are told rather."""
-_SINCE_CHARS = 360
-"""Of what was said since, and of what failed."""
-_BLANK_LINES = re.compile(r"\n\s*\n")
-_MOST_FAILED = 2
-_RESULT_WORDS = 2
-"""A tool's result is quoted when it holds so many of the question's words that the texts lack."""
 
 
 def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = None) -> list[Hit]:
@@ -424,183 +623,13 @@ def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = No
         turns = {h.record_id for h in chosen if h.turn}
         full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
         known = turns.union(shown)
-        if full or hit.record_id in known or repeats(hit.summary, known):
+        if full or hit.record_id in known or hit.repeats(known):
             continue
         if hit.turn:
             # What was said stands for the summary of it.
-            chosen = [other for other in chosen if not repeats(other.summary, {hit.record_id})]
+            chosen = [other for other in chosen if not other.repeats({hit.record_id})]
         chosen.append(hit)
     return chosen
-
-
-def relevant_parts(
-    hits: Sequence[Hit],
-    question: str,
-    *,
-    session_id: str,
-    budget: int,
-    now: datetime,
-    present: Collection[str] = (),
-) -> tuple[Part, Part]:
-    """The sections of turns and of summaries, together within `budget` characters.
-
-    Of the files of `present` the request shows how they are now: not how they were.
-    """
-    every, room = hits, _room(hits, budget)
-    while len(hits) > 1 and room // len(hits) < _LEAST_SHARE:
-        # Where there is room for few, the best are shown, rather than nothing of all.
-        hits = hits[:-1]
-        room = _room(hits, budget)
-    # In the order that their numbers say; what has none is behind.
-    hits = sorted(hits, key=lambda hit: -(hit.similarity or 0))
-    kinds = {"turn": Entries(budget, ""), "summary": Entries(budget, "")}
-    for i, hit in enumerate(hits):
-        # What a short one leaves is for those behind it.
-        share = room // (len(hits) - i)
-        if share < _LEAST_CHARS:
-            continue
-        entry = _entry(hit, question, share, session_id, now, present)
-        if entry and len(entry) + 2 <= room:
-            room -= len(entry) + 2
-            kinds[hit.type].add(
-                entry,
-                _label(hit),
-                score=hit.score,
-                why=hit.why,
-                record_id=hit.record_id,
-                source="this session" if hit.session_id == session_id else hit.where(),
-                at=hit.at,
-                similarity=hit.similarity,
-                holds=not (hit.since or hit.changed),
-            )
-
-    def part(kind: str, name: str, heading: str) -> Part:
-        shown = kinds[kind]
-        dropped = sum(hit.type == kind for hit in every) - len(shown.texts)
-        return shown.part(name, f"{heading}\n" + "\n\n".join(shown.texts), dropped=dropped)
-
-    return (
-        part("turn", "Relevant Turns", TURNS_HEADING),
-        part("summary", "Relevant Summaries", SUMMARIES_HEADING),
-    )
-
-
-def _room(hits: Sequence[Hit], budget: int) -> int:
-    """What their headings leave."""
-    kinds = {hit.type for hit in hits}
-    headings = (("turn", TURNS_HEADING), ("summary", SUMMARIES_HEADING))
-    return budget - sum(len(heading) + 1 for kind, heading in headings if kind in kinds)
-
-
-def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget: int) -> Part:
-    """Summaries of turns that no higher one covers nor the request shows, newest first."""
-    heading = f"{LEVEL1_HEADING}\n"
-    entries = Entries(budget, heading)
-    listed = [s for s in summaries if not repeats(s, shown)][:MOST_LEVEL1]
-    for summary in listed:
-        entry = "\n".join(
-            [
-                "[Level 1 Summary]",
-                _told_in(summary.text),
-                "",
-                *_findings(summary),
-                *_line("Tools used", summary.tools_used),
-            ]
-        )
-        room = entries.room - 2
-        if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
-            break
-        entries.add(
-            clip_middle(entry, room),
-            one_line(summary.text, 80),
-            joint=2,
-            why="not yet part of a level-2 summary",
-            record_id=summary.summary_id,
-            source="this session",
-            at=summary.created_at,
-        )
-    text = heading + "\n\n".join(entries.texts)
-    return entries.part("Level 1 Summaries", text, dropped=len(listed) - len(entries.texts))
-
-
-def _entry(
-    hit: Hit, question: str, room: int, session_id: str, now: datetime, present: Collection[str]
-) -> str:
-    source = source_line(hit, session_id=session_id, now=now)
-    since_chars = min(_SINCE_CHARS, room // 4)
-    since = [one_line(hit.since, since_chars)] if hit.since else []
-    if hit.changed:
-        since.append(f"Changed since: {one_line(', '.join(hit.changed), since_chars)}")
-    if hit.summary:
-        summary = hit.summary
-        head = "\n".join([f"[Level {summary.level} Summary - Relevance: {hit.relevance}]", *since])
-        lines = ["", *_findings(summary), source]
-        room -= len(head) + sum(len(line) + 1 for line in lines) + 1
-        text = clip_middle(_in_one(_told_in(summary.text)), max(room, _LEAST_CHARS // 2))
-        return "\n".join([head, text, *lines])
-    if hit.turn is None:
-        return ""
-    of = f" of session {short_id(hit.session_id)}, {ago(hit.at, now)}"
-    of = "" if hit.session_id == session_id else of
-    # Whoever reads what was said knows by then what became of it.
-    heading = "\n".join([f"[Turn {hit.turn.turn_index}{of} - Relevance: {hit.relevance}]", *since])
-    quotable = {name for name, path in hit.outdated.items() if path not in present}
-    shown = [c for c in hit.turn.tool_calls if c.tool_call_id not in hit.outdated.keys() - quotable]
-    return _turn_entry(heading, hit.turn, shown, quotable, question, room, source)
-
-
-def _turn_entry(
-    heading: str,
-    turn: Turn,
-    calls: Sequence[ToolCall],
-    outdated: Collection[str],
-    question: str,
-    room: int,
-    source: str,
-) -> str:
-    tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
-    told: list[str] = []
-    if turn.tool_calls:
-        from ragmem.memory.facts.failures import failures
-
-        failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-        told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
-    told = told if sum(map(len, told)) < room // 2 else []
-    room -= sum(len(line) + 1 for line in told)
-    room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
-    quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
-    room -= len(quoted) + 1 if quoted else 0
-    said = _in_one(answered(turn, question))
-    asked = passage(_in_one(turn.user_message), question, max(room // 3, room - len(said)))
-    answer = passage(said, question, max(0, room - len(asked)))
-    lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
-    if tools:
-        lines.append(f"Tools: {tools}")
-    lines += told
-    if quoted:
-        lines.append(quoted)
-    return "\n".join([*lines, source])
-
-
-def _telling_result(
-    turn: Turn, calls: Sequence[ToolCall], outdated: Collection[str], question: str, room: int
-) -> str:
-    """The result of a tool that holds what is asked about, where the texts do not."""
-    said = turn.user_message.casefold() + turn.said.casefold()
-    words = {word for word in question_words(question) if word not in said}
-    best: tuple[int, ToolCall] | None = None
-    for call in calls:
-        text = result_text(call).casefold()
-        count = sum(word in text for word in words)
-        if count >= _RESULT_WORDS and (best is None or count > best[0]):
-            best = (count, call)
-    if best is None or room < _LEAST_CHARS // 2:
-        return ""
-    call = best[1]
-    then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
-    then = then if call.tool_call_id in outdated else ""
-    label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
-    return label + passage(_in_one(result_text(call)), question, max(0, room - len(label)))
 
 
 def _told_in(summary: str) -> str:
@@ -611,12 +640,6 @@ def _told_in(summary: str) -> str:
 def _in_one(text: str) -> str:
     """Set in, without blank lines: one stands between what is recalled and the next."""
     return set_in(_BLANK_LINES.sub("\n", text))
-
-
-def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
-    """Where a hit comes from, and how old it is."""
-    where = "this session" if hit.session_id == session_id else hit.where()
-    return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
 
 
 def _findings(summary: Summary) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
+from ragmem.text import one_line, relevance
 
 Action = Literal["added", "updated", "known", "refused"]
 """What became of a draft: new, in the place of others, said before, or not kept at all."""
@@ -55,6 +56,11 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     since: str = ""
     """What was said later on the same, and may be otherwise."""
 
+    @property
+    def relevance(self) -> str:
+        """The similarity as it is shown."""
+        return relevance(self.similarity)
+
     def is_close(self, _: float | None) -> bool:
         """Always: what is far is not found."""
         return True
@@ -62,6 +68,29 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     def is_further(self, _: float | None) -> bool:
         """Never: it is close."""
         return False
+
+
+def told_by(memory: MemoryRecord) -> str:
+    """Who vouches for it, in words; empty for the person."""
+    if memory.trust == "person":
+        return ""
+    if memory.trust == "model":
+        return "said by the model"
+    for evidence in memory.evidence:
+        if evidence.path:
+            return f"read in {one_line(evidence.path, 120)}"
+    for evidence in memory.evidence:
+        if evidence.tool_name:
+            return f"read in the output of {one_line(evidence.tool_name, 60)}"
+    return "read in a file or an output"
+
+
+def dated(memory: MemoryRecord, now: datetime) -> str:
+    """When it happened or is due, in words; empty where that is not known."""
+    if memory.at is None:
+        return ""
+    day = f"{memory.at.astimezone(now.tzinfo):%Y-%m-%d}"
+    return f"due {day}" if memory.kind == "deadline" else day
 
 
 _TTL = re.compile(

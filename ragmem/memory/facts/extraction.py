@@ -27,11 +27,11 @@ from ragmem.memory.facts.words import (
     plain,
     problem_with,
 )
-from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import main_argument, schema_of, shaped
 from ragmem.memory.summaries.summarizer import Summarizer
+from ragmem.memory.turns import locator
 from ragmem.messages import prompt
 from ragmem.records import (
     MEMORY_KINDS,

@@ -24,7 +24,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recall import ComparableVectors
-from ragmem.memory.recording import redacted
+from ragmem.memory.recording import kept, redacted
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
@@ -151,7 +151,7 @@ class FactCache:
         before: int | None = None
         with suppress(StoreUnavailable):
             before = await store.memories_revision() if self._held else None
-        await store.apply(writes)
+        await _apply(store, writes)
         self.aged()
         puts = [write for write in writes if isinstance(write, PutMemory)]
         ids = {each for put in puts for each in (put.memory.memory_id, *put.supersedes)}
@@ -223,6 +223,14 @@ class FactCache:
         # In one order, however they came: so the last digit of a cosine is always the same.
         rows = {m.memory_id: rows[m.memory_id] for m in found if m.memory_id in rows}
         return CachedFacts(book, rows, revision, read_at)
+
+
+async def _apply(store: Store, writes: Sequence[Write]) -> None:
+    """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
+    if not kept(await store.apply(writes)):
+        raise StoreUnavailable(
+            "The memory is away: this is not kept.", hint="Make room on its disk."
+        )
 
 
 def _entries(
@@ -345,11 +353,12 @@ class Facts:
     async def supersede(
         self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
     ) -> bool:
-        """Let one known memory take another's place; whether both were still there for it.
+        """Let one known memory take another's place, also in the other words in which that was
+        learned of its turn; whether both were still there for it.
 
         Where it says the same, what the other came from is where it comes from, too.
         """
-        from ragmem.memory.facts.trust import carried_over, may_supersede
+        from ragmem.memory.facts.trust import carried_over, in_other_words, may_supersede
 
         store = await self._open_store()
         async with self._lock.alone(store):
@@ -362,9 +371,11 @@ class Facts:
                 return False
             merged = carried_over(new, [old], sources=[old] if says_the_same else ())
             merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
-            await self._put(store, merged, old.memory_id)
+            twins = in_other_words(old, await self.current(old.project_id or new.project_id))
+            gone = [old, *(twin for twin in twins if twin != new and may_supersede(new, twin))]
+            await self._put(store, merged, *(each.memory_id for each in gone))
         self._metrics.count("memories.superseded")
-        self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
+        self._on_written(Remembered(action="updated", memory=merged, superseded=tuple(gone)))
         return True
 
     # --- finding ----------------------------------------------------------------
@@ -582,7 +593,7 @@ class Facts:
             )
         store = await self._open_store()
         put = PutProfile(key=key, value=value or None, at=self._clock())
-        await store.apply([redacted(put)])
+        await _apply(store, [redacted(put)])
         try:
             return await store.profile()
         except StoreUnavailable:

@@ -8,7 +8,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.words import is_instruction
-from ragmem.memory.window import argument, exit_code, has_failed, result_text
+from ragmem.memory.turns import argument, exit_code, has_failed, result_text
 from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact

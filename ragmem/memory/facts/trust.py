@@ -19,7 +19,7 @@ from ragmem.memory.facts.words import (
     with_digits,
 )
 from ragmem.memory.summaries import RECALL_TOOLS
-from ragmem.memory.window import argument, result_text
+from ragmem.memory.turns import argument, result_text
 from ragmem.own_tools import REMEMBER
 from ragmem.records import (
     Evidence,
@@ -36,6 +36,9 @@ from ragmem.text import Regex, clean, one_line
 _TRUST = {"tool": 0, "model": 1, "person": 2}
 _NEARLY = 0.85
 """Shared of all words, from which two texts say the same in nearly equal words."""
+_MUCH = 0.5
+"""Shared of the words of the shorter of two texts of one turn, from which they say the same."""
+_NUMBER = Regex(r"\d+")
 _LEAST_WORDS_COMPARED = 3
 _MOST_EVIDENCE = 10
 _MOST_NORMAL = 10_000
@@ -109,6 +112,30 @@ def rank(memory: MemoryRecord) -> int:
 def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
     """What the person said gives way to nobody else."""
     return _TRUST[new.trust] >= rank(old)
+
+
+def in_other_words(memory: MemoryRecord, known: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+    """Those of the same kind that were learned from the same turn and say much the same: a turn is
+    kept in its own words, and in those of a model."""
+    turns = {said.turn_id for said in memory.evidence} - {""}
+    return [
+        each
+        for each in known
+        if each.memory_id != memory.memory_id
+        and each.kind == memory.kind
+        and each.evidence
+        and turns.issuperset(said.turn_id for said in each.evidence)
+        and _says_much_of(memory.content, each.content)
+    ]
+
+
+def _says_much_of(one: str, other: str) -> bool:
+    """Whether half of the words of the shorter are in the other too, and a number if both have any:
+    "Episode 1 is out on Monday" says nothing of episode 2."""
+    first, second = words_of(one), words_of(other)
+    numbers, others = (frozenset(_NUMBER.findall(text)) for text in (one, other))
+    is_of_another = numbers and others and numbers.isdisjoint(others)
+    return not is_of_another and len(first & second) >= _MUCH * min(len(first), len(second))
 
 
 def _says_all_of(new: MemoryRecord, old: MemoryRecord) -> bool:

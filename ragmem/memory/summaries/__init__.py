@@ -19,8 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from ragmem.memory.facts.words import clip_sentences, opening, prose_sentences
-from ragmem.memory.files import extract_accessed_files
-from ragmem.memory.window import argument, result_text
+from ragmem.memory.turns import argument, extract_accessed_files, result_text
 from ragmem.messages import Json
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn

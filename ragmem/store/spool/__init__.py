@@ -245,10 +245,13 @@ class SpooledStore:
                 attempt.add_done_callback(self._landed)
                 return await self._append(writes, attempt)
             try:
-                return attempt.result()
+                applied = attempt.result()
             except StoreError as error:
                 self.went_away(error)
                 return await self._append(writes)
+            if self._away:
+                self._came_back(0, 0)
+            return applied
         waiting = await self._append(writes)
         caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
         if not caught_up or not await self._caught_up(self._patience.stall_s):
@@ -367,7 +370,11 @@ class SpooledStore:
             self.went_away(self._unreadable(error))
         else:
             self._looked = True
-            self._came_back(left)
+            if self._replay.count or left or not (self._away and self._away.can_be_read):
+                self._came_back(self._replay.count, left)
+            else:
+                # That it can be read shows nothing: the next write is tried at once.
+                self._retry_at = 0.0
         finally:
             self._replaying = None
         if self._waiting and self._away is None and not self._closed:
@@ -399,9 +406,8 @@ class SpooledStore:
             self._timer.cancel()
             self._timer = None
 
-    def _came_back(self, left: int) -> None:
+    def _came_back(self, count: int, left: int) -> None:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
-        count = self._replay.count
         if self._said:
             self._said = False
             waited = f" {writes_text(count)} that waited {are(count)} stored." if count else ""

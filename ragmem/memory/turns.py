@@ -1,15 +1,17 @@
-"""Turns and files as a model is shown them: messages, text, or passages a question names.
+"""Recorded turns, read back: what their calls say and did to files, and how a model is shown them.
 
-Where the store can't answer, the history is pruned: the first message, which holds the goal of a
-conversation, and the latest ones stay; of those between them rules and decisions in the person's
-own words, and summaries.
+As messages within a window, as text, or as the passages that a question names.
 """
 
+import json
+import os
+import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -25,14 +27,11 @@ from ragmem.messages import (
     tool,
     user,
 )
-from ragmem.own_tools import RUN_COMMAND
-from ragmem.records import ToolCall, Turn, without_pipe
+from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
+from ragmem.records import FileAccess, Session, ToolCall, Turn, without_pipe
 from ragmem.text import (
-    NO_DATE,
-    Regex,
     clip_middle,
     first_line,
-    one_line,
     plain_or_quoted,
     set_in,
 )
@@ -134,6 +133,191 @@ class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     said_then: str = ""
     """What the person said when the call had ended, while the turn went on."""
     exit_code: object = None
+
+
+def field_of(text: str, name: str) -> str | None:
+    """A text of a call's arguments or result; None where there is none."""
+    value = named_arguments(text).get(name)
+    return value if isinstance(value, str) else None
+
+
+_WRAPPERS = ("files", "matches", "results")
+_CHARS_PER_PATH = 50
+
+
+def extract_accessed_files(
+    call: ToolCall, *, turn_index: int = 0, locate: Callable[[str], str] = posixpath.normpath
+) -> list[FileAccess]:
+    """Which files a finished call touched; never raises, whatever arguments and results hold.
+
+    `locate` turns a path as the tool gave it into the stored form. A
+    failed call touched nothing; unknown tools are ignored.
+    """
+    if not call.success or not call.result:
+        return []
+    result = _decode(call.result)
+    access = OWN_TOOLS[call.tool_name].access if call.tool_name in OWN_TOOLS else None
+    if call.is_undo:
+        access, paths = "write", sorted(set().union(*_taken_back(call).values()))
+    elif access is None:
+        return []
+    elif access == "search":
+        paths = _result_paths(result)
+    else:
+        # The tool's own word on the path is normalized; the argument may be `./a.py`.
+        told = result.get("path") if isinstance(result, dict) else None
+        path = told or field_of(call.arguments, "path")
+        paths = [path] if isinstance(path, str) else []
+    return [
+        FileAccess(
+            path=locate(path),
+            tool_name=call.tool_name,
+            access_type=access,
+            accessed_at=call.started_at,
+            turn_index=turn_index,
+            order=call.order,
+        )
+        for path in dict.fromkeys(paths)
+        if path
+    ]
+
+
+def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
+    """Files whose edits the person has taken back, by the id of the turn that had made them.
+
+    The paths are as the results of the edits record them.
+    """
+    found: dict[str, set[str]] = {}
+    for turn in turns:
+        for call in turn.tool_calls:
+            for turn_id, paths in _taken_back(call).items():
+                found.setdefault(turn_id, set()).update(paths)
+    return found
+
+
+class _Undone(msgspec.Struct, frozen=True):
+    taken_back: dict[str, tuple[str, ...]] = {}
+
+
+def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
+    if not call.is_undo or not call.result:
+        return {}
+    try:
+        return msgspec.json.decode(call.result, type=_Undone).taken_back
+    except msgspec.DecodeError:
+        return {}
+
+
+def _decode(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _result_paths(result: Json) -> list[str]:
+    if isinstance(result, dict):
+        result = next((result[key] for key in _WRAPPERS if key in result), None)
+    if not isinstance(result, list):
+        return []
+    found = []
+    for item in result:
+        path = item.get("file") or item.get("path") if isinstance(item, dict) else item
+        if isinstance(path, str):
+            found.append(path)
+    return found
+
+
+def stored_path(path: str, *, cwd: Path, project: Path) -> str:
+    """The stored form: relative to the project with `/`, absolute outside of it."""
+    full = os.path.normpath(cwd / path)
+    relative = os.path.relpath(full, project)
+    outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
+    return full if outside else Path(relative).as_posix()
+
+
+def locator(session: Session) -> Callable[[str], str]:
+    """For a session's paths, as its tools gave them, their stored form."""
+    cwd = Path(session.cwd)
+    return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
+
+
+def shown_path(path: str, *, cwd: Path, project: Path) -> str:
+    """A stored path as the agent in `cwd` would write it."""
+    return stored_path(str(project / path), cwd=cwd, project=cwd)
+
+
+_CLOCKS = timedelta(seconds=2)
+"""A file system's clock may be so much behind."""
+
+
+def written_since(path: Path, at: datetime) -> bool | None:
+    """Whether a file was written after that moment; None for one that is not there."""
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, at.tzinfo)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, OverflowError):
+        return False
+    return written > at + _CLOCKS
+
+
+def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
+    """One entry a path, latest first, at most `max_chars` / 50 of them.
+
+    A path that was written stays a write whatever came later; otherwise its
+    latest access decides. When they are too many, written ones are kept first.
+    Order is by turn and call, never by clock.
+    """
+    best: dict[str, FileAccess] = {}
+    for access in sorted(accesses, key=_sequence):
+        before = best.get(access.path)
+        if before and before.access_type == "write" and access.access_type != "write":
+            continue
+        best[access.path] = access
+    kept = sorted(best.values(), key=_sequence, reverse=True)
+    kept.sort(key=lambda a: a.access_type != "write")
+    return sorted(kept[: max_chars // _CHARS_PER_PATH], key=_sequence, reverse=True)
+
+
+def _sequence(access: FileAccess) -> tuple[int, int]:
+    return access.turn_index, access.order
+
+
+def format_accessed_files(
+    files: Sequence[FileAccess], *, max_chars: int = 5000, show: Callable[[str], str] = str
+) -> tuple[str, int]:
+    """The section `## Recently Accessed Files` and how many files did not fit.
+
+    Empty for no files. Never longer than `max_chars`: entries are dropped from the end,
+    modified ones last.
+    """
+    shown = sorted(files, key=lambda a: ("write", "read", "search", "list").index(a.access_type))
+    while shown:
+        text = _format(shown, show)
+        if len(text) <= max_chars:
+            return text, len(files) - len(shown)
+        # A tenth at a time: long lists shrink in a few steps.
+        del shown[-max(1, len(shown) // 10) :]
+    return "", len(files)
+
+
+_GROUPS = {"read": "Read", "write": "Modified", "search": "Found in searches", "list": "Listed"}
+
+
+def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
+    lines = ["## Recently Accessed Files", "Files that were accessed by tools in recent turns:"]
+    for access_type, heading in _GROUPS.items():
+        members = [access for access in files if access.access_type == access_type]
+        lines += ["", f"**{heading}:**"] if members else []
+        for a in members:
+            by = f" (via {a.tool_name}, Turn {a.turn_index})" if a.access_type in _TOLD_BY else ""
+            lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
+    return "\n".join([*lines, ""])
+
+
+_TOLD_BY = ("read", "write")
+"""Kinds of access of which the tool and the turn are told."""
 
 
 def with_said(call: ToolCall, words: str) -> ToolCall:
@@ -420,129 +604,3 @@ def _whole_lines(lines: Sequence[str], max_chars: int) -> str:
         room -= len(lines[kept]) + 1
         kept += 1
     return "\n".join(lines[:kept]) if kept or not lines else lines[0][: max(0, max_chars)]
-
-
-COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
-WHOLE_LIMIT = 10
-"""Up to so many messages all are kept."""
-TAIL_COUNT = 9
-"""Beyond, so many of the latest, after the first and the marker."""
-_MOST_CRITICAL = 8
-_LINE_CHARS = 200
-_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}\s+|\n+")
-_CRITICAL = Regex(
-    r"\b(?:always|never|must|don['’]t ever|do not|from now on|remember|important|deadline"
-    r"|decision|decided?|we(?:['’]ll| will) use|no longer"
-    r"|toujours|jamais|il faut|désormais|rappelle|retiens|important|échéance|décision|décidé)\b",
-    re.IGNORECASE,
-)
-_DECISION = Regex(r"\W*(?:decision|décision)\b", re.IGNORECASE)
-
-HistoryMessage = tuple[str, str]
-"""(role, content)."""
-
-
-def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
-    """The turns' user and assistant messages in order, their further lines set in; answers that
-    never came are left out.
-    """
-    return [message for turn in turns for message in _said(turn)]
-
-
-def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int, str]:
-    """The summaries, given by turn, by the place of its last one in `messages_of` these turns."""
-    ends = accumulate(len(_said(turn)) for turn in turns)
-    return {
-        end - 1: summaries[turn.turn_id]
-        for end, turn in zip(ends, turns, strict=True)
-        if summaries.get(turn.turn_id)
-    }
-
-
-def format_history(messages: Sequence[HistoryMessage]) -> str:
-    """One paragraph a message: `role: content`."""
-    return "\n\n".join(f"{role}: {content}" for role, content in messages)
-
-
-def build_history_context(
-    messages: Sequence[HistoryMessage],
-    *,
-    so_far: str = "",
-    digests: Mapping[int, str] = MappingProxyType({}),
-    max_chars: int | None = None,
-) -> str:
-    """The pruned history as text; only for when the enriched context can't be built.
-
-    All of ten or fewer; else the first, the marker with role `system`, and the last nine.
-    Where nine of the latest are more than fits `max_chars`, there are fewer. What is
-    known of those between follows the marker: `so_far` is of the whole conversation, `digests`
-    are by the place of the last message that each tells of.
-    """
-    tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
-    if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
-        while tail > 1 and _size(messages[:1], messages[-tail:]) > max_chars * 3 // 4:
-            tail -= 1
-    first_shown = len(messages) - tail
-    if first_shown <= 1:
-        return _clipped(list(messages), max_chars)
-    room = None
-    if max_chars is not None:
-        used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
-        room = max(max_chars - used, max_chars // 8)
-    known = [text for until, text in digests.items() if 0 < until < first_shown]
-    gist = _gist(messages[1:first_shown], so_far, known, room)
-    bridge = "\n".join(filter(None, (COMPRESSION_MARKER, gist)))
-    return _clipped([messages[0], ("system", bridge), *messages[-tail:]], max_chars)
-
-
-def _said(turn: Turn) -> list[HistoryMessage]:
-    answer = [("assistant", set_in(turn.assistant_message))] if turn.assistant_message else []
-    return [("user", set_in(turn.user_message)), *answer]
-
-
-def _size(*groups: Sequence[HistoryMessage]) -> int:
-    return len(format_history([message for group in groups for message in group]))
-
-
-def _gist(
-    hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int | None
-) -> str:
-    """What is known of the hidden messages: what was ruled and decided goes first for room."""
-    critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
-    whole = [f"So far: {set_in(so_far)}"] if so_far else []
-    known = [f"- {' '.join(text.split())}" for text in summaries]
-    taken: set[str] = set()
-    for line in [*reversed(critical), *whole, *reversed(known)]:
-        if room is not None:
-            room -= len(line) + 1
-            if room < 0:
-                break
-        taken.add(line)
-    return "\n".join(dict.fromkeys(line for line in (*whole, *known, *critical) if line in taken))
-
-
-def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
-    found: list[str] = []
-    for role, content in messages:
-        wanted = _CRITICAL.search if role == "user" else _DECISION.match
-        for sentence in _SENTENCE.split(content):
-            if wanted(sentence):
-                found.append(f"{role}: {one_line(sentence, _LINE_CHARS)}")
-    return list(dict.fromkeys(found))
-
-
-def _clipped(messages: list[HistoryMessage], max_chars: int | None) -> str:
-    """Formatted; where that is too long, the longest are clipped in their middle."""
-    text = format_history(messages)
-    if max_chars is None or len(text) <= max_chars:
-        return text
-    contents = sorted(len(content) for _, content in messages)
-    room = max_chars - (len(text) - sum(contents))
-    share = 0
-    for done, size in enumerate(contents):
-        share = room // (len(contents) - done)
-        if size > share:
-            break
-        room -= size
-    clipped = [(role, clip_middle(content, max(0, share))) for role, content in messages]
-    return clip_middle(format_history(clipped), max_chars)
